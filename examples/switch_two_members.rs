@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut answers, mut now) = (0, Time::ZERO);
     let mut client: Connection<Bytes> = Connection::connect(config.clone(), 1, now)?;
     let mut servers = [(); 2].map(|()| Connection::<Bytes>::listen(config.clone()));
-    let policy = Box::<RoundRobin>::default();
-    let mut switch: Switch<Bytes> = Switch::new(SwitchConfig::default(), policy, servers.len())?;
+    let policy = RoundRobin::default();
+    let mut switch: Switch<Bytes, _> = Switch::new(SwitchConfig::default(), policy, servers.len())?;
     let mut to_send: VecDeque<u32> = (0..6).collect();
     // Segments that arrive a millisecond later.
     let mut wire: Vec<(To, Segment, Bytes)> = Vec::new();

@@ -283,8 +283,8 @@ fn webrc(criterion: &mut Criterion) {
 /// transformed, in rounds of whole windows.
 fn switch(criterion: &mut Criterion) {
     const WINDOW: u32 = 256;
-    let mut switch: Switch<Length> =
-        Switch::new(SwitchConfig::default(), Box::<RoundRobin>::default(), 4)
+    let mut switch: Switch<Length, _> =
+        Switch::new(SwitchConfig::default(), RoundRobin::default(), 4)
             .expect("the configuration is valid");
     let segment = |body| anypoint::Segment {
         connection: 1,

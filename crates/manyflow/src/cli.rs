@@ -14,11 +14,12 @@ mod emulate;
 mod messages;
 mod relay;
 mod soak;
+mod switch;
 mod top;
 
 pub(crate) use bench::{
     BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram, HeterogeneityArgs,
-    LiveArgs, LossArgs, RelayBenchArgs, SendOptions,
+    LiveArgs, LossArgs, RelayBenchArgs, SendOptions, SwitchBenchArgs,
 };
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
@@ -31,6 +32,8 @@ use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
+use switch::SWITCH_EXAMPLES;
+pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
 
@@ -93,13 +96,17 @@ pub(crate) enum Command {
     /// Watch daemons: their clients, links and slow members
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+    /// Share the frames of each connection among the members of a service
+    #[command(after_help = SWITCH_EXAMPLES)]
+    Switch(SwitchArgs),
     /// Publish messages to the members of a group
     #[command(after_help = PUB_EXAMPLES)]
     Pub(Box<PubArgs>),
     /// Join groups and print their messages
     #[command(after_help = SUB_EXAMPLES)]
     Sub(SubArgs),
-    /// Make a key that signs session descriptions, or certificates for the daemons of an overlay
+    /// Make a key that signs session descriptions, a shared key, or certificates for the daemons of
+    /// an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
     /// Watch one sender and five receivers behind different links on this machine, or an overlay
@@ -208,6 +215,9 @@ Example:
   manyflow keygen builds.key
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --sign builds.key
   manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub
+
+  # A key that the ends of a service share, to seal their messages
+  manyflow keygen --shared-key service.key
 
   # Certificates for three daemons of an overlay
   manyflow keygen --certificates certificates --daemon a --daemon b --daemon c=c.example.net
@@ -440,8 +450,12 @@ pub(crate) struct RecvArgs {
 pub(crate) struct KeygenArgs {
     /// The file for the private key, which only its owner may read; the public key goes to
     /// FILE.pub. Existing files are never replaced
-    #[arg(required_unless_present = "certificates")]
+    #[arg(required_unless_present_any = ["certificates", "shared_key"])]
     pub(crate) file: Option<PathBuf>,
+    /// Write a random key of 32 bytes in base64 to this file, which only its owner may read,
+    /// instead of a pair of keys: a group key, or the shared key of a service
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "certificates"])]
+    pub(crate) shared_key: Option<PathBuf>,
     /// Make certificates for the daemons of an overlay in this folder, instead of a key: NAME.crt
     /// and NAME.key for each, and an authority in ca.crt and ca.key unless the folder has one
     #[arg(

@@ -1,11 +1,12 @@
-//! `manyflow keygen`: makes a key that signs session descriptions. Reads the keys that `recv`
-//! trusts.
+//! `manyflow keygen`: makes a key that signs session descriptions, a shared key, or certificates.
+//! Reads the keys that `recv` trusts.
 
 use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Result;
 use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey, is_key_text};
+use manyflow_live::filecast::session::GroupKey;
 use manyflow_live::overlay::certificates::{Subject, make_certificates};
 use serde_json::json;
 
@@ -16,6 +17,12 @@ use crate::usage;
 pub(crate) fn run(args: &KeygenArgs, display: &Display) -> Result<()> {
     if let Some(folder) = &args.certificates {
         return certificates(folder, &args.daemon, display);
+    }
+    if let Some(file) = &args.shared_key {
+        GroupKey::generate(file)?;
+        display.print_line(&file.display().to_string())?;
+        display.print_json(&json!({"event": "written", "file": file}))?;
+        return Ok(());
     }
     let file = args
         .file

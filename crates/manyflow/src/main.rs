@@ -24,6 +24,7 @@ mod serve;
 mod signals;
 mod sim;
 mod soak;
+mod switch;
 mod top;
 
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
             Command::Relay(args) => relay::run(args, &display).await,
             Command::Daemon(args) => daemon::run(args, &display).await,
             Command::Top(args) => top::run(&args, &display).await,
+            Command::Switch(args) => switch::run(args, &display).await,
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
             }
             Command::Bench(BenchCommand::Loss(args)) => bench::live::loss(&args, &display).await,
             Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
+            Command::Bench(BenchCommand::Switch(args)) => bench::switch::run(&args, &display).await,
             Command::Bench(BenchCommand::Group(args)) => {
                 tokio::task::block_in_place(|| bench::group::run(&args, &display))
             }

@@ -91,7 +91,7 @@ fn a_repeated_report_retransmits_once_until_a_newer_frame_is_answered() {
     assert_eq!(sent(&mut sender, now), [2, 3]);
     // The same gaps, reported by answers to frames that were sent before the retransmissions.
     assert_eq!(take(&mut sender, now, &ack(2, 7, &[(0, 2)])), []);
-    assert_eq!(sent(&mut sender, now), []);
+    assert_eq!(sent(&mut sender, now), [0u32; 0]);
     // Frame 20 was sent after the retransmissions. If it is answered and they are missing, they
     // were lost again.
     sender.send(frame(20)).unwrap();
@@ -194,7 +194,7 @@ fn the_answer_to_a_later_frame_reveals_a_lost_retransmission() {
     take(&mut sender, Time::ZERO, &ack(0, 7, &[(0, 3)]));
     assert_eq!(sent(&mut sender, Time::ZERO), [0, 1, 2]);
     take(&mut sender, Time::ZERO, &ack(0, 6, &[(0, 3)]));
-    assert_eq!(sent(&mut sender, Time::ZERO), []);
+    assert_eq!(sent(&mut sender, Time::ZERO), [0u32; 0]);
     take(&mut sender, Time::ZERO, &ack(0, 1, &[(0, 1), (2, 1)]));
     assert_eq!(
         sent(&mut sender, Time::ZERO),

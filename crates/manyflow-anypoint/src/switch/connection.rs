@@ -84,6 +84,12 @@ impl<P: Payload + Default> Connection<P> {
         self.lifecycle.is_over()
     }
 
+    /// Returns whether nothing is left to deliver: both directions are closed and acknowledged, or
+    /// the connection is over.
+    pub(super) fn is_finished(&self) -> bool {
+        self.lifecycle.is_over() || self.lifecycle.is_finished()
+    }
+
     /// Returns the output that still waits when the connection is over.
     pub(super) fn into_output(self) -> Output<P> {
         self.out.into_output()

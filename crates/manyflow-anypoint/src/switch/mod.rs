@@ -104,7 +104,7 @@ pub struct MemberId(pub u16);
 
 impl MemberId {
     /// Returns the member's index in lists of all members.
-    fn index(self) -> usize {
+    pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
@@ -127,9 +127,9 @@ pub enum Leg {
 /// segments and their payloads enter by [`handle_segment`](Switch::handle_segment) and leave by
 /// [`poll_transmit`](Switch::poll_transmit). After each `handle_*`, `join` and `leave`, drain that,
 /// and then [`poll_event`](Switch::poll_event).
-pub struct Switch<P> {
+pub struct Switch<P, R = Box<dyn Policy<P>>> {
     config: SwitchConfig,
-    policy: Box<dyn Policy<P>>,
+    policy: R,
     /// Whether each member, by its number, still belongs to the service.
     ensemble: Vec<bool>,
     connection: Option<Connection<P>>,
@@ -137,7 +137,7 @@ pub struct Switch<P> {
     output: Output<P>,
 }
 
-impl<P: Payload + Default> Switch<P> {
+impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
     /// Creates a switch with members `0..members`. There are at most 65,535 in total, later joins
     /// included.
     ///
@@ -145,9 +145,9 @@ impl<P: Payload + Default> Switch<P> {
     /// If a parameter is outside its range.
     pub fn new(
         config: SwitchConfig,
-        policy: Box<dyn Policy<P>>,
+        policy: R,
         members: usize,
-    ) -> Result<Switch<P>, ConfigError> {
+    ) -> Result<Switch<P, R>, ConfigError> {
         config.check()?;
         Ok(Switch {
             config,
@@ -163,7 +163,7 @@ impl<P: Payload + Default> Switch<P> {
     pub fn handle_segment(&mut self, now: Time, from: Leg, segment: &Segment, payload: P) {
         match (&mut self.connection, segment.body) {
             (Some(connection), _) if connection.number() == segment.connection => {
-                connection.handle_segment(now, &mut *self.policy, from, segment, payload);
+                connection.handle_segment(now, &mut self.policy, from, segment, payload);
                 self.retire_connection();
             }
             (_, Body::Reset(_)) => {}
@@ -224,6 +224,23 @@ impl<P: Payload + Default> Switch<P> {
             connection.leave(now, member);
             self.retire_connection();
         }
+    }
+
+    /// Returns the policy, whose parameters may change at any time.
+    pub fn policy_mut(&mut self) -> &mut R {
+        &mut self.policy
+    }
+
+    /// Returns whether there is no connection: none was opened, or the last one is over.
+    pub fn is_idle(&self) -> bool {
+        self.connection.is_none()
+    }
+
+    /// Returns whether nothing is left to deliver: there is no connection, or both of its
+    /// directions are closed and acknowledged. A connection that only passes through does not
+    /// count as finished.
+    pub fn is_finished(&self) -> bool {
+        self.connection.as_ref().is_none_or(Connection::is_finished)
     }
 
     /// Handles the timer if it is due at `now`. A spurious call does nothing.

@@ -25,6 +25,12 @@ pub trait Policy<P>: Send {
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 }
 
+impl<P, R: Policy<P> + ?Sized> Policy<P> for Box<R> {
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
+        (**self).route(frame, payload, candidates)
+    }
+}
+
 /// Chooses each member in turn.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin {

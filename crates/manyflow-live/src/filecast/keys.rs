@@ -65,7 +65,8 @@ pub enum KeyError {
     NotPublic(PathBuf),
     /// The file has no group key.
     #[error(
-        "{0}: has no group key, which is 32 bytes in base64; make one with `openssl rand -base64 32`"
+        "{0}: has no group key, which is 32 bytes in base64; make one with `manyflow keygen --shared-key FILE` \
+         or `openssl rand -base64 32`"
     )]
     NotGroup(PathBuf),
     /// The text is not a public key.
@@ -194,7 +195,7 @@ fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
     })
 }
 
-fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), KeyError> {
+pub(super) fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), KeyError> {
     let written = create_new(path, mode).and_then(|mut file| {
         let written = file.write_all(text.as_bytes()).and(file.sync_all());
         // An incomplete file must not be taken for a key.

@@ -28,13 +28,16 @@ impl Clock {
         Time::ZERO + instant.saturating_duration_since(self.origin)
     }
 
+    /// Returns the instant of a protocol time.
+    pub fn instant_of(&self, time: Time) -> Instant {
+        self.origin + (time - Time::ZERO)
+    }
+
     /// Waits until `time`, with the runtime's resolution of a millisecond. Waits forever if it is
     /// `None`.
     pub async fn sleep_until(&self, time: Option<Time>) {
         match time {
-            Some(time) => {
-                tokio::time::sleep_until((self.origin + (time - Time::ZERO)).into()).await
-            }
+            Some(time) => tokio::time::sleep_until(self.instant_of(time).into()).await,
             None => std::future::pending().await,
         }
     }

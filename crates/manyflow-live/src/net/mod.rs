@@ -10,4 +10,5 @@ pub mod multicast;
 pub mod thin_link;
 pub mod tls;
 pub mod train;
+pub(crate) mod trains;
 pub(crate) mod udp;

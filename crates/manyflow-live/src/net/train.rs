@@ -31,12 +31,20 @@ impl Train {
     /// Appends a datagram. Returns false if the train has no room, or the datagram has not the
     /// length of the others.
     pub fn push(&mut self, datagram: &[u8]) -> bool {
+        self.push_parts(datagram, &[])
+    }
+
+    /// Appends a datagram that is a header and a payload. Returns false as [`push`](Train::push)
+    /// does.
+    pub(crate) fn push_parts(&mut self, header: &[u8], payload: &[u8]) -> bool {
+        let length = header.len() + payload.len();
         if self.is_empty() {
-            self.length = datagram.len();
-        } else if !self.has_room(datagram.len()) {
+            self.length = length;
+        } else if !self.has_room(length) {
             return false;
         }
-        self.bytes.extend_from_slice(datagram);
+        self.bytes.extend_from_slice(header);
+        self.bytes.extend_from_slice(payload);
         true
     }
 

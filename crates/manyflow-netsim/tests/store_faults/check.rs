@@ -83,7 +83,7 @@ fn check_get(plan: &Plan, outcome: &Outcome, place: usize) -> Result<(), String>
             let was_stored = earlier.iter().any(|(_, end)| matches!(end, End::Stored(_)));
             let name = Address::of_name(NAME);
             ensure(
-                !(was_stored && is_safe) && !is_held(plan, outcome, name),
+                !(is_held(plan, outcome, name) || was_stored && is_safe),
                 || format!("{step:?}: the name was stored and not found"),
             )
         }

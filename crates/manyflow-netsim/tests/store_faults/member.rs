@@ -92,7 +92,10 @@ impl MemberEnd {
     }
 
     fn change_if_due(&mut self, now: Time) {
-        while let Some((_, change)) = self.changes.pop_front_if(|(at, _)| *at <= now) {
+        while self.changes.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, change)) = self.changes.pop_front() else {
+                break;
+            };
             match change {
                 Change::Crash => self.connection = None,
                 Change::Return { keeps_disk } => {
@@ -120,10 +123,11 @@ impl MemberEnd {
             return;
         };
         loop {
-            while let Some((key, answer)) = self
-                .answers
-                .pop_front_if(|(_, answer)| answer.length() <= connection.room())
-            {
+            while let Some((key, answer)) = self.answers.pop_front() {
+                if answer.length() > connection.room() {
+                    self.answers.push_front((key, answer));
+                    break;
+                }
                 connection.send(key, answer).unwrap_or_default();
             }
             let frame = self.answers.is_empty().then(|| connection.receive(now));

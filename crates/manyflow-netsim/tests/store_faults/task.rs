@@ -119,7 +119,7 @@ impl Task {
                         let seen = found.manifest.map_or(0, |newest| newest.version);
                         // The live client takes the time of day in milliseconds.
                         let version = (seen + 1).max(now.as_nanos() / 1_000_000);
-                        Put::new(plan, contents(*number, *length), version, now)
+                        Put::begin(plan, contents(*number, *length), version, now)
                     }
                     (Ok(found), Step::Get) => match start_get(plan, found, now) {
                         Ok(next) => next,
@@ -159,7 +159,7 @@ fn advance_get(download: &mut Download, file: &mut [u8]) -> Option<End> {
 }
 
 impl Put {
-    fn new(plan: &Plan, file: Bytes, version: u64, now: Time) -> Task {
+    fn begin(plan: &Plan, file: Bytes, version: u64, now: Time) -> Task {
         let parts = file.chunks(plan.chunk_bytes as usize);
         let chunks: Vec<_> = parts.map(Bytes::copy_from_slice).collect();
         let entry = |bytes: &Bytes| ChunkEntry {

@@ -12,6 +12,7 @@ pub(crate) mod group;
 pub(crate) mod live;
 pub(crate) mod relay;
 pub(crate) mod scale;
+pub(crate) mod switch;
 
 use std::fs::File;
 use std::io::Write as _;

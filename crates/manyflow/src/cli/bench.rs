@@ -24,6 +24,9 @@ pub(crate) enum BenchCommand {
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayBenchArgs),
+    /// Measure a switch on loopback, beside HAProxy if it is installed; fail below the bounds
+    #[command(after_help = SWITCH_EXAMPLES)]
+    Switch(SwitchBenchArgs),
     /// Measure group messages over three daemons, beside nats-server if it is installed
     #[command(after_help = GROUP_EXAMPLES)]
     Group(GroupArgs),
@@ -143,6 +146,24 @@ pub(crate) struct RelayBenchArgs {
     /// The number of idle tunnels
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) tunnels: u32,
+}
+
+const SWITCH_EXAMPLES: &str = "\
+Example:
+  manyflow bench switch --for 3s --connections 1000
+
+The switch is a process of its own; the peers and four members are in this process. Everything is on loopback.
+HAProxy forwards TCP connections between the same number of peers and servers.";
+
+/// Arguments of `bench switch`.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchBenchArgs {
+    /// The time of each measurement
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The number of idle connections whose memory is measured
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) connections: u32,
 }
 
 const GROUP_EXAMPLES: &str = "\

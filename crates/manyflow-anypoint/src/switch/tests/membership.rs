@@ -141,7 +141,8 @@ fn headers_follow_a_change_of_policy_within_the_histogram() {
     };
     // Keys below 100 go to the members in turn, the others to member 1.
     let policy = crate::switch::KeyRule::new(vec![(100..=u32::MAX, MemberId(1))]);
-    let mut switch: Switch<Length> = Switch::new(config, Box::new(policy), 2).expect("a switch");
+    let policy: Box<dyn crate::switch::Policy<Length>> = Box::new(policy);
+    let mut switch: Switch<Length> = Switch::new(config, policy, 2).expect("a switch");
     hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
     for number in [0, 1] {
         hear(

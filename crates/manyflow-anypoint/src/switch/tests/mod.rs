@@ -48,7 +48,8 @@ fn ack(cumulative: u32, of: u32) -> Body {
 }
 
 fn switch(config: SwitchConfig, members: usize) -> Switch<Length> {
-    Switch::new(config, Box::<RoundRobin>::default(), members).expect("a switch")
+    let policy: Box<dyn crate::switch::Policy<Length>> = Box::<RoundRobin>::default();
+    Switch::new(config, policy, members).expect("a switch")
 }
 
 /// Returns a switch whose connection all members have accepted, without any output.

@@ -15,7 +15,7 @@ use ring::rand::SystemRandom;
 use subtle::ConstantTimeEq as _;
 
 use super::cipher::Cipher;
-use crate::filecast::keys::KeyError;
+use crate::filecast::keys::{KeyError, write_new};
 use crate::filecast::sdp::Protection;
 
 const KEY_BYTES: usize = 32;
@@ -38,6 +38,28 @@ impl GroupKey {
         let key = key.and_then(|key| key.try_into().ok());
         key.map(GroupKey)
             .ok_or_else(|| KeyError::NotGroup(path.to_owned()))
+    }
+
+    /// Draws a key and writes it to `path`, which only the owner may read.
+    ///
+    /// # Errors
+    /// If the file exists or cannot be written.
+    pub fn generate(path: &Path) -> Result<Self, KeyError> {
+        let key = ring::rand::generate::<[u8; KEY_BYTES]>(&SystemRandom::new());
+        let key = key.expect("the system has a random generator").expose();
+        write_new(path, 0o600, &format!("{}\n", BASE64.encode(key)))?;
+        Ok(GroupKey(key))
+    }
+
+    /// Returns the bytes of the key.
+    pub(crate) fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    /// Creates a key from its bytes.
+    #[cfg(test)]
+    pub(crate) fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+        GroupKey(bytes)
     }
 
     /// Returns the key for MACs of other messages of the session.

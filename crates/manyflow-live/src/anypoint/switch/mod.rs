@@ -1,0 +1,38 @@
+//! The switch: many connections between peers and the members of one service.
+//!
+//! ```text
+//!   peers --UDP--> [ front: (address, number) ] -- Session: Switch<Bytes> -- [ back: number of its own ] --UDP--> members
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `config.rs` | the service: its members and its policy |
+//! | `server.rs` | the thread of a switch: sockets, commands, timer |
+//! | `hub.rs`, `back.rs`, `upkeep.rs` | all connections: datagrams of peers, datagrams of members, periodic work |
+//! | `session.rs`, `output.rs` | one connection, and the datagrams that it sends |
+//! | `members.rs` | the members and their health |
+//! | `routing.rs` | the policy: fragments of a message stay together |
+//! | `status.rs` | what a switch reports |
+//!
+//! A switch is one thread without locks. Toward the members each connection has numbers of its own,
+//! as with network address translation, so two peers may choose the same number. A member that
+//! joins a connection again gets another number: late datagrams of its former part are recognised.
+//!
+//! The switch probes each member every second. A member from which nothing comes for three seconds
+//! counts as down: new connections are opened without it. It joins all connections when it answers
+//! again.
+
+mod back;
+mod config;
+mod hub;
+mod members;
+mod output;
+mod routing;
+mod server;
+mod session;
+mod status;
+mod upkeep;
+
+pub use config::{MemberConfig, PolicyName, ServiceConfig, ServiceError, SwitchOptions};
+pub use server::{StartError, SwitchHandle, start};
+pub use status::{Counters, MemberStatus, SwitchStatus};

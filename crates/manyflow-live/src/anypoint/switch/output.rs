@@ -1,0 +1,124 @@
+//! The datagrams that connections send.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use manyflow_anypoint::switch::{self, MemberId};
+use manyflow_anypoint::{Body, Segment};
+
+use super::members::Members;
+use super::session::Session;
+use crate::anypoint::envelope::{self, NO_COOKIE, Short};
+use crate::anypoint::{end::Path, open_port, segment};
+use crate::net::trains::Trains;
+use crate::net::udp::Port;
+
+/// The two sockets of a switch, and the datagrams that wait to be sent.
+#[derive(Debug)]
+pub(super) struct Wires {
+    pub(super) front: Port,
+    pub(super) back: Port,
+    to_peers: Trains,
+    to_members: Trains,
+}
+
+impl Wires {
+    /// Opens the sockets. Returns the address for peers too. `is_ipv4`: the members' IP version.
+    pub(super) fn open(listen: SocketAddr, is_ipv4: bool) -> io::Result<(Wires, SocketAddr)> {
+        let (front, local) = open_port(listen)?;
+        let (back, _) = open_port(match is_ipv4 {
+            true => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            false => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        })?;
+        let wires = Wires {
+            front,
+            back,
+            to_peers: Trains::default(),
+            to_members: Trains::default(),
+        };
+        Ok((wires, local))
+    }
+
+    pub(super) fn send_to_peer(&mut self, path: Path, header: &Short, payload: &[u8]) {
+        let Path { remote, local } = path;
+        let trains = &mut self.to_peers;
+        trains.push(&self.front, local, remote, header.as_bytes(), payload);
+    }
+
+    pub(super) fn send_to_member(&mut self, to: SocketAddr, header: &Short, payload: &[u8]) {
+        let trains = &mut self.to_members;
+        trains.push(&self.back, None, to, header.as_bytes(), payload);
+    }
+
+    /// Sends everything that waits.
+    pub(super) fn flush(&mut self) {
+        self.to_peers.flush(&self.front);
+        self.to_members.flush(&self.back);
+    }
+
+    /// Returns the number of datagrams that the kernel did not take.
+    pub(super) fn unsent(&self) -> u64 {
+        let both = [self.to_peers.unsent(), self.to_members.unsent()];
+        both.iter().map(|lost| lost.refused + lost.too_long).sum()
+    }
+}
+
+impl Session {
+    /// Sends everything that the connection has to send.
+    pub(super) fn send_output(&mut self, wires: &mut Wires, members: &mut Members) {
+        while let Some((to, segment, payload)) = self.switch.poll_transmit() {
+            match to {
+                switch::Leg::Peer => {
+                    let segment = Segment {
+                        connection: self.number,
+                        ..segment
+                    };
+                    let header = envelope::encode(&segment, &NO_COOKIE);
+                    wires.send_to_peer(self.path, &header, &payload);
+                }
+                switch::Leg::Member(id) => self.send_to(id, segment, &payload, wires, members),
+            }
+        }
+    }
+
+    fn send_to(
+        &mut self,
+        id: MemberId,
+        mut segment: Segment,
+        payload: &[u8],
+        wires: &mut Wires,
+        members: &mut Members,
+    ) {
+        let leg = &mut self.legs[id.index()];
+        let member = members.get_mut(leg.member);
+        segment.connection = leg.number;
+        match segment.body {
+            Body::Open { .. } => leg.open = Some(segment),
+            Body::Data(data) => {
+                leg.sent = leg.sent.max(data.sequence.saturating_add(1));
+                member.status.frames_to += 1;
+                member.status.bytes_to += payload.len() as u64;
+            }
+            Body::Close { sequence } => leg.sent = leg.sent.max(sequence.saturating_add(1)),
+            _ => {}
+        }
+        let header = envelope::encode(&segment, &member.cookie);
+        wires.send_to_member(member.address, &header, payload);
+    }
+
+    /// Ends the connection for both sides.
+    pub(super) fn reset(
+        &mut self,
+        reason: manyflow_anypoint::Reason,
+        wires: &mut Wires,
+        members: &mut Members,
+    ) {
+        let reset = |number| envelope::encode(&segment(number, Body::Reset(reason)), &NO_COOKIE);
+        wires.send_to_peer(self.path, &reset(self.number), &[]);
+        for leg in self.legs.iter().filter(|leg| leg.is_active) {
+            let address = members.get_mut(leg.member).address;
+            wires.send_to_member(address, &reset(leg.number), &[]);
+        }
+        self.is_reset = true;
+    }
+}

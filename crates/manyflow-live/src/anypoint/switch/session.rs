@@ -1,0 +1,198 @@
+//! One connection of a switch: its peer, its members, and the numbers that it has with each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use manyflow_anypoint::switch::{self, MemberId, Switch, SwitchConfig};
+use manyflow_anypoint::{Body, ConfigError, Event, Segment};
+use manyflow_core::time::Time;
+
+use super::members::Members;
+use super::routing::{Routing, Rules};
+use crate::anypoint::end::Path;
+use crate::anypoint::timers::Timer;
+use crate::anypoint::{Number, segment};
+
+/// The number that every connection has inside its own [`Switch`].
+pub(super) const INNER: Number = 0;
+/// Maximum number of times that members join one connection.
+const JOINS_MAX: u16 = 1000;
+/// The time between two attempts to let members join a connection, after the first.
+const JOIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A connection.
+pub(super) struct Session {
+    pub(super) path: Path,
+    /// The number that the peer has chosen.
+    pub(super) number: Number,
+    pub(super) switch: Switch<Bytes, Routing>,
+    /// The members, by their numbers in the connection.
+    pub(super) legs: Vec<Leg>,
+    pub(super) timer: Timer,
+    /// When the last datagram came from the peer.
+    pub(super) heard: Time,
+    /// The peer's congestion window in bytes, as its last frame states it.
+    pub(super) window: u32,
+    /// An end has reset the connection, and everything only passes through.
+    pub(super) is_reset: bool,
+    joins: u16,
+    next_join: Time,
+}
+
+/// A member's part of a connection.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Leg {
+    /// The member's number in the switch.
+    pub(super) member: u16,
+    /// The number on the wire between switch and member.
+    pub(super) number: Number,
+    /// Whether the member has neither failed nor been released.
+    pub(super) is_active: bool,
+    /// The last Open, until the member answers it.
+    pub(super) open: Option<Segment>,
+    /// The number of frames sent, and of those that the member has acknowledged.
+    pub(super) sent: u32,
+    pub(super) acknowledged: u32,
+}
+
+impl Leg {
+    fn new(member: u16, number: Number) -> Leg {
+        Leg {
+            member,
+            number,
+            is_active: true,
+            open: None,
+            sent: 0,
+            acknowledged: 0,
+        }
+    }
+}
+
+/// The parameters of each connection.
+fn config() -> SwitchConfig {
+    SwitchConfig {
+        // Thousands of connections may be idle. The switch probes the members itself.
+        keep_alive: Duration::from_secs(10),
+        ..SwitchConfig::default()
+    }
+}
+
+impl Session {
+    /// Creates a connection with these members. `draw` draws a number for the side of a member.
+    pub(super) fn new(
+        now: Time,
+        path: Path,
+        number: Number,
+        rules: &Arc<Rules>,
+        members: Vec<u16>,
+        mut draw: impl FnMut() -> Number,
+    ) -> Result<Session, ConfigError> {
+        let legs = members.iter().map(|member| Leg::new(*member, draw()));
+        let legs: Vec<_> = legs.collect();
+        let routing = Routing::new(rules, members);
+        Ok(Session {
+            path,
+            number,
+            switch: Switch::new(config(), routing, legs.len())?,
+            legs,
+            timer: Timer::default(),
+            heard: now,
+            window: 0,
+            is_reset: false,
+            joins: 0,
+            next_join: now,
+        })
+    }
+
+    /// Returns whether everything passes unchanged: there was never more than one member.
+    fn is_pass_through(&self) -> bool {
+        self.legs.len() == 1
+    }
+
+    /// Returns whether nothing is left to do.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_reset || self.switch.is_idle()
+    }
+
+    /// Handles a segment of the peer.
+    pub(super) fn handle_peer(&mut self, now: Time, body: Body, payload: Bytes) {
+        self.heard = now;
+        match body {
+            Body::Data(data) => self.window = data.congestion.cwnd,
+            Body::Reset(_) if self.is_pass_through() => self.is_reset = true,
+            _ => {}
+        }
+        let segment = segment(INNER, body);
+        self.switch
+            .handle_segment(now, switch::Leg::Peer, &segment, payload);
+    }
+
+    /// Handles a segment of the member with this number in the connection.
+    pub(super) fn handle_member(&mut self, now: Time, id: MemberId, body: Body, payload: Bytes) {
+        let is_pass_through = self.is_pass_through();
+        let leg = &mut self.legs[id.index()];
+        leg.open = None;
+        match body {
+            Body::Ack(ack) if ack.cumulative <= leg.sent => leg.acknowledged = ack.cumulative,
+            Body::Reset(_) if is_pass_through => self.is_reset = true,
+            _ => {}
+        }
+        let segment = segment(INNER, body);
+        self.switch
+            .handle_segment(now, switch::Leg::Member(id), &segment, payload);
+    }
+
+    /// Returns the number in the connection of the member that uses this number on the wire.
+    pub(super) fn find(&self, member: u16, number: Number) -> Option<MemberId> {
+        let is_it = |leg: &Leg| leg.member == member && leg.number == number;
+        let place = self.legs.iter().position(is_it)?;
+        Some(MemberId(place as u16))
+    }
+
+    /// Handles the events of the connection. Returns the number of members that have failed.
+    pub(super) fn handle_events(&mut self, members: &mut Members) -> u64 {
+        let mut failures = 0;
+        while let Some(event) = self.switch.poll_event() {
+            if let Event::MemberFailed(id) = event {
+                let leg = &mut self.legs[id.index()];
+                leg.is_active = false;
+                members.get_mut(leg.member).status.failures += 1;
+                failures += 1;
+            }
+        }
+        failures
+    }
+
+    /// Releases the members that no longer belong to the service, and lets those join that do and
+    /// are up.
+    pub(super) fn reconcile(
+        &mut self,
+        now: Time,
+        members: &Members,
+        mut draw: impl FnMut() -> Number,
+    ) {
+        for place in 0..self.legs.len() {
+            let leg = &mut self.legs[place];
+            if leg.is_active && !members.is_present(leg.member) {
+                leg.is_active = false;
+                self.switch.leave(now, MemberId(place as u16));
+            }
+        }
+        if now < self.next_join || self.switch.is_finished() {
+            return;
+        }
+        for (member, _) in members.present() {
+            let mut active = self.legs.iter().filter(|leg| leg.is_active);
+            let takes_part = active.any(|leg| leg.member == member);
+            if members.is_ready(member) && !takes_part && self.joins < JOINS_MAX {
+                self.joins += 1;
+                self.next_join = now + JOIN_INTERVAL * u32::from(self.joins).min(60);
+                self.legs.push(Leg::new(member, draw()));
+                self.switch.policy_mut().add_member(member);
+                self.switch.join(now);
+            }
+        }
+        debug_assert!(self.legs.len() <= usize::from(u16::MAX));
+    }
+}

@@ -1,0 +1,66 @@
+//! The status of a switch.
+
+use serde::Serialize;
+
+/// Counters of a switch, from its start.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Connections that peers have opened.
+    pub opened: u64,
+    /// Opens that were refused: no member, too many connections, or the switch drains.
+    pub refused: u64,
+    /// Challenges sent: Opens without a valid cookie.
+    pub challenges: u64,
+    /// Resets sent for unknown connections.
+    pub resets: u64,
+    /// Datagrams that were not valid, or that came from neither a peer nor a member.
+    pub invalid: u64,
+    /// Connections that ended because nothing came from the peer.
+    pub silent: u64,
+    /// Members that failed in a connection.
+    pub failures: u64,
+    /// Datagrams that the kernel did not take.
+    pub unsent: u64,
+}
+
+/// The status of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemberStatus {
+    /// The member's name.
+    pub name: String,
+    /// The member's address.
+    pub address: String,
+    /// Whether the member belongs to the service. One that has left may still finish.
+    pub is_present: bool,
+    /// Whether datagrams come from the member.
+    pub is_up: bool,
+    /// Connections in which the member takes part.
+    pub connections: u64,
+    /// Frames on their way to the member that it has not acknowledged.
+    pub outstanding: u64,
+    /// Frames sent to the member, retransmissions included.
+    pub frames_to: u64,
+    /// Bytes of these frames.
+    pub bytes_to: u64,
+    /// Frames received from the member, repeated ones included.
+    pub frames_from: u64,
+    /// Bytes of these frames.
+    pub bytes_from: u64,
+    /// How often the member failed in a connection.
+    pub failures: u64,
+}
+
+/// The status of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SwitchStatus {
+    /// Open connections, those that are closing included.
+    pub connections: u64,
+    /// Whether the switch accepts no further connections.
+    pub is_draining: bool,
+    /// The sum of the peers' congestion windows in bytes, as they state them.
+    pub window_bytes: u64,
+    /// The counters.
+    pub counters: Counters,
+    /// The members, those that have left included.
+    pub members: Vec<MemberStatus>,
+}

@@ -1,0 +1,111 @@
+//! Periodic work of a switch: timers, the members' health, silent peers, and the status.
+
+use std::time::Duration;
+
+use manyflow_anypoint::{Body, Reason};
+use manyflow_core::time::Time;
+use rand::RngExt as _;
+
+use super::hub::{Hub, NO_SLOT, SLOT_BITS, number_of};
+use super::status::SwitchStatus;
+use crate::anypoint::envelope::{self, NO_COOKIE};
+use crate::anypoint::{Number, segment};
+
+/// The time between two rounds of periodic work.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+/// The silence after which a connection ends. Ends probe each other every ten seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+impl Hub {
+    /// Handles the timers that are due.
+    pub(super) fn handle_timeouts(&mut self, now: Time) {
+        while let Some((due, slot)) = self.timers.take_due(now) {
+            let Some(session) = self.sessions.get_mut(slot) else {
+                continue;
+            };
+            if session.timer.expire(due) {
+                session.switch.handle_timeout(now);
+                self.finish(slot);
+            }
+        }
+    }
+
+    /// Does the work of a tick.
+    pub(super) fn handle_tick(&mut self, now: Time) {
+        self.members.check_health(now);
+        self.probe_members();
+        self.reconcile(now);
+        self.end_silent(now);
+    }
+
+    /// Sends each member a Probe of no connection. The member answers with a Reset, and so shows
+    /// that it is there.
+    fn probe_members(&mut self) {
+        for (_, member) in self.members.present() {
+            let number = self.rng.random::<Number>() << SLOT_BITS | NO_SLOT;
+            let header = envelope::encode(&segment(number, Body::Probe), &NO_COOKIE);
+            self.wires.send_to_member(member.address, &header, &[]);
+        }
+    }
+
+    /// Lets members join and leave connections.
+    pub(super) fn reconcile(&mut self, now: Time) {
+        let slots: Vec<_> = self.sessions.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let draw = || number_of(slot, &mut self.rng);
+            self.sessions[slot].reconcile(now, &self.members, draw);
+            self.finish(slot);
+        }
+    }
+
+    fn end_silent(&mut self, now: Time) {
+        let silent = self.sessions.iter();
+        let silent = silent.filter(|(_, session)| now - session.heard >= SILENCE_MAX);
+        let silent: Vec<_> = silent.map(|(slot, _)| slot).collect();
+        self.counters.silent += silent.len() as u64;
+        for slot in silent {
+            self.reset(slot, Reason::TimedOut);
+        }
+    }
+
+    fn reset(&mut self, slot: usize, reason: Reason) {
+        self.sessions[slot].reset(reason, &mut self.wires, &mut self.members);
+        self.remove(slot);
+    }
+
+    /// Ends all connections.
+    pub(super) fn reset_all(&mut self) {
+        let slots: Vec<_> = self.sessions.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.reset(slot, Reason::Aborted);
+        }
+        self.wires.flush();
+    }
+
+    /// Returns whether all connections are finished.
+    pub(super) fn is_finished(&self) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.all(|(_, session)| session.switch.is_finished())
+    }
+
+    /// Returns the status.
+    pub(super) fn status(&self) -> SwitchStatus {
+        let mut status = SwitchStatus {
+            connections: self.sessions.len() as u64,
+            is_draining: self.is_draining,
+            window_bytes: 0,
+            counters: self.counters,
+            members: self.members.statuses(),
+        };
+        status.counters.unsent = self.wires.unsent();
+        for (_, session) in &self.sessions {
+            status.window_bytes += u64::from(session.window);
+            for leg in session.legs.iter().filter(|leg| leg.is_active) {
+                let member = &mut status.members[usize::from(leg.member)];
+                member.connections += 1;
+                member.outstanding += u64::from(leg.sent - leg.acknowledged);
+            }
+        }
+        status
+    }
+}

@@ -1,0 +1,144 @@
+//! The options of `switch`.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use manyflow_core::units::parse_duration;
+use manyflow_live::anypoint::switch::PolicyName;
+use serde::Deserialize;
+
+pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
+  # A service of three members; each key has its member
+  manyflow switch --listen 0.0.0.0:7000 --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 --member c=10.0.0.3:7000
+
+  # Twice as many frames for one member
+  manyflow switch --listen 0.0.0.0:7000 --policy weighted --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 --weight b=2
+
+  # By ranges of keys
+  manyflow switch --listen 0.0.0.0:7000 --policy key-range --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 \
+      --keys a=0-999 --keys b=1000-1999
+
+  # Members that change while connections are open: edit the file, then send SIGHUP
+  manyflow switch --config service.toml
+
+  # service.toml
+  listen = "0.0.0.0:7000"
+  policy = "hash"                # hash, round-robin, least-outstanding, weighted or key-range
+  metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
+
+  [members]
+  a = "10.0.0.1:7000"
+  b = { address = "10.0.0.2:7000", weight = 2, keys = ["0-999", "5000-5999"] }"#;
+
+/// Arguments of `switch`.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchArgs {
+    /// The file that describes the service. SIGHUP reads its members and policy again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Accept connections of peers at this address
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    pub(crate) listen: Option<SocketAddr>,
+    /// A member of the service, or another switch; can be repeated
+    #[arg(
+        long,
+        value_name = "NAME=HOST:PORT",
+        required_unless_present = "config",
+        conflicts_with = "config"
+    )]
+    pub(crate) member: Vec<Named<String>>,
+    /// The choice of a member for each frame
+    #[arg(long, value_enum, default_value_t, conflicts_with = "config")]
+    pub(crate) policy: PolicyArg,
+    /// The weight of a member with --policy weighted, 1 unless given; can be repeated
+    #[arg(long, value_name = "NAME=WEIGHT", conflicts_with = "config")]
+    pub(crate) weight: Vec<Named<f64>>,
+    /// Keys of a member with --policy key-range; can be repeated
+    #[arg(long, value_name = "NAME=FIRST-LAST", conflicts_with = "config")]
+    pub(crate) keys: Vec<Named<KeyRange>>,
+    /// The maximum number of connections; further ones are refused
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=131_071))]
+    pub(crate) connections_max: u32,
+    /// The time that open connections have to finish after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics, and
+    /// the status at /status.json
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// The policies of a switch.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PolicyArg {
+    /// By the hash of a frame's key
+    #[default]
+    Hash,
+    /// Each member in turn
+    RoundRobin,
+    /// The member with the fewest unacknowledged frames
+    LeastOutstanding,
+    /// In proportion to --weight
+    Weighted,
+    /// By --keys; other frames go to each member in turn
+    KeyRange,
+}
+
+impl From<PolicyArg> for PolicyName {
+    fn from(policy: PolicyArg) -> PolicyName {
+        match policy {
+            PolicyArg::Hash => PolicyName::Hash,
+            PolicyArg::RoundRobin => PolicyName::RoundRobin,
+            PolicyArg::LeastOutstanding => PolicyName::LeastOutstanding,
+            PolicyArg::Weighted => PolicyName::Weighted,
+            PolicyArg::KeyRange => PolicyName::KeyRange,
+        }
+    }
+}
+
+/// A value of a member, such as `a=2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named<T> {
+    pub(crate) name: String,
+    pub(crate) value: T,
+}
+
+impl<T: FromStr<Err: std::fmt::Display>> FromStr for Named<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Named<T>, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` has no `=` between a member's name and its value"))?;
+        Ok(Named {
+            name: name.to_owned(),
+            value: value.parse().map_err(|error| format!("{error}"))?,
+        })
+    }
+}
+
+/// A range of keys, such as `0-99`, or a single key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange(pub(crate) RangeInclusive<u32>);
+
+impl FromStr for KeyRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeyRange, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) if first <= last => Ok(KeyRange(first..=last)),
+            _ => Err(format!("`{text}` is not a range of keys such as 0-99")),
+        }
+    }
+}

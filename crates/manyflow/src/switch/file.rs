@@ -1,0 +1,155 @@
+//! The file of `manyflow switch`, or the options that stand for it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use manyflow_live::anypoint::switch::{MemberConfig, ServiceConfig};
+use serde::Deserialize;
+use tokio::net::lookup_host;
+
+use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
+use crate::usage;
+
+/// The file of a switch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct ServiceFile {
+    listen: Option<SocketAddr>,
+    #[serde(default)]
+    policy: PolicyArg,
+    pub(super) metrics: Option<SocketAddr>,
+    #[serde(default)]
+    members: BTreeMap<String, Entry>,
+    /// The order of the members on the command line; in a file, that of their names.
+    #[serde(skip)]
+    order: Vec<String>,
+}
+
+/// A member: its address, or a table.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a member is an address such as \"10.0.0.1:7000\", or a table with the key `address`"
+)]
+enum Entry {
+    Address(String),
+    Table(Table),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Table {
+    address: String,
+    weight: Option<f64>,
+    #[serde(default)]
+    keys: Vec<String>,
+}
+
+impl ServiceFile {
+    /// Reads the file, or takes the options of the command line.
+    pub(super) fn of(args: &SwitchArgs) -> Result<ServiceFile> {
+        match &args.config {
+            Some(path) => ServiceFile::read(path),
+            None => ServiceFile::of_arguments(args),
+        }
+    }
+
+    fn read(path: &Path) -> Result<ServiceFile> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {shown}: check the path and the mode"))?;
+        let file: Result<ServiceFile, toml::de::Error> = toml::from_str(&text);
+        let mut file = file.map_err(|error| {
+            let before = error.span().map_or("", |span| &text[..span.start]);
+            let line = before.matches('\n').count() + 1;
+            usage(format!("{shown}:{line}: {}", error.message()))
+        })?;
+        file.order = file.members.keys().cloned().collect();
+        Ok(file)
+    }
+
+    fn of_arguments(args: &SwitchArgs) -> Result<ServiceFile> {
+        let mut file = ServiceFile {
+            listen: args.listen,
+            policy: args.policy,
+            ..ServiceFile::default()
+        };
+        for member in &args.member {
+            let table = Table {
+                address: member.value.clone(),
+                weight: None,
+                keys: vec![],
+            };
+            let known = file
+                .members
+                .insert(member.name.clone(), Entry::Table(table));
+            if known.is_some() {
+                return Err(usage(format!("--member {}: given twice", member.name)));
+            }
+            file.order.push(member.name.clone());
+        }
+        for weight in &args.weight {
+            file.table("--weight", &weight.name)?.weight = Some(weight.value);
+        }
+        for keys in &args.keys {
+            let (first, last) = keys.value.0.clone().into_inner();
+            let range = format!("{first}-{last}");
+            file.table("--keys", &keys.name)?.keys.push(range);
+        }
+        Ok(file)
+    }
+
+    fn table(&mut self, option: &str, name: &str) -> Result<&mut Table> {
+        match self.members.get_mut(name) {
+            Some(Entry::Table(table)) => Ok(table),
+            _ => Err(usage(format!(
+                "{option} {name}: there is no --member with this name"
+            ))),
+        }
+    }
+
+    /// Returns the address for peers.
+    pub(super) fn listen(&self, args: &SwitchArgs) -> Result<SocketAddr> {
+        let missing = || usage("the file has no `listen`: name the address for peers");
+        args.listen.or(self.listen).ok_or_else(missing)
+    }
+
+    /// Returns the service. Names of hosts are looked up.
+    pub(super) async fn service(&self) -> Result<ServiceConfig> {
+        let mut members = Vec::new();
+        for name in &self.order {
+            members.push(self.members[name].member(name).await?);
+        }
+        if members.is_empty() {
+            return Err(usage("the service has no members: name at least one"));
+        }
+        let policy = self.policy.into();
+        let service = ServiceConfig { members, policy };
+        service.check().map_err(|error| usage(error.to_string()))?;
+        Ok(service)
+    }
+}
+
+impl Entry {
+    async fn member(&self, name: &str) -> Result<MemberConfig> {
+        let (address, weight, keys) = match self {
+            Entry::Address(address) => (address, None, &[][..]),
+            Entry::Table(table) => (&table.address, table.weight, &table.keys[..]),
+        };
+        let range = |text: &String| text.parse().map(|KeyRange(range)| range);
+        let keys: Result<_, String> = keys.iter().map(range).collect();
+        let found = lookup_host(address).await;
+        let found = found.with_context(|| format!("member {name}: cannot find {address}"))?;
+        let found: Vec<_> = found.collect();
+        let ipv4 = found.iter().find(|address| address.is_ipv4());
+        let none = || usage(format!("member {name}: {address} has no address"));
+        Ok(MemberConfig {
+            name: name.to_owned(),
+            address: *ipv4.or(found.first()).ok_or_else(none)?,
+            weight: weight.unwrap_or(1.0),
+            keys: keys.map_err(|error| usage(format!("member {name}: {error}")))?,
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! `manyflow switch`: a switch between peers and the members of a service.
+
+mod file;
+mod pages;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use manyflow_live::anypoint::switch::{ServiceError, SwitchHandle, SwitchOptions, start};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::SwitchArgs;
+use crate::display::Display;
+use crate::usage;
+use file::ServiceFile;
+
+pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
+    let display = display.on_standard_error();
+    let file = ServiceFile::of(&args)?;
+    let options = SwitchOptions {
+        connections_max: args.connections_max as usize,
+    };
+    // The handler exists before anybody learns that the switch is ready.
+    let mut hangups = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+    let listen = file.listen(&args)?;
+    let switch = start(listen, file.service().await?, options)?;
+    let metrics = args.metrics.or(file.metrics);
+    let _pages = match metrics {
+        Some(address) => Some(pages::serve(address, switch.status(), &display).await?),
+        None => None,
+    };
+    announce(&switch, &display)?;
+    let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [interrupt, terminate] = &mut ends;
+    let (interrupt, terminate) = (interrupt.as_mut(), terminate.as_mut());
+    let (Ok(interrupt), Ok(terminate)) = (interrupt, terminate) else {
+        anyhow::bail!("cannot handle SIGINT and SIGTERM");
+    };
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break switch.drain(Duration::ZERO).await,
+            _ = terminate.recv() => break switch.drain(args.grace).await,
+            _ = hangups.recv() => reload(&args, &switch, &display).await,
+        }
+    }
+    Ok(())
+}
+
+/// Reads the file again. If the file cannot be used, the service remains as it is.
+async fn reload(args: &SwitchArgs, switch: &SwitchHandle, display: &Display) {
+    let read = async {
+        let file = ServiceFile::of(args)?;
+        let service = file.service().await?;
+        let members = service.members.len();
+        let set = switch.set_service(service);
+        set.map_err(|error: ServiceError| usage(error.to_string()))?;
+        display.print_line(&format!("switch: {members} members"))?;
+        display.print_json(&json!({"event": "reloaded", "members": members}))?;
+        anyhow::Ok(())
+    };
+    if let Err(error) = read.await {
+        display.fail(&format!("the members remain as they are: {error:#}"));
+    }
+}
+
+fn announce(switch: &SwitchHandle, display: &Display) -> Result<()> {
+    let at = switch.local_address();
+    display.print_line(&format!("switch: peers connect at {at}"))?;
+    display.print_json(&json!({"event": "started", "listen": at.to_string()}))?;
+    Ok(())
+}
