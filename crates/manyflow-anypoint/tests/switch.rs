@@ -220,6 +220,8 @@ fn a_service_opens_without_its_silent_members() {
     assert_eq!(world.count(SWITCH, Event::MemberFailed(MemberId(2))), 1);
     let all = read_by(&world, 2..4);
     assert!(all.into_iter().eq(keys(0, 100)));
+    // A finished end answers late Closes for two minutes.
+    world.run_until(Duration::from_secs(180));
     assert!(world.connection(PEER, |c| c.is_over()));
 }
 
