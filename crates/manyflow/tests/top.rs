@@ -1,5 +1,9 @@
 //! `manyflow top`, and what contrib/ makes of the metrics of daemons.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, and print tables"
+)]
 
 mod common;
 

@@ -26,7 +26,7 @@ impl LinkMeter {
     }
 }
 
-/// What a link has carried since it was added to the overlay.
+/// The traffic of a link since it was added to the overlay.
 #[derive(Debug, Default)]
 pub(super) struct LinkTraffic {
     /// The meter of the present connection.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use manyflow_live::overlay::{DaemonStatus, LinkStatus};
 use serde::Serialize;
 
-/// What a daemon does in a second.
+/// The work of a daemon in a second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Rates {
     pub(super) published_per_s: f64,
@@ -14,7 +14,7 @@ pub(super) struct Rates {
     pub(super) links: BTreeMap<String, LinkRates>,
 }
 
-/// What a link carries in a second.
+/// The traffic of a link in a second.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 pub(super) struct LinkRates {
     pub(super) sent_messages_per_s: f64,

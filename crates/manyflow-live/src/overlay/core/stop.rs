@@ -8,7 +8,7 @@ use super::Core;
 use crate::overlay::nats::session::Peer;
 use crate::overlay::outgoing::Outgoing;
 
-/// What a daemon still does.
+/// The part of a daemon's life.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::overlay) enum Phase {
     /// Serves clients and other daemons.
