@@ -1,6 +1,6 @@
 //! The signals that end a command, and the status of this process in Linux.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::task::Poll;
 
 use nix::libc::SIGHUP;
@@ -26,6 +26,17 @@ pub(crate) async fn interrupted() {
         }
     })
     .await;
+}
+
+/// Completes when an operator sends SIGUSR2, by which nats-server enters its lame duck mode.
+pub(crate) async fn lame_duck_requested() {
+    match signal(SignalKind::user_defined2()) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        // Without a handler, the signal ends the process.
+        Err(_) => pending().await,
+    }
 }
 
 /// Whether the process was started with SIGHUP ignored, as `nohup` does. A handler would undo that.

@@ -1,5 +1,9 @@
 //! `manyflow top`, and what contrib/ makes of the metrics of daemons.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, and print tables"
+)]
 
 mod common;
 
@@ -169,23 +173,48 @@ fn wrong_arguments_and_silence_are_reported() {
 }
 
 #[test]
-fn a_daemon_announces_its_end_and_ends_well_on_sigterm() {
-    let mut a = Daemon::start("a", &["--grace", "30s"]);
+fn a_daemon_announces_its_end_and_ends_well() {
+    // nats-server enters its lame duck mode on SIGUSR2.
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR2] {
+        let mut a = Daemon::start("a", &["--grace", "80s"]);
+        let mut client = TcpStream::connect(&a.clients).unwrap();
+        client.write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
+        let mut read = String::new();
+        while !read.contains("PONG") {
+            read.push_str(&read_some(&mut client));
+        }
+        a.process.signal(signal);
+        wait_for_event(&mut a.process, "stopping");
+        while !read.contains("\"ldm\":true") {
+            let more = read_some(&mut client);
+            assert!(!more.is_empty(), "closed before INFO: {read}");
+            read.push_str(&more);
+        }
+        // The grace ends with the last client.
+        drop(client);
+        a.process.finish().succeeded("daemon");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_daemon_at_once() {
+    let mut a = Daemon::start("a", &["--grace", "1h"]);
     let mut client = TcpStream::connect(&a.clients).unwrap();
-    client.write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
-    let mut read = String::new();
-    while !read.contains("PONG") {
-        read.push_str(&read_some(&mut client));
+    client.write_all(b"CONNECT {}\r\n").unwrap();
+    while !a.get("/status.json").contains("\"clients\":1") {
+        thread::sleep(Duration::from_millis(50));
     }
     a.process.signal(Signal::SIGTERM);
     wait_for_event(&mut a.process, "stopping");
-    while !read.contains("\"ldm\":true") {
-        let more = read_some(&mut client);
-        assert!(!more.is_empty(), "closed before INFO: {read}");
-        read.push_str(&more);
-    }
-    drop(client);
-    a.process.finish().succeeded("daemon");
+    // The handler of the second signal is set soon after that line.
+    let ended = loop {
+        a.process.signal(Signal::SIGTERM);
+        match a.process.finish_within(Duration::from_secs(1)) {
+            Ok(ended) => break ended,
+            Err(running) => a.process = running,
+        }
+    };
+    ended.succeeded("daemon");
 }
 
 fn read_some(stream: &mut TcpStream) -> String {

@@ -1,6 +1,10 @@
 //! Live daemons of an overlay on loopback, and the clients that they serve.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking, and print measurements"
+)]
 
 mod access;
 mod attackers;

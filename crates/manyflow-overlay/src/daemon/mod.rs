@@ -314,9 +314,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.membership.topology_version()
     }
 
-    /// Returns the bytes of the messages that this daemon's clients sent and that other daemons
-    /// with members have not acknowledged; 0 in a fixed overlay. A message counts 64 bytes besides
-    /// its payload.
+    /// Returns the bytes of the messages of this daemon's clients that other daemons with members
+    /// have not acknowledged; 0 in a fixed overlay. Each message counts 64 bytes besides its
+    /// payload.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.retention.bytes()
     }

@@ -61,11 +61,12 @@ pub(crate) struct DaemonArgs {
     /// Use neither TLS nor passwords: every host that can connect may do everything
     #[arg(long, conflicts_with = "file")]
     pub(crate) insecure: bool,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    /// Serve the daemon's state over HTTP on this address: a page at /, metrics for Prometheus at
+    /// /metrics, and /status.json, which `manyflow top` reads
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// The time that clients have to connect elsewhere when the daemon stops (Ctrl-C, SIGTERM); a
-    /// second signal ends the daemon at once
+    /// The time that clients have to connect elsewhere when the daemon stops (Ctrl-C, SIGTERM,
+    /// SIGUSR2); a second one ends the daemon at once
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 }

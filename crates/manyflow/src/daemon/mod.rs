@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::DaemonArgs;
 use crate::display::Display;
-use crate::signals::interrupted;
+use crate::signals::{interrupted, lame_duck_requested};
 use file::DaemonFile;
 
 pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
@@ -28,7 +28,10 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         None => None,
     };
     announce(&name, &daemon, &display)?;
-    interrupted().await;
+    tokio::select! {
+        () = interrupted() => {}
+        () = lame_duck_requested() => {}
+    }
     announce_stop(&name, args.grace, &display)?;
     tokio::select! {
         () = daemon.stop_after(args.grace) => {}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use manyflow_live::overlay::{DaemonStatus, LinkStatus};
 use serde::Serialize;
 
-/// The messages of a daemon in a second.
+/// The work of a daemon in a second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Rates {
     pub(super) published_per_s: f64,
