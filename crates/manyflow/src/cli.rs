@@ -99,8 +99,8 @@ pub(crate) enum Command {
     /// Join groups and print their messages
     #[command(after_help = SUB_EXAMPLES)]
     Sub(SubArgs),
-    /// Make a key that signs session descriptions, a shared key, or certificates for the daemons of an
-    /// overlay
+    /// Make a key that signs session descriptions, a shared key, or certificates for the daemons of
+    /// an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
     /// Watch one sender and five receivers behind different links on this machine, or an overlay

@@ -58,12 +58,25 @@ impl EchoMember {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// Stops without telling anybody: connections are forgotten, not closed.
-    pub(crate) fn crash(mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Connections that are dropped would send Resets. A process that is killed does not.
-            std::mem::forget(runtime);
+    /// Stops reading and answering, as a process that hangs or a host without power. Nobody hears
+    /// of it.
+    pub(crate) fn hang(&self) {
+        let runtime = self.runtime.as_ref().unwrap();
+        // It blocks the only thread of the runtime until the process ends.
+        runtime.spawn(async {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+
+    /// Starts a member at the address of one that has stopped.
+    pub(crate) async fn restart(address: SocketAddr) -> EchoMember {
+        // The socket of the stopped member closes in the background.
+        while std::net::UdpSocket::bind(address).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        EchoMember::start(address, Options::default())
     }
 }
 
