@@ -57,6 +57,27 @@ impl EchoMember {
     pub(crate) fn messages(&self) -> u64 {
         self.messages.load(Ordering::Relaxed)
     }
+
+    /// Stops reading and answering, as a process that hangs or a host without power. Nobody hears
+    /// of it.
+    pub(crate) fn hang(&self) {
+        let runtime = self.runtime.as_ref().unwrap();
+        // It blocks the only thread of the runtime until the process ends.
+        runtime.spawn(async {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+
+    /// Starts a member at the address of one that has stopped.
+    pub(crate) async fn restart(address: SocketAddr) -> EchoMember {
+        // The socket of the stopped member closes in the background.
+        while std::net::UdpSocket::bind(address).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        EchoMember::start(address, Options::default())
+    }
 }
 
 impl Drop for EchoMember {

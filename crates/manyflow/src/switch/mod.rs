@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use manyflow_live::anypoint::switch::{ServiceError, SwitchHandle, SwitchOptions, start};
+use manyflow_live::filecast::metrics::MetricsServer;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,11 +27,11 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     let listen = file.listen(&args)?;
     let switch = start(listen, file.service().await?, options)?;
     let metrics = args.metrics.or(file.metrics);
-    let _pages = match metrics {
+    let pages = match metrics {
         Some(address) => Some(pages::serve(address, switch.status(), &display).await?),
         None => None,
     };
-    announce(&switch, &display)?;
+    announce(&switch, pages.as_ref(), &display)?;
     let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [interrupt, terminate] = &mut ends;
     let (interrupt, terminate) = (interrupt.as_mut(), terminate.as_mut());
@@ -64,9 +65,13 @@ async fn reload(args: &SwitchArgs, switch: &SwitchHandle, display: &Display) {
     }
 }
 
-fn announce(switch: &SwitchHandle, display: &Display) -> Result<()> {
+fn announce(switch: &SwitchHandle, pages: Option<&MetricsServer>, display: &Display) -> Result<()> {
     let at = switch.local_address();
     display.print_line(&format!("switch: peers connect at {at}"))?;
-    display.print_json(&json!({"event": "started", "listen": at.to_string()}))?;
+    display.print_json(&json!({
+        "event": "started",
+        "listen": at.to_string(),
+        "metrics": pages.map(|pages| pages.local_address().to_string()),
+    }))?;
     Ok(())
 }

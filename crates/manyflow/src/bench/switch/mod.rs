@@ -129,7 +129,7 @@ async fn measure_frames(
     let rate_bound = theirs.map_or(RATE_BOUND, |theirs| theirs.min(RATE_BOUND));
     for (bytes, bound) in [(LONG, Bound::AtLeast(rate_bound)), (SHORT, Bound::None)] {
         let members = load::Members::start()?;
-        let switch = Proxy::switch(&members.addresses).await?;
+        let switch = Proxy::switch(&members.addresses, "round-robin").await?;
         let flow = load::measure_throughput(&switch, &members, bytes, args.duration).await?;
         report.add_flow("switch", bytes, &flow, bound)?;
         if bytes == SHORT {
@@ -142,8 +142,9 @@ async fn measure_frames(
 }
 
 async fn measure_latency(args: &SwitchBenchArgs, report: &mut Report<'_>) -> Result<()> {
+    // All requests have one key, so one member answers them, as without a switch.
     let members = load::Members::start()?;
-    let switch = Proxy::switch(&members.addresses).await?;
+    let switch = Proxy::switch(&members.addresses, "hash").await?;
     let direct = load::measure_latency(members.addresses[0], args.duration).await?;
     let switched = load::measure_latency(switch.address, args.duration).await?;
     report.add_latency("without a switch, 10,000 requests/s", &direct)?;
@@ -156,7 +157,7 @@ async fn measure_latency(args: &SwitchBenchArgs, report: &mut Report<'_>) -> Res
 
 async fn measure_memory(args: &SwitchBenchArgs, report: &mut Report<'_>) -> Result<()> {
     let members = load::Members::start()?;
-    let switch = Proxy::switch(&members.addresses).await?;
+    let switch = Proxy::switch(&members.addresses, "hash").await?;
     let connections = load::open_many(switch.address, args.connections).await?;
     // Timers of idle connections run for a moment, too.
     tokio::time::sleep(Duration::from_secs(2)).await;

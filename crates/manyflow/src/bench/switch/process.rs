@@ -33,11 +33,11 @@ pub(super) struct Proxy {
 
 impl Proxy {
     /// Starts a switch in front of these members.
-    pub(super) async fn switch(members: &[SocketAddr]) -> Result<Proxy> {
+    pub(super) async fn switch(members: &[SocketAddr], policy: &str) -> Result<Proxy> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.args(["switch", "--json", "--listen", "127.0.0.1:0"]);
-        command.args(["--policy", "round-robin"]);
+        command.args(["--policy", policy]);
         for (place, member) in members.iter().enumerate() {
             command.args(["--member", &format!("m{place}={member}")]);
         }
@@ -62,7 +62,7 @@ impl Proxy {
         let mut config = NamedTempFile::new()?;
         writeln!(
             config,
-            "global\n  nbthread 1\n  maxconn 20000\n\
+            "global\n  nbthread 1\n  maxconn 4000\n\
              defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n\
              frontend f\n  bind {address}\n  default_backend b\n\
              backend b\n  balance roundrobin"

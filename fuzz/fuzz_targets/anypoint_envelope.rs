@@ -1,0 +1,27 @@
+//! Any input is refused, or is a datagram of live ACP that encodes to the same bytes.
+#![cfg_attr(fuzzing, no_main)]
+
+use manyflow_live::anypoint::envelope::{Datagram, NO_COOKIE, decode, encode, encode_challenge};
+use manyflow_live::anypoint::fragment::{HEADER_BYTES, Header};
+
+manyflow_fuzz::target!(|bytes: &[u8]| {
+    // Few inputs have a known version and type, so set these.
+    let mut known = bytes.to_vec();
+    if let [version, kind, reason, reserved, ..] = known.as_mut_slice() {
+        (*version, *kind) = (*version & 0x80 | 1, 1 + *kind % 8);
+        (*reason, *reserved) = (0, 0);
+    }
+    for bytes in [bytes, &known] {
+        let encoded = match decode(bytes) {
+            Err(_) => continue,
+            Ok(Datagram::Challenge(number, cookie)) => encode_challenge(number, cookie),
+            Ok(Datagram::Open(segment, cookie)) => encode(&segment, &cookie),
+            Ok(Datagram::Segment(segment, _)) => encode(&segment, &NO_COOKIE),
+        };
+        let header = encoded.as_bytes();
+        assert_eq!(header, &bytes[..header.len()]);
+    }
+    if let Some(header) = Header::decode(bytes) {
+        assert_eq!(header.encode(), bytes[..HEADER_BYTES]);
+    }
+});
