@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`net`] | the clock, multicast sockets, sockets for AMT, an emulated last mile |
 //! | [`overlay`] | group messages: a daemon of the overlay, and its clients |
+//! | [`anypoint_store`] | a replicated chunk store: its disks, and files put into it and read from it |
 //! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
 
+pub mod anypoint_store;
 pub mod filecast;
 pub mod net;
 pub mod overlay;
