@@ -19,6 +19,8 @@ use crate::{Hash, MemberName, RANKS};
 
 const MAGIC: &[u8; 4] = b"MFS1";
 const DIGEST_BYTES: usize = 32;
+/// The most chunks of a file.
+const CHUNKS_MAX: u64 = 65_535;
 /// The length of the longest name of a file in bytes.
 pub const NAME_BYTES_MAX: usize = 1024;
 
@@ -76,6 +78,21 @@ impl Manifest {
     /// Returns the number of chunks of a file.
     pub fn chunk_count(size: u64, chunk_bytes: u32) -> u64 {
         size.div_ceil(u64::from(chunk_bytes.max(1)))
+    }
+
+    /// Checks that the manifest of this many chunks can be stored, with any names of up to 128
+    /// members.
+    ///
+    /// # Errors
+    /// [`ManifestError::Long`] if it may be too long.
+    pub fn check_room(chunks: u64, copies: u8) -> Result<(), ManifestError> {
+        // Names of the file and of up to 128 members take at most 10,000 bytes.
+        let entry = 33 + 2 * u64::from(copies);
+        let bytes = chunks.saturating_mul(entry).saturating_add(10_000);
+        match bytes <= STORED_BYTES_MAX as u64 && chunks <= CHUNKS_MAX {
+            true => Ok(()),
+            false => Err(ManifestError::Long(bytes as usize)),
+        }
     }
 
     /// Returns the offset of a chunk in the file, and its length, both in bytes.
@@ -147,7 +164,7 @@ impl Manifest {
                 count == self.chunks.len() as u64,
                 "the number of chunks does not match the size",
             ),
-            (count < 1 << 16, "there are more than 65,535 chunks"),
+            (count <= CHUNKS_MAX, "there are more than 65,535 chunks"),
             (
                 self.chunks.iter().all(copies),
                 "a chunk has more than 16 copies",

@@ -138,9 +138,9 @@ impl Requests {
         Some(ask)
     }
 
-    /// Removes and returns all requests: those of a connection that is over.
+    /// Removes and returns all requests: those of a connection that is over. Answers are still
+    /// expected, so that a service whose connections all fail at once counts as silent.
     pub(crate) fn take_all(&mut self) -> Vec<Ask> {
-        self.waiting_since = None;
         self.due.clear();
         self.bytes = 0;
         core::mem::take(&mut self.pending).into_keys().collect()

@@ -161,7 +161,7 @@ async fn every_byte_arrives_over_paths_that_lose_duplicate_and_reorder() {
         ..LinkConfig::default()
     };
     let stage = Stage::start(3, PolicyName::LeastOutstanding, &Options::default());
-    let outer = LastMile::start(stage.address(), path, path, 1)
+    let outer = LastMile::start(stage.address(), path.clone(), path, 1)
         .await
         .unwrap();
     let connection = within("open", connect(outer.address(), Options::default())).await;
@@ -179,7 +179,7 @@ async fn every_byte_arrives_over_paths_that_lose_duplicate_and_reorder() {
 async fn a_path_that_is_cut_for_a_moment_costs_nothing_but_time() {
     let stage = Stage::start(2, PolicyName::RoundRobin, &Options::default());
     let link = LinkConfig::default();
-    let path = LastMile::start(stage.address(), link, link, 1)
+    let path = LastMile::start(stage.address(), link.clone(), link, 1)
         .await
         .unwrap();
     let connection = within("open", connect(path.address(), Options::default())).await;
