@@ -5,6 +5,7 @@ use manyflow_core::Ecn;
 use manyflow_overlay::{DaemonId, Frame};
 
 use super::Core;
+use super::links::is_message;
 use crate::overlay::datagram::{DatagramLink, Direct};
 
 impl Core {
@@ -18,6 +19,10 @@ impl Core {
             Ok((frame @ (Frame::Datagram { .. } | Frame::Feedback(_)), header))
                 if self.is_present(neighbour, connection) =>
             {
+                if let Some(known) = self.neighbours.get_mut(&neighbour) {
+                    known.traffic.received_bytes += bytes.len() as u64;
+                    known.traffic.received_messages += u64::from(is_message(&frame));
+                }
                 bytes.advance(header);
                 let (now, ecn) = (self.clock.now(), Ecn::NotCapable);
                 self.daemon.handle_frame(now, neighbour, &frame, ecn, bytes);
