@@ -17,7 +17,7 @@ use super::segment::{Ack, Data, Gap, NO_GAPS, UNLIMITED};
 use super::soft::SoftFlow;
 use crate::Event;
 use manyflow_core::time::Time;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 
 /// A frame is reported missing when this many later frames have arrived. Fewer may only have
 /// overtaken it.
@@ -60,7 +60,7 @@ pub(super) struct Receiver<P> {
 #[derive(Copy, Clone, Debug)]
 struct Due {
     of: u32,
-    feedback: WindowChange,
+    feedback: Feedback,
     /// The value of `next` when the frame arrived. Frames that arrived later have feedback of their
     /// own; a sender takes it from the first acknowledgement that covers the frame.
     cumulative: u32,
@@ -147,7 +147,14 @@ impl<P: Payload> Receiver<P> {
             soft.on_arrival(now, &mut congestion, wire_bytes, occupied);
         }
         match self.place(data.sequence, Item::Frame(Frame { key, payload })) {
-            Placed::Taken => self.acknowledge(data.sequence, congestion.feedback),
+            Placed::Taken => {
+                let feedback = Feedback {
+                    change: congestion.feedback,
+                    answered: congestion.answered,
+                    averaged: false,
+                };
+                self.acknowledge(data.sequence, feedback);
+            }
             Placed::Refused => {}
             Placed::NoRoom => {
                 events.push_back(Event::Overflow);
@@ -161,7 +168,7 @@ impl<P: Payload> Receiver<P> {
     /// Handles a Close: no frame has this number or a later one.
     pub(super) fn handle_close(&mut self, sequence: u32) {
         if self.place(sequence, Item::Close) == Placed::Taken {
-            self.acknowledge(sequence, WindowChange(0));
+            self.acknowledge(sequence, Feedback::default());
         }
     }
 
@@ -169,11 +176,11 @@ impl<P: Payload> Receiver<P> {
     /// there is.
     pub(super) fn repeat_ack(&mut self) {
         if let Some(last) = self.last {
-            self.acknowledge(last, WindowChange(0));
+            self.acknowledge(last, Feedback::default());
         }
     }
 
-    fn acknowledge(&mut self, of: u32, feedback: WindowChange) {
+    fn acknowledge(&mut self, of: u32, feedback: Feedback) {
         self.due_acks.push_back(Due {
             of,
             feedback,

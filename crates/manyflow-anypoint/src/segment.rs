@@ -1,7 +1,7 @@
 //! ACP's packets, with XCP's header in them.
 
 use manyflow_core::Header;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback};
 
 /// Bytes of the IPv4 and UDP headers below each segment.
 pub const LOWER_BYTES: u32 = 28;
@@ -90,8 +90,8 @@ pub struct Ack {
     pub of: u32,
     /// Bytes of frames from `cumulative` on that the receiver has room for, or [`UNLIMITED`].
     pub credit: u32,
-    /// The part of the frame's feedback that the routers left.
-    pub feedback: WindowChange,
+    /// The answer to the frame's XCP header.
+    pub feedback: Feedback,
     /// Missing frames, lowest first: later frames of the same path have arrived. Unused gaps are
     /// zero and come last.
     pub missing: [Gap; 3],

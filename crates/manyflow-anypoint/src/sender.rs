@@ -431,7 +431,7 @@ impl<P: Payload> Sender<P> {
         }
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
-            self.window.on_ack(ack.feedback, may_grow);
+            self.window.on_ack(ack.feedback.change, may_grow);
         }
     }
 

@@ -135,6 +135,7 @@ impl Window {
                     cwnd,
                     rtt_us: libm::ceil(rtt_s * 1e6) as u32,
                     feedback: WindowChange(libm::ceil(wanted * share * 256.0) as i32),
+                    answered: false,
                 }
             }
         }

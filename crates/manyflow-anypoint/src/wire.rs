@@ -12,7 +12,9 @@
 //!   Alive  | first | connection |
 //!   Reset  | first | connection |
 //!
-//!   first  | version: 1 | type: 1 to 8 in the order above | reason: 1 to 4 in a Reset, else 0 | 0 |
+//!   first  | version: 1 | type: 1 to 8 in the order above | reason: 1 to 4 in a Reset, else 0 | flags |
+//!   flags  | 1: an XCP router has handled the frame (in Data and Ack)
+//!          | 2: a switch has averaged the feedback (in Ack)
 //!   gap    | offset         | frames          |
 //! ```
 //!
@@ -23,7 +25,7 @@
 //! Decoding is strict: a segment has exactly one encoding, and all other bytes are refused.
 
 use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
 /// The version of ACP that this crate speaks.
 const VERSION: u8 = 1;
@@ -36,6 +38,11 @@ const CLOSE: u8 = 5;
 const PROBE: u8 = 6;
 const ALIVE: u8 = 7;
 const RESET: u8 = 8;
+
+/// The flag of Data and Ack: an XCP router on the path has handled the frame.
+const ANSWERED: u8 = 1;
+/// The flag of Ack: a switch has averaged the feedback.
+const AVERAGED: u8 = 2;
 
 /// The length in bytes of the longest encoded header, that of an acknowledgement.
 pub const HEADER_BYTES_MAX: usize = 36;
@@ -61,8 +68,8 @@ pub enum WireError {
     /// A Reset has an unknown reason.
     #[error("reason {0} for a reset is not known: reasons are 1 to 4")]
     Reason(u8),
-    /// Bytes of the first word that have no meaning in this type are not zero.
-    #[error("reserved bytes are not zero")]
+    /// Bits of the first word that have no meaning in this type are not zero.
+    #[error("reserved bits are not zero")]
     Reserved,
     /// The gaps of an acknowledgement are not in their only valid form.
     #[error("{0}")]
@@ -80,14 +87,24 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    fn of<const WORDS: usize>(kind: u8, reason: u8, words: [u32; WORDS]) -> Encoded {
+    fn of<const WORDS: usize>(kind: u8, words: [u32; WORDS]) -> Encoded {
         let mut bytes = [0; HEADER_BYTES_MAX];
-        bytes[..4].copy_from_slice(&[VERSION, kind, reason, 0]);
+        bytes[..4].copy_from_slice(&[VERSION, kind, 0, 0]);
         for (place, word) in words.into_iter().enumerate() {
             bytes[4 + 4 * place..8 + 4 * place].copy_from_slice(&word.to_be_bytes());
         }
         let length = 4 + 4 * WORDS;
         Encoded { bytes, length }
+    }
+
+    fn with_reason(mut self, reason: Reason) -> Encoded {
+        self.bytes[2] = reason_code(reason);
+        self
+    }
+
+    fn with_flags(mut self, flags: u8) -> Encoded {
+        self.bytes[3] = flags;
+        self
     }
 
     /// Returns the bytes of the header.
@@ -112,13 +129,14 @@ impl Segment {
     pub fn encode(&self) -> Encoded {
         let connection = self.connection;
         match self.body {
-            Body::Open { credit } => Encoded::of(OPEN, 0, [connection, credit]),
-            Body::Accept { credit } => Encoded::of(ACCEPT, 0, [connection, credit]),
+            Body::Open { credit } => Encoded::of(OPEN, [connection, credit]),
+            Body::Accept { credit } => Encoded::of(ACCEPT, [connection, credit]),
             Body::Data(data) => {
                 let Congestion {
                     cwnd,
                     rtt_us,
                     feedback,
+                    answered,
                 } = data.congestion;
                 let words = [
                     connection,
@@ -128,7 +146,7 @@ impl Segment {
                     rtt_us,
                     data.key,
                 ];
-                Encoded::of(DATA, 0, words)
+                Encoded::of(DATA, words).with_flags(flag(ANSWERED, answered))
             }
             Body::Ack(ack) => {
                 let [first, second, third] = ack
@@ -137,19 +155,23 @@ impl Segment {
                 let words = [
                     connection,
                     ack.of,
-                    ack.feedback.0 as u32,
+                    ack.feedback.change.0 as u32,
                     ack.cumulative,
                     ack.credit,
                     first,
                     second,
                     third,
                 ];
-                Encoded::of(ACK, 0, words)
+                let Feedback {
+                    answered, averaged, ..
+                } = ack.feedback;
+                Encoded::of(ACK, words)
+                    .with_flags(flag(ANSWERED, answered) | flag(AVERAGED, averaged))
             }
-            Body::Close { sequence } => Encoded::of(CLOSE, 0, [connection, sequence]),
-            Body::Probe => Encoded::of(PROBE, 0, [connection]),
-            Body::Alive => Encoded::of(ALIVE, 0, [connection]),
-            Body::Reset(reason) => Encoded::of(RESET, reason_code(reason), [connection]),
+            Body::Close { sequence } => Encoded::of(CLOSE, [connection, sequence]),
+            Body::Probe => Encoded::of(PROBE, [connection]),
+            Body::Alive => Encoded::of(ALIVE, [connection]),
+            Body::Reset(reason) => Encoded::of(RESET, [connection]).with_reason(reason),
         }
     }
 
@@ -160,11 +182,16 @@ impl Segment {
     /// If the bytes are not the [`encode`](Segment::encode)d form of a valid segment, followed by a
     /// frame if the segment is [`Body::Data`].
     pub fn decode(bytes: &[u8]) -> Result<(Segment, usize), WireError> {
-        let ([version, kind, reason, reserved], [connection]) = words(bytes)?;
+        let ([version, kind, reason, flags], [connection]) = words(bytes)?;
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        if reserved != 0 || (reason != 0 && kind != RESET) {
+        let known_flags = match kind {
+            DATA => ANSWERED,
+            ACK => ANSWERED | AVERAGED,
+            _ => 0,
+        };
+        if flags & !known_flags != 0 || (reason != 0 && kind != RESET) {
             return Err(WireError::Reserved);
         }
         let body = match kind {
@@ -189,21 +216,21 @@ impl Segment {
 }
 
 fn data(bytes: &[u8]) -> Result<Data, WireError> {
-    let (_, [_, sequence, feedback, cwnd, rtt_us, key]) = words(bytes)?;
-    let feedback = WindowChange(feedback as i32);
+    let ([.., flags], [_, sequence, feedback, cwnd, rtt_us, key]) = words(bytes)?;
     Ok(Data {
         sequence,
         key,
         congestion: Congestion {
             cwnd,
             rtt_us,
-            feedback,
+            feedback: WindowChange(feedback as i32),
+            answered: flags & ANSWERED != 0,
         },
     })
 }
 
 fn ack(bytes: &[u8]) -> Result<Ack, WireError> {
-    let (_, [_, of, feedback, cumulative, credit, first, second, third]) = words(bytes)?;
+    let ([.., flags], [_, of, feedback, cumulative, credit, first, second, third]) = words(bytes)?;
     let missing = [first, second, third].map(|word| Gap {
         offset: (word >> 16) as u16,
         frames: word as u16,
@@ -213,7 +240,11 @@ fn ack(bytes: &[u8]) -> Result<Ack, WireError> {
         cumulative,
         of,
         credit,
-        feedback: WindowChange(feedback as i32),
+        feedback: Feedback {
+            change: WindowChange(feedback as i32),
+            answered: flags & ANSWERED != 0,
+            averaged: flags & AVERAGED != 0,
+        },
         missing,
     })
 }
@@ -247,6 +278,11 @@ fn check_gaps(missing: &[Gap; 3]) -> Result<(), WireError> {
         };
     }
     Ok(())
+}
+
+/// Returns `flag` if it `is_set`, else no flag.
+fn flag(flag: u8, is_set: bool) -> u8 {
+    if is_set { flag } else { 0 }
 }
 
 fn reason_code(reason: Reason) -> u8 {
@@ -305,12 +341,13 @@ mod tests {
             cwnd: 0x3132_3334,
             rtt_us: 0x4142_4344,
             feedback: WindowChange(-2),
+            answered: true,
         },
     };
 
     #[rustfmt::skip]
     const DATA_BYTES: [u8; 28] = [
-        1, 3, 0, 0,
+        1, 3, 0, 1,
         0x01, 0x02, 0x03, 0x04,
         0x11, 0x12, 0x13, 0x14,
         0xff, 0xff, 0xff, 0xfe,
@@ -323,13 +360,17 @@ mod tests {
         cumulative: 0x1112_1314,
         of: 0x1112_1319,
         credit: 0x2122_2324,
-        feedback: WindowChange(0x3132_3334),
+        feedback: Feedback {
+            change: WindowChange(0x3132_3334),
+            answered: true,
+            averaged: true,
+        },
         missing: [gap(0, 1), gap(0x0203, 0x0405), gap(0, 0)],
     };
 
     #[rustfmt::skip]
     const ACK_BYTES: [u8; 36] = [
-        1, 4, 0, 0,
+        1, 4, 0, 3,
         0x01, 0x02, 0x03, 0x04,
         0x11, 0x12, 0x13, 0x19,
         0x31, 0x32, 0x33, 0x34,
@@ -387,17 +428,19 @@ mod tests {
     }
 
     #[test]
-    fn unknown_values_and_reserved_bytes_are_refused() {
+    fn unknown_values_and_reserved_bits_are_refused() {
         let with = |place: usize, byte| {
             let mut bytes = DATA_BYTES;
             bytes[place] = byte;
             Segment::decode(&bytes).unwrap_err()
         };
         assert_eq!(with(0, 2), WireError::Version(2));
-        assert_eq!(with(1, 0), WireError::Type(0));
-        assert_eq!(with(1, 9), WireError::Type(9));
+        for kind in [0, 9] {
+            let unknown = [1, kind, 0, 0, 1, 2, 3, 4];
+            assert_eq!(Segment::decode(&unknown), Err(WireError::Type(kind)));
+        }
         assert_eq!(with(2, 1), WireError::Reserved);
-        assert_eq!(with(3, 1), WireError::Reserved);
+        assert_eq!(with(3, 3), WireError::Reserved);
         for reason in [0, 5] {
             let reset = [1, RESET, reason, 0, 1, 2, 3, 4];
             assert_eq!(Segment::decode(&reset), Err(WireError::Reason(reason)));
@@ -451,12 +494,13 @@ mod tests {
     }
 
     fn any_data() -> impl Strategy<Value = Body> {
-        (any::<[u32; 4]>(), any::<i32>()).prop_map(|([sequence, key, cwnd, rtt_us], feedback)| {
-            let feedback = WindowChange(feedback);
+        let feedback = any::<(i32, bool)>();
+        (any::<[u32; 4]>(), feedback).prop_map(|([sequence, key, cwnd, rtt_us], feedback)| {
             let congestion = Congestion {
                 cwnd,
                 rtt_us,
-                feedback,
+                feedback: WindowChange(feedback.0),
+                answered: feedback.1,
             };
             Body::Data(Data {
                 sequence,
@@ -483,13 +527,18 @@ mod tests {
     }
 
     fn any_ack() -> impl Strategy<Value = Body> {
-        (any::<[u32; 3]>(), any::<i32>(), any_gaps()).prop_map(
+        let feedback = any::<(i32, bool, bool)>();
+        (any::<[u32; 3]>(), feedback, any_gaps()).prop_map(
             |([cumulative, of, credit], feedback, missing)| {
                 Body::Ack(Ack {
                     cumulative,
                     of,
                     credit,
-                    feedback: WindowChange(feedback),
+                    feedback: Feedback {
+                        change: WindowChange(feedback.0),
+                        answered: feedback.1,
+                        averaged: feedback.2,
+                    },
                     missing,
                 })
             },

@@ -8,7 +8,7 @@ use manyflow_anypoint::{
     Segment,
 };
 use manyflow_core::Time;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use proptest::prelude::*;
 
 const RECEIVE_BUFFER: u32 = 20_000;
@@ -33,27 +33,32 @@ fn any_ack() -> impl Strategy<Value = Ack> {
         any_number(),
         any_number(),
         any_number(),
-        any::<i32>(),
+        any::<(i32, bool, bool)>(),
         missing,
     )
         .prop_map(|(cumulative, of, credit, feedback, missing)| Ack {
             cumulative,
             of,
             credit,
-            feedback: WindowChange(feedback),
+            feedback: Feedback {
+                change: WindowChange(feedback.0),
+                answered: feedback.1,
+                averaged: feedback.2,
+            },
             missing,
         })
 }
 
 fn any_data() -> impl Strategy<Value = Data> {
-    (any_number(), any::<[u32; 3]>(), any::<i32>()).prop_map(
-        |(sequence, [key, cwnd, rtt_us], feedback)| Data {
+    (any_number(), any::<[u32; 3]>(), any::<(i32, bool)>()).prop_map(
+        |(sequence, [key, cwnd, rtt_us], (feedback, answered))| Data {
             sequence,
             key,
             congestion: Congestion {
                 cwnd,
                 rtt_us,
                 feedback: WindowChange(feedback),
+                answered,
             },
         },
     )

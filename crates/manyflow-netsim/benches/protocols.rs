@@ -18,7 +18,7 @@ mod overlay_line;
 #[path = "../../manyflow-overlay/tests/world/mod.rs"]
 mod world;
 
-use manyflow_core::xcp::{Congestion, WindowChange, XcpConfig};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange, XcpConfig};
 use manyflow_overlay::LinkKind;
 use overlay_line::Line;
 
@@ -50,6 +50,7 @@ fn links(criterion: &mut Criterion) {
                 cwnd: 100_000,
                 rtt_us: 50_000,
                 feedback: WindowChange::MAX,
+                answered: false,
             },
         }),
     };
@@ -311,6 +312,7 @@ fn switch(criterion: &mut Criterion) {
                 cwnd: 256 * 1080,
                 rtt_us: 10_000,
                 feedback: WindowChange(1000),
+                answered: false,
             };
             let data = segment(Body::Data(Data {
                 sequence,
@@ -331,7 +333,10 @@ fn switch(criterion: &mut Criterion) {
                 cumulative: data.sequence + 1,
                 of: data.sequence,
                 credit,
-                feedback: data.congestion.feedback,
+                feedback: Feedback {
+                    change: data.congestion.feedback,
+                    ..Feedback::default()
+                },
                 missing: anypoint::NO_GAPS,
             });
             let ack = anypoint::Segment { body, ..segment };

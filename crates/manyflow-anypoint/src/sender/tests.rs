@@ -3,7 +3,7 @@
 use super::super::segment::NO_GAPS;
 use super::super::{Control, FlowControl, Length};
 use super::*;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::{Feedback, WindowChange};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -52,7 +52,7 @@ fn ack(cumulative: u32, of: u32, gaps: &[(u16, u16)]) -> Ack {
         cumulative,
         of,
         credit: 1 << 20,
-        feedback: WindowChange(0),
+        feedback: Feedback::default(),
         missing,
     }
 }
@@ -315,7 +315,10 @@ fn after_an_idle_time_the_window_is_the_initial_one() {
     sent(&mut sender, Time::ZERO);
     let now = Time::ZERO + 10 * MS;
     let all = Ack {
-        feedback: WindowChange::MAX,
+        feedback: Feedback {
+            change: WindowChange::MAX,
+            ..Feedback::default()
+        },
         ..ack(100, 99, &[])
     };
     take(&mut sender, now, &all);

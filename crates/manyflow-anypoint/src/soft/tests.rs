@@ -142,6 +142,7 @@ impl World {
             cwnd,
             rtt_us: self.rtt.as_micros() as u32,
             feedback: WindowChange(feedback),
+            answered: false,
         };
         if self.occupied + FRAME > self.buffer {
             self.drops += 1;
@@ -361,6 +362,7 @@ fn a_header_without_a_round_trip_time_gets_no_feedback() {
             cwnd: 2048,
             rtt_us: 0,
             feedback: WindowChange::MAX,
+            answered: false,
         };
         let mut flow = SoftFlow::new(config, BUFFER, FRAME);
         flow.on_arrival(at_ms(1), &mut congestion, FRAME, 0);

@@ -2,7 +2,7 @@
 
 use super::sequence::Sequence;
 use crate::{Ack, Body, Gap};
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 
 /// An [`Ack`] whose numbers are typed.
 #[derive(Copy, Clone, Debug)]
@@ -15,8 +15,8 @@ pub(super) struct Acknowledgement<S> {
     /// Bytes of frames from `cumulative` on that the receiver has room for, or
     /// [`UNLIMITED`](crate::UNLIMITED).
     pub(super) credit: u32,
-    /// The part of the answered frame's feedback that the routers and the receiver left.
-    pub(super) feedback: WindowChange,
+    /// The answer to the answered frame's XCP header.
+    pub(super) feedback: Feedback,
     /// Missing frames, lowest first, counted from `cumulative`.
     pub(super) missing: [Gap; 3],
 }

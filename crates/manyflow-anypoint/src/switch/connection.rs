@@ -16,7 +16,7 @@ use super::{Leg, MemberId, ONLY_MEMBER, Policy, SwitchConfig};
 use crate::Event;
 use crate::{Body, Payload, Reason, Segment};
 use manyflow_core::time::Time;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 
 /// A connection between the peer and the service.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl<P: Payload + Default> Connection<P> {
     fn handle_peer_probe(&mut self, now: Time) {
         self.out.send(Leg::Peer, Body::Alive);
         let (inbound, _, mut cx) = self.parts(now);
-        inbound.acknowledge(&mut cx, None, WindowChange::default());
+        inbound.acknowledge(&mut cx, None, Feedback::default());
     }
 
     /// Passes a member's probe to the peer. Before the connection is accepted, members wait only

@@ -19,7 +19,7 @@ use super::{Leg, MemberId, Policy, Scaling, SwitchConfig, transform};
 use crate::frame::FLIGHT_FRAMES_MAX;
 use crate::{Body, Data, Payload};
 use candidates::Candidates;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use stream::Stream;
 
 /// The direction from the peer to the members.
@@ -84,7 +84,7 @@ impl<P: Payload + Default> Inbound<P> {
             Arrival::Next => self.route_all(cx, policy, item),
             Arrival::Beyond => {
                 self.arrivals.hold(sequence, item);
-                self.acknowledge(cx, Some(sequence), WindowChange::default());
+                self.acknowledge(cx, Some(sequence), Feedback::default());
             }
             Arrival::TooFar => {}
         }
@@ -149,7 +149,7 @@ impl<P: Payload + Default> Inbound<P> {
     ) {
         let route = self.routes.get_mut(sequence);
         let Some(route) = route.filter(|route| !route.is_acknowledged()) else {
-            self.acknowledge(cx, Some(sequence), WindowChange::default());
+            self.acknowledge(cx, Some(sequence), Feedback::default());
             return;
         };
         let Numbered::Frame(data, payload) = item else {
@@ -204,7 +204,11 @@ impl<P: Payload + Default> Inbound<P> {
         }
         self.settle(cx);
         if !is_of_close {
-            let feedback = self.feedback_for_peer(cx.members, id, ack.feedback);
+            let change = self.change_for_peer(cx.members, id, ack.feedback.change);
+            let feedback = Feedback {
+                change,
+                ..ack.feedback
+            };
             self.acknowledge(cx, of, feedback);
         }
     }
@@ -242,7 +246,7 @@ impl<P: Payload + Default> Inbound<P> {
             && let Some(route) = self.routes.get_mut(sequence)
             && route.answer()
         {
-            stream.note_feedback(ack.feedback);
+            stream.note_feedback(ack.feedback.change);
             self.missing.remove(sequence);
             return true;
         }
@@ -303,7 +307,7 @@ impl<P: Payload + Default> Inbound<P> {
     /// when all members have.
     pub(super) fn settle(&mut self, cx: &mut Context<'_, P>) {
         if self.advance(cx) {
-            self.acknowledge(cx, self.close, WindowChange::default());
+            self.acknowledge(cx, self.close, Feedback::default());
         }
     }
 
@@ -369,7 +373,7 @@ impl<P: Payload + Default> Inbound<P> {
         &mut self,
         cx: &mut Context<'_, P>,
         of: Option<PeerSeq>,
-        feedback: WindowChange,
+        feedback: Feedback,
     ) {
         let cumulative = self.routes.base();
         if of.is_none() && cumulative == PeerSeq::FIRST {
@@ -388,9 +392,9 @@ impl<P: Payload + Default> Inbound<P> {
         cx.out.send(Leg::Peer, ack.to_body());
     }
 
-    /// Returns the feedback for the peer when this member has answered. Members without frames on
+    /// Returns the window change for the peer when this member has answered. Members without frames on
     /// their way do not count: their last feedback may be old.
-    fn feedback_for_peer(
+    fn change_for_peer(
         &self,
         members: &Ensemble,
         answering: MemberId,

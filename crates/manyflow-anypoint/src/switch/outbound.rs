@@ -19,7 +19,7 @@ use crate::frame::FLIGHT_FRAMES_MAX;
 use crate::{Body, Payload};
 use credit::PeerCredit;
 use manyflow_core::time::Time;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use stream::Stream;
 
 /// The most frames of failed members that are sent again at a time, so that they do not form a
@@ -92,7 +92,7 @@ impl<P: Payload + Default> Outbound<P> {
             Arrival::Next => self.forward_all(cx, id, item),
             Arrival::Beyond => {
                 stream.hold(sequence, item);
-                self.acknowledge(cx, id, sequence, WindowChange::default());
+                self.acknowledge(cx, id, sequence, Feedback::default());
             }
             Arrival::TooFar => {}
         }
@@ -149,7 +149,7 @@ impl<P: Payload + Default> Outbound<P> {
             stream.note_arrived(sequence);
             self.send_item(cx, number, item);
         } else if !stream.is_pending_close(sequence) {
-            self.acknowledge(cx, id, sequence, WindowChange::default());
+            self.acknowledge(cx, id, sequence, Feedback::default());
         }
     }
 
@@ -192,7 +192,11 @@ impl<P: Payload + Default> Outbound<P> {
         }
         let mut informed = None;
         if let Some((Retransmitter::Member(id, sequence), bytes, asked)) = answered {
-            let feedback = self.feedback_for_member(id, ack.feedback, bytes, asked);
+            let change = self.change_for_member(id, ack.feedback.change, bytes, asked);
+            let feedback = Feedback {
+                change,
+                ..ack.feedback
+            };
             self.acknowledge(cx, id, sequence, feedback);
             informed = Some(id);
         }
@@ -201,12 +205,12 @@ impl<P: Payload + Default> Outbound<P> {
         matches!(answered, Some((Retransmitter::Switch, ..)))
     }
 
-    /// Returns the feedback for a member's frame of `bytes`, which the peer answers with
-    /// `feedback`.
-    fn feedback_for_member(
+    /// Returns the window change for a member's frame of `bytes`, which the peer answers with
+    /// `change`.
+    fn change_for_member(
         &self,
         id: MemberId,
-        feedback: WindowChange,
+        change: WindowChange,
         bytes: u32,
         asked: WindowChange,
     ) -> WindowChange {
@@ -214,7 +218,7 @@ impl<P: Payload + Default> Outbound<P> {
             feedback: asked,
             ..self.streams[id.index()].header()
         };
-        transform::split_ack(feedback, bytes, own, &self.aggregate, self.scaling)
+        transform::split_ack(change, bytes, own, &self.aggregate, self.scaling)
     }
 
     /// Records an acknowledgement of the peer. Returns false if it covers frames that were not
@@ -273,7 +277,7 @@ impl<P: Payload + Default> Outbound<P> {
     /// Acknowledges a member's Close, if all of its frames are acknowledged.
     fn acknowledge_close(&mut self, cx: &mut Context<'_, P>, id: MemberId) {
         if let Some(close) = self.streams[id.index()].completed_close() {
-            self.acknowledge(cx, id, close, WindowChange::default());
+            self.acknowledge(cx, id, close, Feedback::default());
         }
     }
 
@@ -304,7 +308,7 @@ impl<P: Payload + Default> Outbound<P> {
         cx: &mut Context<'_, P>,
         id: MemberId,
         of: MemberSeq,
-        feedback: WindowChange,
+        feedback: Feedback,
     ) {
         let credit = self.credit_for(cx.members, id);
         let stream = &mut self.streams[id.index()];
@@ -341,7 +345,7 @@ impl<P: Payload + Default> Outbound<P> {
         let cumulative = self.streams[id.index()].cumulative();
         if cx.members.is_open(id) && cumulative != MemberSeq::FIRST {
             let last = cumulative.previous();
-            self.acknowledge(cx, id, last, WindowChange::default());
+            self.acknowledge(cx, id, last, Feedback::default());
         }
     }
 

@@ -70,6 +70,7 @@ pub(super) fn merge_data(own: Congestion, all: &Aggregate, scaling: Scaling) -> 
         cwnd: libm::round(all.cwnd) as u32,
         rtt_us: libm::round(rtt) as u32,
         feedback: WindowChange::from_bytes(feedback),
+        answered: own.answered,
     }
 }
 
@@ -87,6 +88,7 @@ pub(super) fn split_data(peer: Congestion, ratio: f64, scaling: Scaling) -> Cong
         cwnd: libm::round(f64::from(peer.cwnd) * ratio) as u32,
         rtt_us: peer.rtt_us,
         feedback,
+        answered: peer.answered,
     }
 }
 
@@ -163,6 +165,7 @@ mod tests {
             cwnd,
             rtt_us,
             feedback: WindowChange::from_bytes(feedback),
+            answered: false,
         }
     }
 
@@ -309,7 +312,7 @@ mod tests {
     proptest! {
         #[test]
         fn one_member_leaves_every_header_unchanged(cwnd in 1u32..1 << 30, rtt_us in 0u32..60_000_000, asked: i32, cut in 0u32..1 << 30) {
-            let own = Congestion { cwnd, rtt_us, feedback: WindowChange(asked) };
+            let own = Congestion { cwnd, rtt_us, feedback: WindowChange(asked), answered: false };
             // Routers only lower feedback.
             let answer = WindowChange(asked.saturating_sub_unsigned(cut));
             let all = Aggregate::of([own].into_iter());

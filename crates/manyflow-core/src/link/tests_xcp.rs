@@ -191,6 +191,7 @@ impl World {
                 cwnd: flow.cwnd as u32,
                 rtt_us: (flow.srtt_s * 1e6) as u32,
                 feedback: WindowChange::MAX,
+                answered: false,
             };
             let sent = self.push(Probe {
                 flow: index,
@@ -326,6 +327,7 @@ fn feedback_after(idle: Duration, rtt_us: u32) -> Vec<f64> {
             cwnd: 100_000,
             rtt_us,
             feedback: WindowChange::MAX,
+            answered: false,
         }),
     };
     let mut granted = Vec::new();

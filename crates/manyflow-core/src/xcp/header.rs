@@ -12,6 +12,20 @@ pub struct Congestion {
     /// The change of the window for this packet. The sender writes the change that it wants, and
     /// routers can only lower it.
     pub feedback: WindowChange,
+    /// Whether an XCP router on the path has handled the packet. The sender writes false.
+    pub answered: bool,
+}
+
+/// The answer to a packet's [`Congestion`] header, which its acknowledgement carries to the sender.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Feedback {
+    /// The change of the window that the routers and the receiver left.
+    pub change: WindowChange,
+    /// Whether an XCP router on the path has handled the packet. Otherwise only the receiver can
+    /// have lowered the change.
+    pub answered: bool,
+    /// Whether a switch has averaged the change over several packets.
+    pub averaged: bool,
 }
 
 /// A change of a congestion window in units of 1/256 byte.

@@ -7,7 +7,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `header.rs` | [`Congestion`], the header that routers read and change |
+//! | `header.rs` | [`Congestion`], the header that routers read and change, and [`Feedback`], the answer to it |
 //! | `router.rs` | [`Controller`], the router's state for one output |
 //! | `config.rs` | [`XcpConfig`], the router's constants |
 //!
@@ -20,5 +20,5 @@ mod header;
 mod router;
 
 pub use config::XcpConfig;
-pub use header::{Congestion, WindowChange};
+pub use header::{Congestion, Feedback, WindowChange};
 pub use router::Controller;

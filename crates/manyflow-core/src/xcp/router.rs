@@ -127,12 +127,14 @@ impl Controller {
         self.traffic.count(bytes, congestion);
     }
 
-    /// Handles the departure of a packet: lowers its feedback to the change that the router grants.
+    /// Handles the departure of a packet: lowers its feedback to the change that the router grants,
+    /// and marks it as answered.
     pub fn on_departure(&mut self, bytes: u32, congestion: &mut Congestion) {
         if congestion.rtt_us == 0 {
             congestion.feedback = WindowChange::default();
             return;
         }
+        congestion.answered = true;
         let rtt_s = rtt_s(congestion);
         let wanted = congestion.feedback.bytes() / rtt_s;
         let granted = self

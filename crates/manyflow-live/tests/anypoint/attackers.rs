@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_anypoint::{Ack, Body, Data, NO_GAPS, Reason, Segment, UNLIMITED};
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use manyflow_live::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE};
 use manyflow_live::anypoint::fragment::Header;
 use manyflow_live::anypoint::switch::PolicyName;
@@ -83,6 +83,7 @@ fn data(sequence: u32, cwnd: u32, rtt_us: u32, feedback: i32) -> Body {
             cwnd,
             rtt_us,
             feedback: WindowChange(feedback),
+            answered: false,
         },
     })
 }
@@ -236,7 +237,10 @@ async fn absurd_windows_numbers_and_acknowledgements_harm_only_their_sender() {
                     cumulative: sequence,
                     of: word,
                     credit: word,
-                    feedback: WindowChange(feedback),
+                    feedback: Feedback {
+                        change: WindowChange(feedback),
+                        ..Feedback::default()
+                    },
                     missing: NO_GAPS,
                 });
                 attacker.send(9, ack, &cookie, &[]).await;

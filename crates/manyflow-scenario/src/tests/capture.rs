@@ -329,6 +329,7 @@ fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: 
         cwnd: c,
         rtt_us: d,
         feedback,
+        answered: a % 2 == 1,
     };
     // A received frame lies between the gaps, and the last gap ends within 65,536 frames.
     let [first, between, last] = gap.map(|frames| 1 + frames % 20_000);
@@ -346,7 +347,11 @@ fn any_body(kind: u8, [a, b, c, d]: [u32; 4], feedback: xcp::WindowChange, gap: 
             cumulative: a,
             of: b,
             credit: c,
-            feedback,
+            feedback: xcp::Feedback {
+                change: feedback,
+                answered: a % 2 == 1,
+                averaged: b % 2 == 1,
+            },
             missing,
         }),
         4 => Body::Close { sequence: a },

@@ -6,7 +6,7 @@ use super::Connection;
 use crate::Event;
 use crate::{Body, Payload, Reason};
 use manyflow_core::time::Time;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 
 impl<P: Payload + Default> Connection<P> {
     pub(super) fn add_member(&mut self, now: Time, state: State) -> MemberId {
@@ -152,7 +152,7 @@ impl<P: Payload + Default> Connection<P> {
         let arrived = self.inbound.abandon(id);
         if self.lifecycle.is_accepted() {
             let (inbound, _, mut cx) = self.parts(now);
-            inbound.acknowledge(&mut cx, arrived, WindowChange::default());
+            inbound.acknowledge(&mut cx, arrived, Feedback::default());
         }
         if self.outbound.adopt(id) {
             self.continue_without(now);

@@ -9,7 +9,7 @@ use super::super::reorder::{Arrival, Reorder};
 use super::super::ring::Ring;
 use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
 use manyflow_core::time::Time;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback};
 
 /// A member counts as silent after this many of its round trips, and not before [`QUIET`]. A silent
 /// member has no share in the header for the peer.
@@ -196,7 +196,7 @@ impl<P> Stream<P> {
         &mut self,
         of: MemberSeq,
         credit: u32,
-        feedback: WindowChange,
+        feedback: Feedback,
     ) -> Acknowledgement<MemberSeq> {
         self.granted = self.granted.max(credit);
         let cumulative = self.cumulative();

@@ -6,16 +6,23 @@ use crate::{Gap, Reason};
 pub(super) fn any_body() -> impl Strategy<Value = Body> {
     // Small numbers coincide with each other; arbitrary ones stand for an attacker's.
     let number = || prop_oneof![4 => 0u32..40, 1 => any::<u32>()];
-    let congestion = (any::<u32>(), any::<u32>(), any::<i32>());
-    let congestion = congestion.prop_map(|(cwnd, rtt_us, feedback)| Congestion {
+    let congestion = (any::<u32>(), any::<u32>(), any::<i32>(), any::<bool>());
+    let congestion = congestion.prop_map(|(cwnd, rtt_us, feedback, answered)| Congestion {
         cwnd,
         rtt_us,
         feedback: WindowChange(feedback),
+        answered,
     });
     let gap = (0u16..40, prop_oneof![0u16..5, any::<u16>()]);
     let gap = gap.prop_map(|(offset, frames)| Gap { offset, frames });
     let missing = proptest::array::uniform3(gap);
-    let ack = (number(), number(), any::<u32>(), any::<i32>(), missing);
+    let ack = (
+        number(),
+        number(),
+        any::<u32>(),
+        any::<(i32, bool, bool)>(),
+        missing,
+    );
     let reason = prop_oneof![
         Just(Reason::Unknown),
         Just(Reason::Refused),
@@ -32,7 +39,11 @@ pub(super) fn any_body() -> impl Strategy<Value = Body> {
             cumulative,
             of,
             credit,
-            feedback: WindowChange(feedback),
+            feedback: Feedback {
+                change: WindowChange(feedback.0),
+                answered: feedback.1,
+                averaged: feedback.2,
+            },
             missing,
         })),
         1 => number().prop_map(|sequence| Body::Close { sequence }),

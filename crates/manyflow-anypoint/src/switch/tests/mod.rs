@@ -11,7 +11,7 @@ use core::time::Duration;
 use super::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
 use crate::{Ack, Body, Data, Length, NO_GAPS, Segment, UNLIMITED};
 use manyflow_core::time::Time;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
 const CONNECTION: u32 = 7;
 const PEER: Leg = Leg::Peer;
@@ -29,6 +29,7 @@ fn data(sequence: u32) -> Body {
         cwnd: 10_240,
         rtt_us: 20_000,
         feedback: WindowChange::from_bytes(100.0),
+        answered: false,
     };
     Body::Data(Data {
         sequence,
@@ -42,7 +43,10 @@ fn ack(cumulative: u32, of: u32) -> Body {
         cumulative,
         of,
         credit: UNLIMITED,
-        feedback: WindowChange::from_bytes(10.0),
+        feedback: Feedback {
+            change: WindowChange::from_bytes(10.0),
+            ..Feedback::default()
+        },
         missing: NO_GAPS,
     })
 }

@@ -101,11 +101,13 @@ impl<E> Liar<E> {
     /// Falsifies an acknowledgement before the end sees it.
     fn falsify_ack(&mut self, ack: &mut Ack) {
         match self.lie {
-            Lie::NeverDecreases => ack.feedback = ack.feedback.max(WindowChange::default()),
+            Lie::NeverDecreases => {
+                ack.feedback.change = ack.feedback.change.max(WindowChange::default())
+            }
             Lie::TakesAll => {
                 let place = ack.of.checked_sub(self.first);
                 let asked = place.and_then(|place| self.asked.get(place as usize));
-                ack.feedback = asked.copied().unwrap_or_default();
+                ack.feedback.change = asked.copied().unwrap_or_default();
                 while self.first < ack.cumulative && self.asked.pop_front().is_some() {
                     self.first += 1;
                 }
@@ -155,6 +157,7 @@ impl<E: Endpoint<Rx = Segment, Tx = Segment>> Endpoint for Liar<E> {
 mod tests {
     use super::*;
     use manyflow_anypoint::{NO_GAPS, UNLIMITED};
+    use manyflow_core::xcp::Feedback;
     use manyflow_core::{Destination, EndpointId};
 
     const ASKED: WindowChange = WindowChange(1000);
@@ -179,7 +182,7 @@ mod tests {
 
         fn handle_packet(&mut self, _now: Time, packet: &Packet<Segment>) {
             if let Body::Ack(ack) = packet.header.body {
-                self.heard.push(ack.feedback.0);
+                self.heard.push(ack.feedback.change.0);
             }
         }
 
@@ -190,6 +193,7 @@ mod tests {
                 cwnd: 2000,
                 rtt_us: 100_000,
                 feedback: WindowChange(ASKED.0 + self.next as i32),
+                answered: false,
             };
             let data = Data {
                 sequence: self.next,
@@ -225,7 +229,10 @@ mod tests {
             cumulative,
             of,
             credit: UNLIMITED,
-            feedback: WindowChange(feedback),
+            feedback: Feedback {
+                change: WindowChange(feedback),
+                ..Feedback::default()
+            },
             missing: NO_GAPS,
         };
         liar.handle_packet(Time::ZERO, &packet(Body::Ack(ack)));
