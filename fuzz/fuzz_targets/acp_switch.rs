@@ -11,7 +11,7 @@ use manyflow_anypoint::switch::{
 };
 use manyflow_anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
 use manyflow_core::Time;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 use manyflow_fuzz::acp::{CONNECTION, Forged};
 
 const HELD_MAX: u32 = 16;
@@ -138,7 +138,7 @@ impl World {
                     cumulative: sequence.wrapping_add(1),
                     of: sequence,
                     credit: UNLIMITED,
-                    feedback: WindowChange(0),
+                    feedback: Feedback::default(),
                     missing: NO_GAPS,
                 })
             };

@@ -2,7 +2,7 @@
 
 use arbitrary::Arbitrary;
 use manyflow_anypoint::{Ack, Body, Data, Gap, Reason, Segment, UNLIMITED};
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
 /// The connection of most segments.
 pub const CONNECTION: u32 = 7;
@@ -15,6 +15,8 @@ pub struct Forged {
     numbers: [u16; 2],
     words: [u32; 2],
     feedback: i32,
+    answered: bool,
+    averaged: bool,
     gaps: [(u8, u8); 3],
 }
 
@@ -37,7 +39,11 @@ impl Forged {
         let [first, second] = self.numbers.map(number);
         let [credit, rtt_us] = self.words;
         let credit = if credit % 4 == 0 { UNLIMITED } else { credit };
-        let feedback = WindowChange(self.feedback);
+        let feedback = Feedback {
+            change: WindowChange(self.feedback),
+            answered: self.answered,
+            averaged: self.averaged,
+        };
         // A reset is rare because it ends the connection.
         match self.kind {
             0..8 => Body::Open { credit },
@@ -48,7 +54,8 @@ impl Forged {
                 congestion: Congestion {
                     cwnd: credit,
                     rtt_us,
-                    feedback,
+                    feedback: feedback.change,
+                    answered: feedback.answered,
                 },
             }),
             96..220 => Body::Ack(Ack {
