@@ -13,6 +13,7 @@ mod demo;
 mod emulate;
 mod messages;
 mod relay;
+mod router;
 mod soak;
 mod switch;
 mod top;
@@ -31,6 +32,8 @@ pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
+use router::ROUTER_EXAMPLES;
+pub(crate) use router::RouterArgs;
 pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
 use switch::SWITCH_EXAMPLES;
 pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
@@ -99,6 +102,9 @@ pub(crate) enum Command {
     /// Share the frames of each connection among the members of a service
     #[command(after_help = SWITCH_EXAMPLES)]
     Switch(SwitchArgs),
+    /// Put a link with an XCP router between two ends, such as the bottleneck of a site
+    #[command(after_help = ROUTER_EXAMPLES)]
+    Router(RouterArgs),
     /// Publish messages to the members of a group
     #[command(after_help = PUB_EXAMPLES)]
     Pub(Box<PubArgs>),

@@ -1,6 +1,7 @@
 //! `manyflow`: sends the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
 
+mod address;
 mod bench;
 mod cli;
 mod cost;
@@ -19,6 +20,7 @@ mod post_receive;
 mod progress;
 mod recv;
 mod relay;
+mod router;
 mod send;
 mod serve;
 mod signals;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
             Command::Daemon(args) => daemon::run(args, &display).await,
             Command::Top(args) => top::run(&args, &display).await,
             Command::Switch(args) => switch::run(args, &display).await,
+            Command::Router(args) => router::run(&args, &display).await,
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),

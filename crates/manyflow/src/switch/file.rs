@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use manyflow_live::anypoint::switch::{MemberConfig, ServiceConfig};
 use serde::Deserialize;
-use tokio::net::lookup_host;
 
+use crate::address::resolve;
 use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
 use crate::usage;
 
@@ -140,14 +140,10 @@ impl Entry {
         };
         let range = |text: &String| text.parse().map(|KeyRange(range)| range);
         let keys: Result<_, String> = keys.iter().map(range).collect();
-        let found = lookup_host(address).await;
-        let found = found.with_context(|| format!("member {name}: cannot find {address}"))?;
-        let found: Vec<_> = found.collect();
-        let ipv4 = found.iter().find(|address| address.is_ipv4());
-        let none = || usage(format!("member {name}: {address} has no address"));
+        let found = resolve(address).await;
         Ok(MemberConfig {
             name: name.to_owned(),
-            address: *ipv4.or(found.first()).ok_or_else(none)?,
+            address: found.with_context(|| format!("member {name}"))?,
             weight: weight.unwrap_or(1.0),
             keys: keys.map_err(|error| usage(format!("member {name}: {error}")))?,
         })

@@ -1,0 +1,150 @@
+//! `manyflow router`: a link with an XCP router in front of one address.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use manyflow_core::link::{Counters, LinkConfig, QueueLimit};
+use manyflow_core::units::Bytes;
+use manyflow_core::xcp::XcpConfig;
+use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
+use manyflow_live::net::last_mile::LastMile;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+
+use crate::address::resolve;
+use crate::cli::RouterArgs;
+use crate::display::Display;
+use crate::metrics::{self, Process};
+use crate::signals::interrupted;
+use crate::usage;
+
+/// The shortest queue in bytes: two packets.
+const QUEUE_BYTES_MIN: u64 = 3000;
+
+pub(crate) async fn run(args: &RouterArgs, display: &Display) -> Result<()> {
+    let server = resolve(&args.to).await.context("--to")?;
+    let link = link(args)?;
+    let seed = rand::random();
+    let router = LastMile::listen(args.listen, server, link.clone(), link, seed).await;
+    let router = router.with_context(|| {
+        format!(
+            "cannot listen on {}: choose another address or port",
+            args.listen
+        )
+    })?;
+    let router = Arc::new(router);
+    let _metrics = serve_metrics(args, &router, display).await?;
+    let at = router.address();
+    let control = if args.drop_tail { "drop tail" } else { "XCP" };
+    display.print_line(&format!(
+        "router: {at} leads to {server} at {}, {control}",
+        args.rate
+    ))?;
+    display.print_json(&json!({
+        "event": "started",
+        "listen": at.to_string(),
+        "to": server.to_string(),
+    }))?;
+    interrupted().await;
+    for (direction, counters) in directions(&router) {
+        display.print_line(&format!(
+            "{direction}: {} packets, {}, {} dropped",
+            counters.delivered,
+            Bytes(counters.delivered_bytes),
+            counters.dropped
+        ))?;
+    }
+    display.print_json(&json!({
+        "event": "done",
+        "up": to_json(router.upstream()),
+        "down": to_json(router.downstream()),
+    }))?;
+    Ok(())
+}
+
+fn link(args: &RouterArgs) -> Result<LinkConfig> {
+    let bytes_per_s = args.rate.bits_per_s() as f64 / 8.0;
+    if bytes_per_s < 1.0 {
+        return Err(usage("--rate must be at least 8 bit/s"));
+    }
+    let queue = (bytes_per_s * args.queue.as_secs_f64()) as u64;
+    Ok(LinkConfig {
+        rate: Some(args.rate),
+        delay: args.delay,
+        queue: QueueLimit::Bytes(queue.max(QUEUE_BYTES_MIN)),
+        xcp: (!args.drop_tail).then(XcpConfig::default),
+        ..LinkConfig::default()
+    })
+}
+
+/// The counts of the link towards the server, and of that towards the clients.
+fn directions(router: &LastMile) -> [(&'static str, Counters); 2] {
+    [("up", router.upstream()), ("down", router.downstream())]
+}
+
+fn to_json(counters: Counters) -> Value {
+    json!({
+        "packets": counters.delivered,
+        "bytes": counters.delivered_bytes,
+        "dropped": counters.dropped,
+    })
+}
+
+/// Serves the metrics, if an address is given, until the returned value is dropped.
+async fn serve_metrics(
+    args: &RouterArgs,
+    router: &Arc<LastMile>,
+    display: &Display,
+) -> Result<Option<MetricsServer>> {
+    let Some(address) = args.metrics else {
+        return Ok(None);
+    };
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Process));
+    registry
+        .sub_registry_with_prefix("manyflow_router")
+        .register_collector(Box::new(Watched(Arc::clone(router))));
+    let server = MetricsServer::serve(address, move || metrics::render(&registry)).await;
+    let server = server.with_context(|| {
+        format!("cannot serve metrics on {address}: choose another address or port")
+    })?;
+    let at = server.local_address();
+    display.print_line(&format!("metrics at http://{at}{METRICS_PATH}"))?;
+    Ok(Some(server))
+}
+
+#[derive(Debug)]
+struct Watched(Arc<LastMile>);
+
+impl Collector for Watched {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        type Count = fn(&Counters) -> u64;
+        let counts: [(&str, &str, Count); 3] = [
+            ("packets", "Packets that have crossed the link.", |count| {
+                count.delivered
+            }),
+            ("bytes", "Bytes of these packets.", |count| {
+                count.delivered_bytes
+            }),
+            (
+                "packets_dropped",
+                "Packets that the queue had no room for.",
+                |count| count.dropped,
+            ),
+        ];
+        for (name, help, value) in counts {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (direction, counters) in directions(&self.0) {
+                let labels = [("direction", direction)];
+                let sample = family.encode_family(&labels)?;
+                ConstCounter::new(value(&counters)).encode(sample)?;
+            }
+        }
+        Ok(())
+    }
+}
