@@ -22,7 +22,7 @@ use process::Proxy;
 /// Bytes of a long and of a short frame.
 const LONG: usize = 1_400;
 const SHORT: usize = 64;
-/// Minimum rate of long frames, unless HAProxy's is lower.
+/// Minimum rate of long frames, unless HAProxy's is higher.
 const RATE_BOUND: f64 = 2e9;
 /// Minimum number of short frames for each second of the switch's processor time.
 const FRAMES_BOUND: f64 = 400_000.0;
@@ -126,7 +126,7 @@ async fn measure_frames(
     theirs: Option<f64>,
     report: &mut Report<'_>,
 ) -> Result<()> {
-    let rate_bound = theirs.map_or(RATE_BOUND, |theirs| theirs.min(RATE_BOUND));
+    let rate_bound = theirs.map_or(RATE_BOUND, |theirs| theirs.max(RATE_BOUND));
     for (bytes, bound) in [(LONG, Bound::AtLeast(rate_bound)), (SHORT, Bound::None)] {
         let members = load::Members::start()?;
         let switch = Proxy::switch(&members.addresses, "round-robin").await?;
