@@ -400,11 +400,16 @@ impl<P: Payload> Connection<P> {
         }
     }
 
+    /// Returns the congestion window in frames of the longest length sent so far.
+    pub fn window_frames(&self) -> f64 {
+        self.sender.window_frames()
+    }
+
     /// Returns the next event: [`Event::Rtt`], [`Event::CongestionWindow`] in frames,
     /// [`Event::LossEvent`], [`Event::RetransmissionTimeout`], [`Event::Overflow`],
     /// [`Event::Failed`], or [`Event::Finished`] when all frames and the closing are acknowledged.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let packets = self.sender.window_frames();
+        let packets = self.window_frames();
         if (packets - self.reported_window).abs() >= 1.0 {
             self.reported_window = packets;
             return Some(Event::CongestionWindow { packets });

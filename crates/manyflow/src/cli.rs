@@ -25,7 +25,7 @@ pub(crate) use bench::{
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
 use demo::DEMO_EXAMPLES;
-pub(crate) use demo::{DemoArgs, DemoCommand, FilesDemoArgs, OverlayDemoArgs};
+pub(crate) use demo::{DemoArgs, DemoCommand, EnsembleDemoArgs, FilesDemoArgs, OverlayDemoArgs};
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};

@@ -70,6 +70,7 @@ fn main() -> ExitCode {
             Command::Keygen(args) => keygen::run(&args, &display),
             Command::Demo(args) => match args.command {
                 Some(DemoCommand::Overlay(args)) => demo::overlay::run(&args, &display).await,
+                Some(DemoCommand::Ensemble(args)) => demo::ensemble::run(&args, &display).await,
                 None => demo::files::run(args.files, &display).await,
             },
             Command::Sim(args) => sim::sim(&args, &display),

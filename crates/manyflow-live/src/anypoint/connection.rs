@@ -120,6 +120,11 @@ impl Connection {
         }
     }
 
+    /// Returns the congestion window in frames of the longest length sent so far.
+    pub fn window_frames(&self) -> f64 {
+        self.shared.lock().end(self.slot).window_frames()
+    }
+
     /// Queues a message for sending, and waits while the send buffer is full. A switch may choose a
     /// member by `key`.
     ///

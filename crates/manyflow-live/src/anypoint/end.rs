@@ -91,6 +91,11 @@ impl End {
         })
     }
 
+    /// Returns the congestion window in frames.
+    pub(super) fn window_frames(&self) -> f64 {
+        self.acp.window_frames()
+    }
+
     /// Returns the state of the connection: whether frames pass, or the reason of its failure.
     pub(super) fn is_established(&self) -> Result<bool, Reason> {
         match self.failure {

@@ -9,6 +9,7 @@ pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
   manyflow demo --size 1.5MB
   manyflow demo overlay
+  manyflow demo ensemble --size 10MB
 
 The links are emulated in user space on loopback; no packet leaves this machine, and root is not needed.";
 
@@ -40,6 +41,9 @@ pub(crate) enum DemoCommand {
     /// Watch six clients of three daemons exchange group messages, while a link gets slow and a
     /// daemon is killed
     Overlay(OverlayDemoArgs),
+    /// Watch a client fetch a file from four servers over one connection, while one of them is
+    /// killed and another joins
+    Ensemble(EnsembleDemoArgs),
 }
 
 /// Arguments of `demo overlay`.
@@ -49,4 +53,15 @@ pub(crate) struct OverlayDemoArgs {
     /// eighths of it
     #[arg(long = "for", value_name = "TIME", default_value = "40s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
+}
+
+/// Arguments of `demo ensemble`.
+#[derive(Debug, Args)]
+pub(crate) struct EnsembleDemoArgs {
+    /// The size of the file to fetch
+    #[arg(long, default_value = "20MB")]
+    pub(crate) size: Bytes,
+    /// The seed of the file's content
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
 }

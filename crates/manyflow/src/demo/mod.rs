@@ -1,4 +1,5 @@
 //! `manyflow demo`: what the programs do, to watch on this machine.
 
+pub(crate) mod ensemble;
 pub(crate) mod files;
 pub(crate) mod overlay;
