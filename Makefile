@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak soak-overlay
+.PHONY: help demo demo-overlay demo-ensemble build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak soak-overlay
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,6 +14,9 @@ demo: build ## Watch one sender and five receivers, each at its own rate
 
 demo-overlay: build ## Watch group messages while a link gets slow and a daemon is killed (40 s)
 	@target/release/manyflow demo overlay
+
+demo-ensemble: build ## Watch a client fetch a file from four servers over one connection, while one is killed (30 s)
+	@target/release/manyflow demo ensemble
 
 build: ## Build the release binary, target/release/manyflow
 	@scripts/setup

@@ -1,4 +1,5 @@
-//! `manyflow router` as a process, between ends of Anypoint on loopback.
+//! `manyflow router` as a process, between ends of Anypoint on loopback, and the demo of a service
+//! behind such links.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "not every test uses all of `common`")]
@@ -96,6 +97,23 @@ fn clients_share_a_link_whose_router_controls_their_windows() {
             "XCP keeps the queue short: {done}"
         );
     }
+}
+
+#[test]
+fn a_file_survives_the_death_of_one_of_its_servers() {
+    let demo = manyflow(&["demo", "ensemble", "--size", "2MB", "--json"]);
+    let ended = Manyflow::start(demo).finish();
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    let events: Vec<Value> = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let servers = events.iter().filter(|event| event["event"] == "server");
+    let killed = servers.clone().filter(|server| server["killed"] == true);
+    assert_eq!((servers.count(), killed.count()), (5, 1));
+    let done = events.last().unwrap();
+    assert!(done["service_share"].as_f64().unwrap() > 0.0, "{done}");
 }
 
 #[test]
