@@ -24,6 +24,7 @@ mod serve;
 mod signals;
 mod sim;
 mod soak;
+mod store;
 mod switch;
 mod top;
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
             Command::Daemon(args) => daemon::run(args, &display).await,
             Command::Top(args) => top::run(&args, &display).await,
             Command::Switch(args) => switch::run(args, &display).await,
+            Command::Store(command) => store::run(command, &display).await,
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
@@ -136,7 +138,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         return 2;
     }
-    if let Some(code) = emulate::exit_code(error) {
+    if let Some(code) = emulate::exit_code(error).or_else(|| store::exit_code(error)) {
         return code;
     }
     if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {
