@@ -94,7 +94,7 @@ pub use download::{Download, DownloadCounters};
 pub use error::{DownloadError, UploadError};
 pub use lookup::{Found, Lookup};
 pub use manifest::{ChunkEntry, Manifest, ManifestError, NAME_BYTES_MAX, is_name};
-pub use member::Member;
+pub use member::{Member, MemberCounters};
 pub use shelf::{MemoryShelf, Shelf, ShelfError};
 pub use upload::{Upload, UploadEvent};
 pub use wire::{

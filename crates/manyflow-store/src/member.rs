@@ -10,12 +10,39 @@ use crate::{Address, Answer, Hash, Manifest, MemberName, Outcome, Request, Shelf
 pub struct Member<S> {
     name: MemberName,
     shelf: S,
+    counters: MemberCounters,
+}
+
+/// Counts of the requests that a [`Member`] has handled.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberCounters {
+    /// Chunks and manifests that were put, also those that the member had before.
+    pub puts: u64,
+    /// The bytes of these.
+    pub put_bytes: u64,
+    /// Chunks and manifests that were read.
+    pub gets: u64,
+    /// The bytes of these.
+    pub get_bytes: u64,
+    /// Requests for bytes that the member does not have.
+    pub missing: u64,
+    /// Requests that failed: invalid bytes, or an error of the shelf.
+    pub failed: u64,
 }
 
 impl<S: Shelf> Member<S> {
     /// Creates a member above a shelf. No other member may have its name.
     pub fn new(name: MemberName, shelf: S) -> Member<S> {
-        Member { name, shelf }
+        Member {
+            name,
+            shelf,
+            counters: MemberCounters::default(),
+        }
+    }
+
+    /// Returns the counts so far.
+    pub fn counters(&self) -> MemberCounters {
+        self.counters
     }
 
     /// Returns the shelf.
@@ -37,10 +64,28 @@ impl<S: Shelf> Member<S> {
                 Address::Name(hash) => self.put_manifest(hash, bytes),
             },
         };
+        let outcome = outcome.unwrap_or_else(|error| Outcome::failed(&error.to_string()));
+        self.count(request, &outcome);
         Answer {
             id: request.id(),
             member: self.name.clone(),
-            outcome: outcome.unwrap_or_else(|error| Outcome::failed(&error.to_string())),
+            outcome,
+        }
+    }
+
+    fn count(&mut self, request: &Request, outcome: &Outcome) {
+        let counters = &mut self.counters;
+        match (request, outcome) {
+            (Request::Put { bytes, .. }, Outcome::Stored) => {
+                counters.puts += 1;
+                counters.put_bytes += bytes.len() as u64;
+            }
+            (_, Outcome::Chunk(bytes)) => {
+                counters.gets += 1;
+                counters.get_bytes += bytes.len() as u64;
+            }
+            (_, Outcome::Missing) => counters.missing += 1,
+            (_, Outcome::Failed(_) | Outcome::Stored) => counters.failed += 1,
         }
     }
 
@@ -140,6 +185,15 @@ mod tests {
         }
         assert_eq!(get(&mut member, address), Outcome::Chunk(bytes));
         assert_eq!(member.shelf_mut().list().unwrap(), [address]);
+        let counted = MemberCounters {
+            puts: 2,
+            put_bytes: 10,
+            gets: 1,
+            get_bytes: 5,
+            missing: 1,
+            failed: 0,
+        };
+        assert_eq!(member.counters(), counted);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod messages;
 mod relay;
 mod router;
 mod soak;
+mod store;
 mod switch;
 mod top;
 
@@ -35,6 +36,7 @@ pub(crate) use relay::RelayArgs;
 use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
 pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
+pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
 use switch::SWITCH_EXAMPLES;
 pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
@@ -48,8 +50,8 @@ Exit codes:
   1    failed: a file, a socket, a disk, a session that cannot continue
   2    the command line, the session description or the file of serve is invalid
   3    no packets came, the session ended before all files were complete, or nobody answered a request
-  130  recv, demo, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay, daemon, top
-       and sub end in that case and exit with 0
+  130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
+       daemon, store, top and sub end in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
@@ -105,6 +107,8 @@ pub(crate) enum Command {
     /// Put a link with an XCP router between two ends, such as the bottleneck of a site
     #[command(after_help = ROUTER_EXAMPLES)]
     Router(RouterArgs),
+    #[command(flatten)]
+    Store(StoreCommand),
     /// Publish messages to the members of a group
     #[command(after_help = PUB_EXAMPLES)]
     Pub(Box<PubArgs>),

@@ -26,6 +26,7 @@ mod serve;
 mod signals;
 mod sim;
 mod soak;
+mod store;
 mod switch;
 mod top;
 
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
             Command::Top(args) => top::run(&args, &display).await,
             Command::Switch(args) => switch::run(args, &display).await,
             Command::Router(args) => router::run(&args, &display).await,
+            Command::Store(command) => store::run(command, &display).await,
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
@@ -140,7 +142,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() {
         return 2;
     }
-    if let Some(code) = emulate::exit_code(error) {
+    if let Some(code) = emulate::exit_code(error).or_else(|| store::exit_code(error)) {
         return code;
     }
     if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {

@@ -102,7 +102,12 @@ pub(crate) struct Metrics<'a, P> {
 }
 
 impl<P> Metrics<'_, P> {
-    fn counter(&mut self, name: &str, help: &str, value: impl Fn(&P) -> u64) -> fmt::Result {
+    pub(crate) fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl Fn(&P) -> u64,
+    ) -> fmt::Result {
         let mut family = self
             .encoder
             .encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -133,7 +138,7 @@ impl<P> Metrics<'_, P> {
     }
 
     /// Writes a gauge; without a value, nothing.
-    fn gauge<V: EncodeGaugeValue>(
+    pub(crate) fn gauge<V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,

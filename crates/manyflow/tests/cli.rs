@@ -431,7 +431,9 @@ fn a_sender_stops_after_its_time() {
 
 #[test]
 fn help_shows_examples_that_the_command_line_accepts() {
-    for command in ["send", "recv", "keygen", "demo", "sim", "top"] {
+    for command in [
+        "send", "recv", "keygen", "demo", "sim", "top", "store", "put", "get",
+    ] {
         let help = run(&[command, "--help"]).succeeded(command);
         let prefix = format!("manyflow {command} ");
         let examples: Vec<_> = help

@@ -115,6 +115,12 @@ impl DiskShelf {
         &self.name
     }
 
+    /// Returns the free room of the disk in bytes; `None` if the system does not say.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let disk = nix::sys::statvfs::statvfs(&self.folder).ok()?;
+        Some(disk.blocks_available() * disk.fragment_size())
+    }
+
     fn place(&self, address: Address) -> (PathBuf, String) {
         let part = match address {
             Address::Chunk(_) => "chunks",

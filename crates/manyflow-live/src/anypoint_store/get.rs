@@ -168,9 +168,7 @@ struct Target {
 impl Target {
     /// Opens the incomplete file, and returns which chunks it has.
     async fn open(output: &Path, manifest: &Manifest) -> Result<(Target, Vec<bool>), GetError> {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        let digest = manifest.digest.to_string();
-        let partial = output.with_file_name(format!(".{name}.{}.partial", &digest[..16]));
+        let partial = partial_path(output, manifest.digest);
         let (path, manifest) = (partial.clone(), manifest.clone());
         let opened = run_blocking(move || {
             let mut options = File::options();
@@ -180,8 +178,12 @@ impl Target {
                 .create(true)
                 .truncate(false)
                 .open(path)?;
+            let is_new = file.metadata()?.len() == 0;
             file.set_len(manifest.size)?;
-            let is_present = present_chunks(&file, &manifest);
+            let is_present = match is_new {
+                true => vec![false; manifest.chunks.len()],
+                false => present_chunks(&file, &manifest),
+            };
             Ok((file, is_present))
         });
         let opened = opened.await.map_err(|error| unwritable(&partial, error));
@@ -233,6 +235,17 @@ impl Target {
     }
 }
 
+/// Returns the path of the incomplete file: hidden, beside the output, and different for each
+/// contents.
+fn partial_path(output: &Path, digest: Hash) -> PathBuf {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    // Names of files have at most 255 bytes on most systems.
+    let ends = name.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|end| *end <= 200).last();
+    let name = &name[..end.unwrap_or(0)];
+    output.with_file_name(format!(".{name}.{}.partial", &digest.to_string()[..16]))
+}
+
 fn folder_of(path: &Path) -> &Path {
     let folder = path
         .parent()
@@ -240,7 +253,7 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Returns for each chunk whether the file has it. A new file has none, or zeros.
+/// Returns for each chunk whether the file has it.
 fn present_chunks(file: &File, manifest: &Manifest) -> Vec<bool> {
     let mut buffer = vec![0; manifest.chunk_bytes as usize];
     let chunks = (0u32..).zip(&manifest.chunks);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `disk` | a member's folder: one file for each chunk and each manifest |
 //! | `frames` | what the store needs of a connection: frames with a key, in and out |
+//! | `live` | connections to a service behind a switch |
 //! | `session` | the client's connection, opened again when it is lost |
 //! | `put`, `get` | a file into the store, and out of it |
 //! | `serve` | a member's answers on one connection |
@@ -12,6 +13,7 @@
 mod disk;
 mod frames;
 mod get;
+mod live;
 mod memory;
 mod put;
 mod serve;
@@ -20,6 +22,7 @@ mod session;
 pub use disk::{DiskError, DiskShelf};
 pub use frames::{Connect, Frames};
 pub use get::{GetError, GetOptions, GetReport, get};
+pub use live::LiveService;
 pub use memory::MemoryService;
 pub use put::{PutError, PutOptions, PutReport, put};
 pub use serve::serve_member;

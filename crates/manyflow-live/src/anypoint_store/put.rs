@@ -99,7 +99,8 @@ pub async fn put(
             stored += u64::from(bytes);
             let total = source.total.max(source.offset);
             report(Progress {
-                bytes: stored,
+                // The last chunk may be shorter than the others.
+                bytes: stored.min(total),
                 total,
             });
         }
@@ -233,10 +234,10 @@ impl Source {
             .await
             .map_err(|error| unreadable(&self.path, error.into()))?;
         self.reader = Some(reader);
-        let bytes = chunk.map_err(|error| unreadable(&self.path, error))?;
+        let (hash, bytes) = chunk.map_err(|error| unreadable(&self.path, error))?;
         self.is_read = bytes.is_empty();
         self.offset += bytes.len() as u64;
-        Ok((!bytes.is_empty()).then(|| (Hash::of(&bytes), bytes)))
+        Ok((!bytes.is_empty()).then_some((hash, bytes)))
     }
 
     /// Returns the digest of all that was read.
@@ -247,12 +248,12 @@ impl Source {
 }
 
 impl Reader {
-    fn read_chunk(&mut self) -> io::Result<Bytes> {
+    fn read_chunk(&mut self) -> io::Result<(Hash, Bytes)> {
         let mut bytes = Vec::with_capacity(self.chunk_bytes);
         let mut part = (&mut self.file).take(self.chunk_bytes as u64);
         part.read_to_end(&mut bytes)?;
         self.digest.update(&bytes);
-        Ok(bytes.into())
+        Ok((Hash::of(&bytes), bytes.into()))
     }
 }
 

@@ -22,12 +22,15 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
   manyflow switch --listen 0.0.0.0:7000 --policy key-range --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 \
       --keys a=0-999 --keys b=1000-1999
 
+  # Before the members of a chunk store
+  manyflow switch --listen 0.0.0.0:7000 --policy replicas --member a=10.0.0.1:7001 --member b=10.0.0.2:7001
+
   # Members that change while connections are open: edit the file, then send SIGHUP
   manyflow switch --config service.toml
 
   # service.toml
   listen = "0.0.0.0:7000"
-  policy = "hash"                # hash, round-robin, least-outstanding, weighted or key-range
+  policy = "hash"                # hash, replicas, round-robin, least-outstanding, weighted, key-range
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
 
   [members]
@@ -84,6 +87,8 @@ pub(crate) enum PolicyArg {
     /// By the hash of a frame's key
     #[default]
     Hash,
+    /// By the rank of a copy: for the members of manyflow store
+    Replicas,
     /// Each member in turn
     RoundRobin,
     /// The member with the fewest unacknowledged frames
@@ -98,6 +103,7 @@ impl From<PolicyArg> for PolicyName {
     fn from(policy: PolicyArg) -> PolicyName {
         match policy {
             PolicyArg::Hash => PolicyName::Hash,
+            PolicyArg::Replicas => PolicyName::Replicas,
             PolicyArg::RoundRobin => PolicyName::RoundRobin,
             PolicyArg::LeastOutstanding => PolicyName::LeastOutstanding,
             PolicyArg::Weighted => PolicyName::Weighted,

@@ -10,6 +10,9 @@ pub enum PolicyName {
     /// own share of the keys.
     #[default]
     Hash,
+    /// The hash of a key's high 28 bits orders the members, and its low 4 bits name a rank in this
+    /// order: the members of the chunk store ([`ReplicaHash`](manyflow_anypoint::switch::ReplicaHash)).
+    Replicas,
     /// Each member in turn.
     RoundRobin,
     /// The member with the fewest frames that it has not acknowledged.

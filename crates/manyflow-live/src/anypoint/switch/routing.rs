@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use manyflow_anypoint::Data;
 use manyflow_anypoint::switch::{
-    Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Weighted,
+    Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, ReplicaHash, RoundRobin,
+    Weighted,
 };
 
 use super::config::{PolicyName, ServiceConfig};
@@ -50,6 +51,7 @@ impl Rules {
     fn choice(&self) -> Choice {
         match self.policy {
             PolicyName::Hash => Choice::Hash(HashOfKey::default()),
+            PolicyName::Replicas => Choice::Replicas(ReplicaHash::default()),
             PolicyName::RoundRobin => Choice::RoundRobin(RoundRobin::default()),
             PolicyName::LeastOutstanding => Choice::LeastOutstanding(LeastOutstanding::default()),
             PolicyName::Weighted => Choice::Weighted(Weighted::new(self.weights.clone())),
@@ -62,6 +64,7 @@ impl Rules {
 #[derive(Debug)]
 enum Choice {
     Hash(HashOfKey),
+    Replicas(ReplicaHash),
     RoundRobin(RoundRobin),
     LeastOutstanding(LeastOutstanding),
     Weighted(Weighted),
@@ -108,6 +111,7 @@ impl Routing {
         let known = &self.known[..];
         let place = match &mut self.choice {
             Choice::Hash(policy) => policy.route(frame, payload, known),
+            Choice::Replicas(policy) => policy.route(frame, payload, known),
             Choice::RoundRobin(policy) => policy.route(frame, payload, known),
             Choice::LeastOutstanding(policy) => policy.route(frame, payload, known),
             Choice::Weighted(policy) => policy.route(frame, payload, known),
@@ -256,7 +260,12 @@ mod tests {
         // Member 4 of the connection is member 1 of the switch, which failed and came back.
         let again = candidates(&[0, 2, 3, 4]);
         let before = candidates(&[0, 1, 2, 3]);
-        for policy in [PolicyName::Hash, PolicyName::Weighted, PolicyName::KeyRange] {
+        for policy in [
+            PolicyName::Hash,
+            PolicyName::Replicas,
+            PolicyName::Weighted,
+            PolicyName::KeyRange,
+        ] {
             let members = vec![0, 1, 2, 3, 1];
             let mut first = Routing::new(&rules(policy), members.clone());
             let mut second = Routing::new(&rules(policy), members.clone());

@@ -1,0 +1,132 @@
+//! `manyflow store`: a member that keeps chunks on disk.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use manyflow_live::anypoint::{self, Connection, serve};
+use manyflow_live::anypoint_store::{DiskShelf, serve_member};
+use manyflow_store::{Member, MemberCounters, MemberName};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::cli::StoreArgs;
+use crate::display::Display;
+use crate::metrics::{self, Metrics, Reported};
+use crate::signals::interrupted;
+use crate::usage;
+
+/// The time between two updates of the metrics.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+
+type SharedMember = Arc<Mutex<Member<DiskShelf>>>;
+
+/// The state of a member, for its metrics.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Status {
+    connections: u64,
+    counters: MemberCounters,
+    free_bytes: Option<u64>,
+}
+
+/// Serves the folder until Ctrl-C or SIGTERM.
+pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
+    let display = display.on_standard_error();
+    let name = args.name.as_deref().map(MemberName::new).transpose();
+    let name = name.map_err(|error| usage(format!("--name: {error}")))?;
+    let options = super::options(args.key.as_deref())?;
+    let shelf = DiskShelf::open(&args.dir, name)?;
+    let name = shelf.name().clone();
+    let listener = serve(args.listen, options)
+        .with_context(|| format!("cannot listen at {}: choose another address", args.listen))?;
+    let at = listener.local_address();
+    let (statuses, status) = watch::channel(Status {
+        free_bytes: shelf.free_bytes(),
+        ..Status::default()
+    });
+    let _metrics = metrics::serve(args.metrics, vec![(None, status)], &display).await?;
+    let folder = args.dir.display();
+    display.print_line(&format!("store: member {name} keeps {folder}, at {at}"))?;
+    display.print_json(&json!({
+        "event": "started", "member": name.as_str(), "dir": args.dir, "listen": at.to_string(),
+    }))?;
+    let member = Arc::new(Mutex::new(Member::new(name, shelf)));
+    tokio::select! {
+        result = serve_connections(listener, member, statuses) => result,
+        () = interrupted() => Ok(()),
+    }
+}
+
+async fn serve_connections(
+    mut listener: anypoint::Member,
+    member: SharedMember,
+    statuses: watch::Sender<Status>,
+) -> Result<()> {
+    let mut connections = JoinSet::new();
+    let mut tick = tokio::time::interval(STATUS_INTERVAL);
+    loop {
+        tokio::select! {
+            connection = listener.accept() => {
+                let connection = connection.context("cannot accept connections")?;
+                connections.spawn(serve_connection(connection, Arc::clone(&member)));
+            }
+            Some(_) = connections.join_next() => {}
+            _ = tick.tick() => {
+                let status = status(&member, connections.len() as u64).await?;
+                statuses.send_if_modified(|old| std::mem::replace(old, status) != status);
+            }
+        }
+    }
+}
+
+async fn serve_connection(connection: Connection, member: SharedMember) {
+    let remote = connection.remote_address();
+    if let Err(error) = serve_member(&connection, &member).await {
+        tracing::debug!("the connection from {remote} is over: {error}");
+    }
+}
+
+/// Returns the status. The member may be writing to its disk, so another thread waits for it.
+async fn status(member: &SharedMember, connections: u64) -> Result<Status> {
+    let member = Arc::clone(member);
+    let read = tokio::task::spawn_blocking(move || {
+        let mut member = member.lock().unwrap_or_else(PoisonError::into_inner);
+        Status {
+            connections,
+            counters: member.counters(),
+            free_bytes: member.shelf_mut().free_bytes(),
+        }
+    });
+    Ok(read.await?)
+}
+
+impl Reported for Status {
+    const PREFIX: &str = "manyflow_store";
+
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
+        type Value = fn(&MemberCounters) -> u64;
+        let counters: [(&str, &str, Value); 6] = [
+            ("puts", "Chunks and manifests that were put.", |c| c.puts),
+            ("put_bytes", "Bytes of these.", |c| c.put_bytes),
+            ("gets", "Chunks and manifests that were read.", |c| c.gets),
+            ("get_bytes", "Bytes of these.", |c| c.get_bytes),
+            (
+                "missing",
+                "Requests for bytes that the member does not have.",
+                |c| c.missing,
+            ),
+            ("failed", "Requests that failed.", |c| c.failed),
+        ];
+        for (name, help, value) in counters {
+            out.counter(name, help, |status| value(&status.counters))?;
+        }
+        out.gauge("connections", "Open connections.", |status| {
+            Some(status.connections)
+        })?;
+        out.gauge("free_bytes", "Free room of the disk.", |status| {
+            status.free_bytes
+        })
+    }
+}

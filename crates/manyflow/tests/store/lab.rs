@@ -1,0 +1,161 @@
+//! A chunk store of processes: members, a switch, and clients that put and get.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use rand::RngExt as _;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{Ended, Manyflow, manyflow, text, write_random};
+
+/// A service on loopback.
+pub(crate) struct Lab {
+    pub(crate) home: TempDir,
+    host: Ipv4Addr,
+    switch: Option<Manyflow>,
+    members: Vec<Option<Manyflow>>,
+    /// Further options of members and clients.
+    options: Vec<String>,
+}
+
+impl Lab {
+    /// Starts this number of members, and a switch in front of them.
+    pub(crate) fn start(members: usize) -> Lab {
+        Lab::with_options(members, |_| vec![])
+    }
+
+    /// Starts a service whose members and clients have further options.
+    pub(crate) fn with_options(members: usize, options: impl Fn(&Path) -> Vec<String>) -> Lab {
+        let home = tempfile::tempdir().unwrap();
+        // Members have to come back at their addresses. An address of its own for each service, and
+        // ports that the system gives to nobody, keep other sockets away meanwhile.
+        let [a, b, c] = rand::rng().random::<[u8; 3]>();
+        let mut lab = Lab {
+            host: Ipv4Addr::new(127, a, b, c.clamp(1, 254)),
+            switch: None,
+            members: (0..members).map(|_| None).collect(),
+            options: options(home.path()),
+            home,
+        };
+        (0..members).for_each(|member| lab.start_member(member));
+        lab.start_switch();
+        lab
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// The folder of a member.
+    pub(crate) fn folder(&self, member: usize) -> PathBuf {
+        self.path(&format!("m{member}"))
+    }
+
+    fn member_address(&self, member: usize) -> SocketAddr {
+        (self.host, 7001 + member as u16).into()
+    }
+
+    pub(crate) fn switch_address(&self) -> SocketAddr {
+        (self.host, 7000).into()
+    }
+
+    /// Starts a member that does not run, and waits until it accepts connections.
+    pub(crate) fn start_member(&mut self, member: usize) {
+        assert!(self.members[member].is_none());
+        let (name, listen) = (format!("m{member}"), self.member_address(member));
+        let mut command = manyflow(&["store", "--json", "--name", &name]);
+        command.args(["--dir", text(&self.folder(member))]);
+        command.args(["--listen", &listen.to_string()]);
+        command.args(&self.options);
+        self.members[member] = Some(start(command));
+    }
+
+    pub(crate) fn start_switch(&mut self) {
+        assert!(self.switch.is_none());
+        let listen = self.switch_address().to_string();
+        let mut command = manyflow(&["switch", "--json", "--policy", "replicas"]);
+        command.args(["--listen", &listen]);
+        for member in 0..self.members.len() {
+            let address = self.member_address(member);
+            command.args(["--member", &format!("m{member}={address}")]);
+        }
+        self.switch = Some(start(command));
+    }
+
+    /// Kills a member (SIGKILL). Its folder remains.
+    pub(crate) fn kill_member(&mut self, member: usize) {
+        self.members[member].take().unwrap().kill();
+    }
+
+    /// Kills the switch (SIGKILL).
+    pub(crate) fn kill_switch(&mut self) {
+        self.switch.take().unwrap().kill();
+    }
+
+    /// The process of a member that runs.
+    pub(crate) fn member(&mut self, member: usize) -> &mut Manyflow {
+        self.members[member].as_mut().unwrap()
+    }
+
+    /// Takes a member's process, to wait for its end.
+    pub(crate) fn take_member(&mut self, member: usize) -> Manyflow {
+        self.members[member].take().unwrap()
+    }
+
+    /// Writes a file of random bytes.
+    pub(crate) fn file(&self, name: &str, bytes: usize, seed: u64) -> PathBuf {
+        let path = self.path(name);
+        write_random(&path, bytes, seed);
+        path
+    }
+
+    /// Starts `put` with these arguments.
+    pub(crate) fn start_put(&self, arguments: &[&str]) -> Manyflow {
+        let switch = self.switch_address().to_string();
+        let mut command = manyflow(&["put", "--json", "--to", &switch]);
+        command.args(&self.options).args(arguments);
+        Manyflow::start(command)
+    }
+
+    /// Starts `get` with these arguments.
+    pub(crate) fn start_get(&self, arguments: &[&str]) -> Manyflow {
+        let switch = self.switch_address().to_string();
+        let mut command = manyflow(&["get", "--json", "--from", &switch]);
+        command.args(&self.options).args(arguments);
+        command.current_dir(self.home.path());
+        Manyflow::start(command)
+    }
+
+    pub(crate) fn put(&self, arguments: &[&str]) -> Ended {
+        self.start_put(arguments).finish()
+    }
+
+    pub(crate) fn get(&self, arguments: &[&str]) -> Ended {
+        self.start_get(arguments).finish()
+    }
+
+    /// Asserts that two files have the same bytes.
+    pub(crate) fn assert_same(&self, one: &str, two: &str) {
+        let [one, two] = [one, two].map(|name| std::fs::read(self.path(name)).unwrap());
+        assert_eq!(one.len(), two.len());
+        assert!(one == two, "the bytes differ");
+    }
+}
+
+/// Starts a command, and waits until it has started.
+fn start(command: std::process::Command) -> Manyflow {
+    let mut process = Manyflow::start(command);
+    process.wait_for(|line| line.contains("\"started\"").then_some(()));
+    process
+}
+
+/// Returns the object of this event.
+pub(crate) fn event(ended: &Ended, name: &str) -> Value {
+    let objects = ended.stdout.lines().map(|line| {
+        let object: Value = serde_json::from_str(line).unwrap();
+        object
+    });
+    let found = objects.into_iter().find(|object| object["event"] == name);
+    found.unwrap_or_else(|| panic!("no event {name}: {ended:?}"))
+}
