@@ -92,7 +92,7 @@ impl Run {
     }
 
     fn run(mut self) -> Tally {
-        let bytes = self.random.random_range(0..8_000_000);
+        let bytes = self.random.random_range(0..20_000_000);
         self.tally.bytes = bytes;
         self.lab.file("file", bytes, self.seed);
         self.put();
@@ -133,7 +133,7 @@ impl Run {
 
     /// Kills something while a command runs, and waits for its end.
     fn disturb(&mut self, running: Manyflow, count: fn(&mut Tally) -> &mut u32) -> Ended {
-        let after = Duration::from_millis(self.random.random_range(20..1_500));
+        let after = Duration::from_millis(self.random.random_range(5..300));
         match running.finish_within(after) {
             Ok(ended) => ended,
             Err(running) => {

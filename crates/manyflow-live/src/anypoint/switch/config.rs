@@ -11,7 +11,7 @@ pub enum PolicyName {
     #[default]
     Hash,
     /// The hash of a key's high 28 bits orders the members, and its low 4 bits name a rank in this
-    /// order: the members of the chunk store ([`ReplicaHash`](manyflow_anypoint::switch::ReplicaHash)).
+    /// order ([`ReplicaHash`](manyflow_anypoint::switch::ReplicaHash)). For the chunk store.
     Replicas,
     /// Each member in turn.
     RoundRobin,
