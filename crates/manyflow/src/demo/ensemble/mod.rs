@@ -10,8 +10,8 @@
 //!
 //! Everything is in this process, and all datagrams cross loopback. The links are [`LastMile`]s
 //! with XCP routers. Then the same client fetches the file from the fastest server alone. At the
-//! end, two comparisons on a shared link show the share of one connection to the service, and that
-//! of four connections, each beside another client's connection.
+//! end, comparisons on a shared link show the share of one connection to the service, and that of four
+//! connections, each beside the connections of other clients.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -95,8 +95,9 @@ async fn play(args: &EnsembleDemoArgs, display: &Display) -> Result<()> {
     let mut stage = Stage::start(file).await?;
     let service = stage.fetch_from_service(display).await?;
     let alone = stage.fetch_from_fastest(display).await?;
-    let one = share::measure(1).await?;
-    let four = share::measure(FIRST).await?;
+    let one = share::measure(1, 1).await?.share();
+    let four = share::measure(FIRST, 1).await?.share();
+    let jain = share::measure(1, 4).await?.jain();
     let rate = |seconds: f64| args.size.0 as f64 * 8.0 / seconds / 1e6;
     let (fastest, _) = SERVERS[FASTEST];
     display.print_line(&format!(
@@ -109,11 +110,13 @@ async fn play(args: &EnsembleDemoArgs, display: &Display) -> Result<()> {
         rate(alone),
     ))?;
     display.print_line(&format!(
-        "{:<58} {:>7.0} %\n{:<58} {:>7.0} %",
+        "{:<58} {:>7.0} %\n{:<58} {:>7.0} %\n{:<58} {:>9.3}",
         "a shared link, beside one other connection: the service",
         one * 100.0,
         "the same link: four connections, one to each server",
         four * 100.0,
+        "the service beside four other connections: Jain's index",
+        jain,
     ))?;
     display.print_json(&json!({
         "event": "done",
@@ -121,6 +124,7 @@ async fn play(args: &EnsembleDemoArgs, display: &Display) -> Result<()> {
         "fastest_seconds": alone,
         "service_share": one,
         "four_connections_share": four,
+        "jain": jain,
     }))?;
     Ok(())
 }

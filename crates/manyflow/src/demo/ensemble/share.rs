@@ -1,8 +1,8 @@
-//! The share that a client gets of a link, beside another client with one connection.
+//! The rates of clients that share a link: one of a service, and others with one connection each.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use manyflow_core::units::Rate;
 use manyflow_live::anypoint::switch::{SwitchOptions, start};
@@ -23,9 +23,38 @@ const MEASURED: Duration = Duration::from_secs(2);
 /// A message of a server.
 const MESSAGE_BYTES: usize = 8 * 1024;
 
-/// Measures the share of a client that uses this many connections to the four servers of a
-/// service: with one connection it uses all servers, with four one by each.
-pub(super) async fn measure(connections: usize) -> Result<f64> {
+/// The bytes that clients have received over a shared link.
+#[derive(Clone, Debug)]
+pub(super) struct Rates {
+    /// The client of the service.
+    pub(super) service: u64,
+    /// Each of the other clients.
+    pub(super) others: Vec<u64>,
+}
+
+impl Rates {
+    /// Returns the service's share of the sum, 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        let sum = self.service + self.others.iter().sum::<u64>();
+        self.service as f64 / sum as f64
+    }
+
+    /// Returns Jain's index over all clients, 0 to 1: 1 if they received the same.
+    pub(super) fn jain(&self) -> f64 {
+        let all: Vec<f64> = self
+            .others
+            .iter()
+            .chain([&self.service])
+            .map(|bytes| *bytes as f64)
+            .collect();
+        let squares: f64 = all.iter().map(|bytes| bytes * bytes).sum();
+        all.iter().sum::<f64>().powi(2) / (all.len() as f64 * squares)
+    }
+}
+
+/// Measures a client of the four servers of a service beside `others` clients with one connection
+/// to one server each. The client of the service has one connection, or one to each server.
+pub(super) async fn measure(connections: usize, others: usize) -> Result<Rates> {
     let mut tasks = JoinSet::new();
     let mut members = Vec::new();
     for number in 0..FIRST {
@@ -48,22 +77,30 @@ pub(super) async fn measure(connections: usize) -> Result<f64> {
     for connection in 0..connections {
         ours.push(open(&shared, &server(connection)).await?);
     }
-    let other = open(&shared, &[0]).await?;
+    let mut beside = Vec::new();
+    for other in 0..others {
+        beside.push(open(&shared, &[other % FIRST]).await?);
+    }
     let begin = tokio::time::Instant::now();
     let (from, to) = (begin + SETTLING, begin + SETTLING + MEASURED);
-    let other = tokio::spawn(count(other, from, to));
-    let mut ours_bytes = 0;
-    let ours: Vec<_> = ours
-        .into_iter()
-        .map(|connection| tokio::spawn(count(connection, from, to)))
-        .collect();
-    for connection in ours {
-        ours_bytes += connection.await??;
+    let counted = |connection| tokio::spawn(count(connection, from, to));
+    let ours: Vec<_> = ours.into_iter().map(counted).collect();
+    let beside: Vec<_> = beside.into_iter().map(counted).collect();
+    let mut rates = Rates {
+        service: 0,
+        others: Vec::new(),
+    };
+    for counted in ours {
+        rates.service += counted.await??;
     }
-    let other_bytes = other.await??;
-    let sum = ours_bytes + other_bytes;
-    anyhow::ensure!(sum > 0, "nothing arrived over the shared link");
-    Ok(ours_bytes as f64 / sum as f64)
+    for counted in beside {
+        rates.others.push(counted.await??);
+    }
+    ensure!(
+        rates.service > 0 && !rates.others.contains(&0),
+        "a client received nothing over the shared link"
+    );
+    Ok(rates)
 }
 
 /// Opens a connection, and asks these servers to send.
