@@ -103,6 +103,10 @@ impl DiskShelf {
             }
         };
         remove_partial(folder).map_err(unusable)?;
+        // A process that was killed may have renamed a chunk without syncing the folder.
+        for part in ["chunks", "names"] {
+            sync_folder(&folder.join(part)).map_err(unusable)?;
+        }
         Ok(DiskShelf {
             folder: folder.to_owned(),
             name,

@@ -161,6 +161,21 @@ fn a_service_that_does_not_answer_is_reported_with_its_own_exit_code() {
 }
 
 #[test]
+fn an_interrupted_put_says_so() {
+    let folder = common::folder_with_file(100);
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    silent.set_read_timeout(Some(LIMIT)).unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let file = folder.path().join("file");
+    let put = common::Manyflow::start(manyflow(&["put", text(&file), "--to", &address]));
+    silent.recv_from(&mut [0; 100]).unwrap();
+    put.signal(Signal::SIGINT);
+    let ended = put.finish();
+    assert_eq!(ended.code(), 130, "{ended:?}");
+    assert!(ended.stderr.contains("interrupted"), "{ended:?}");
+}
+
+#[test]
 fn a_member_that_is_killed_in_the_middle_of_a_get_is_replaced() {
     let mut lab = Lab::start(4);
     let file = lab.file("file", 30_000_000, 1);
