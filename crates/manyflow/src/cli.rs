@@ -11,6 +11,7 @@ mod bench;
 mod daemon;
 mod demo;
 mod emulate;
+mod http;
 mod messages;
 mod relay;
 mod soak;
@@ -27,6 +28,8 @@ use demo::DEMO_EXAMPLES;
 pub(crate) use demo::{DemoArgs, DemoCommand, FilesDemoArgs, OverlayDemoArgs};
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
+use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
+pub(crate) use http::{GatewayArgs, MemberArgs};
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
@@ -99,6 +102,12 @@ pub(crate) enum Command {
     /// Share the frames of each connection among the members of a service
     #[command(after_help = SWITCH_EXAMPLES)]
     Switch(SwitchArgs),
+    /// Answer the requests of gateways by an HTTP server, as a member of a service
+    #[command(after_help = MEMBER_EXAMPLES)]
+    Member(MemberArgs),
+    /// Pass the requests of HTTP clients to the members of a service
+    #[command(after_help = GATEWAY_EXAMPLES)]
+    Gateway(GatewayArgs),
     /// Publish messages to the members of a group
     #[command(after_help = PUB_EXAMPLES)]
     Pub(Box<PubArgs>),
