@@ -11,6 +11,7 @@ mod bench;
 mod daemon;
 mod demo;
 mod emulate;
+mod http;
 mod messages;
 mod relay;
 mod router;
@@ -29,6 +30,8 @@ use demo::DEMO_EXAMPLES;
 pub(crate) use demo::{DemoArgs, DemoCommand, EnsembleDemoArgs, FilesDemoArgs, OverlayDemoArgs};
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
+use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
+pub(crate) use http::{GatewayArgs, MemberArgs};
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
@@ -109,6 +112,12 @@ pub(crate) enum Command {
     Router(RouterArgs),
     #[command(flatten)]
     Store(StoreCommand),
+    /// Answer the requests of gateways by an HTTP server, as a member of a service
+    #[command(after_help = MEMBER_EXAMPLES)]
+    Member(MemberArgs),
+    /// Pass the requests of HTTP clients to the members of a service
+    #[command(after_help = GATEWAY_EXAMPLES)]
+    Gateway(GatewayArgs),
     /// Publish messages to the members of a group
     #[command(after_help = PUB_EXAMPLES)]
     Pub(Box<PubArgs>),

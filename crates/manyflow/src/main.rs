@@ -10,6 +10,7 @@ mod demo;
 mod display;
 mod emulate;
 mod group_range;
+mod http;
 mod inspect;
 mod keygen;
 mod messages;
@@ -67,6 +68,8 @@ fn main() -> ExitCode {
             Command::Switch(args) => switch::run(args, &display).await,
             Command::Router(args) => router::run(&args, &display).await,
             Command::Store(command) => store::run(command, &display).await,
+            Command::Member(args) => http::run_member(args, &display).await,
+            Command::Gateway(args) => http::run_gateway(args, &display).await,
             Command::Pub(args) => messages::publish(&args, &display).await,
             Command::Sub(args) => messages::subscribe(&args, &display).await,
             Command::Keygen(args) => keygen::run(&args, &display),
@@ -80,21 +83,7 @@ fn main() -> ExitCode {
             Command::Emulate(args) => emulate::run(args, &display).await,
             Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
             Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
-            Command::Bench(BenchCommand::Sim) => bench::run(&display),
-            Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args, &display),
-            Command::Bench(BenchCommand::Heterogeneity(args)) => {
-                bench::live::heterogeneity(&args, &display)
-            }
-            Command::Bench(BenchCommand::Loss(args)) => bench::live::loss(&args, &display).await,
-            Command::Bench(BenchCommand::Relay(args)) => bench::relay::run(&args, &display).await,
-            Command::Bench(BenchCommand::Switch(args)) => bench::switch::run(&args, &display).await,
-            Command::Bench(BenchCommand::Group(args)) => {
-                tokio::task::block_in_place(|| bench::group::run(&args, &display))
-            }
-            Command::Bench(BenchCommand::Emulator) => {
-                tokio::task::block_in_place(|| bench::emulator::run(&display))
-            }
-            Command::Bench(BenchCommand::Scale) => bench::scale::run(&display),
+            Command::Bench(command) => run_bench(command, &display).await,
         }
     });
     // A thread that blocks on standard input would keep the runtime from shutting down.
@@ -112,6 +101,23 @@ fn main() -> ExitCode {
             display.fail(&message);
             ExitCode::from(code)
         }
+    }
+}
+
+/// Runs a benchmark.
+async fn run_bench(command: BenchCommand, display: &Display) -> anyhow::Result<()> {
+    match command {
+        BenchCommand::Sim => bench::run(display),
+        BenchCommand::Live(args) => bench::live::run(&args, display),
+        BenchCommand::Heterogeneity(args) => bench::live::heterogeneity(&args, display),
+        BenchCommand::Loss(args) => bench::live::loss(&args, display).await,
+        BenchCommand::Relay(args) => bench::relay::run(&args, display).await,
+        BenchCommand::Switch(args) => bench::switch::run(&args, display).await,
+        BenchCommand::Group(args) => {
+            tokio::task::block_in_place(|| bench::group::run(&args, display))
+        }
+        BenchCommand::Emulator => tokio::task::block_in_place(|| bench::emulator::run(display)),
+        BenchCommand::Scale => bench::scale::run(display),
     }
 }
 

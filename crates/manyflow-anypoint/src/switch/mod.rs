@@ -87,7 +87,8 @@ mod transform;
 
 pub use config::{Scaling, SwitchConfig};
 pub use policy::{
-    Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, ReplicaHash, RoundRobin, Weighted,
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, ReplicaHash, RoundRobin,
+    Weighted,
 };
 
 use connection::Connection;

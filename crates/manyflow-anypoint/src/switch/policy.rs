@@ -124,6 +124,45 @@ impl<P> Policy<P> for ReplicaHash {
     }
 }
 
+/// Keeps the frames of a key at one member: the first frame goes to the member with the fewest
+/// outstanding frames, and the later ones follow it as long as the member is a candidate. Members
+/// that join do not change the member of a key.
+///
+/// The policy remembers, for each value of the low 12 bits, the last key that had it. A peer that
+/// wants to keep N keys at their members gives them different low bits, and changes the upper bits
+/// when it uses a value of the low bits for something else.
+#[derive(Clone, Debug, Default)]
+pub struct Affinity {
+    first: LeastOutstanding,
+    /// The last key and its member, by the key's low bits.
+    known: Vec<Option<(u32, MemberId)>>,
+}
+
+impl Affinity {
+    /// The number of keys that the policy remembers.
+    pub const KEYS: usize = 1 << 12;
+}
+
+impl<P> Policy<P> for Affinity {
+    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
+        let slot = frame.key as usize % Affinity::KEYS;
+        // Most peers use few slots, and the lowest first.
+        if slot >= self.known.len() {
+            self.known.resize(slot + 1, None);
+        }
+        if let Some((key, member)) = self.known[slot]
+            && key == frame.key
+            && let Ok(place) = candidates.binary_search_by_key(&member, |c| c.member)
+        {
+            return place;
+        }
+        let place = self.first.route(frame, payload, candidates);
+        self.known[slot] = Some((frame.key, candidates[place].member));
+        debug_assert!(self.known.len() <= Affinity::KEYS);
+        place
+    }
+}
+
 /// Chooses members in proportion to their weights, evenly mixed. Members without a weight get
 /// frames only if no other member is a candidate.
 #[derive(Clone, Debug, Default)]
@@ -286,6 +325,29 @@ mod tests {
         );
         let without = routed(&mut policy, [0, 0, 5], &candidates(&[0, 3]));
         assert_eq!(without, [3, 0, 0], "member 2 is no candidate");
+    }
+
+    #[test]
+    fn a_key_stays_at_its_member_until_the_member_is_gone() {
+        let mut policy = Affinity::default();
+        let mut to = |key: u32, members: &[(u16, u32)]| {
+            let candidate = |(member, outstanding): &(u16, u32)| Candidate {
+                member: MemberId(*member),
+                outstanding: *outstanding,
+            };
+            let candidates: Vec<_> = members.iter().map(candidate).collect();
+            routed(&mut policy, [key], &candidates)[0]
+        };
+        assert_eq!(to(5, &[(0, 9), (1, 2)]), 1, "the fewest outstanding frames");
+        assert_eq!(to(5, &[(0, 0), (1, 8), (2, 0)]), 1, "the key has a member");
+        assert_eq!(to(5, &[(0, 3), (2, 1)]), 2, "its member is gone");
+        assert_eq!(
+            to(5, &[(0, 0), (1, 0), (2, 7)]),
+            2,
+            "the key has another one"
+        );
+        let same_low_bits = 5 + Affinity::KEYS as u32;
+        assert_eq!(to(same_low_bits, &[(0, 0), (2, 7)]), 0, "another key");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
 
   # service.toml
   listen = "0.0.0.0:7000"
-  policy = "hash"                # hash, replicas, round-robin, least-outstanding, weighted, key-range
+policy = "hash"                # hash, replicas, round-robin, least-outstanding, weighted, key-range or affinity
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
 
   [members]
@@ -97,6 +97,9 @@ pub(crate) enum PolicyArg {
     Weighted,
     /// By --keys; other frames go to each member in turn
     KeyRange,
+    /// The member with the fewest unacknowledged frames for the first frame of a key, and the same
+    /// member for the key's later frames; for `manyflow gateway`
+    Affinity,
 }
 
 impl From<PolicyArg> for PolicyName {
@@ -108,6 +111,7 @@ impl From<PolicyArg> for PolicyName {
             PolicyArg::LeastOutstanding => PolicyName::LeastOutstanding,
             PolicyArg::Weighted => PolicyName::Weighted,
             PolicyArg::KeyRange => PolicyName::KeyRange,
+            PolicyArg::Affinity => PolicyName::Affinity,
         }
     }
 }

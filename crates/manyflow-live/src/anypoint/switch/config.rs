@@ -21,6 +21,11 @@ pub enum PolicyName {
     Weighted,
     /// By ranges of keys; frames with other keys go to each member in turn.
     KeyRange,
+    /// The first frame of a key goes to the member with the fewest frames that it has not
+    /// acknowledged, and the key's later frames follow it ([`Affinity`]).
+    ///
+    /// [`Affinity`]: manyflow_anypoint::switch::Affinity
+    Affinity,
 }
 
 /// A member of a service.

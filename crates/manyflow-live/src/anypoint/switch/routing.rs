@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use manyflow_anypoint::Data;
 use manyflow_anypoint::switch::{
-    Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, ReplicaHash, RoundRobin,
-    Weighted,
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, ReplicaHash,
+    RoundRobin, Weighted,
 };
 
 use super::config::{PolicyName, ServiceConfig};
@@ -56,6 +56,7 @@ impl Rules {
             PolicyName::LeastOutstanding => Choice::LeastOutstanding(LeastOutstanding::default()),
             PolicyName::Weighted => Choice::Weighted(Weighted::new(self.weights.clone())),
             PolicyName::KeyRange => Choice::KeyRange(KeyRule::new(self.keys.clone())),
+            PolicyName::Affinity => Choice::Affinity(Affinity::default()),
         }
     }
 }
@@ -69,6 +70,7 @@ enum Choice {
     LeastOutstanding(LeastOutstanding),
     Weighted(Weighted),
     KeyRange(KeyRule),
+    Affinity(Affinity),
 }
 
 /// The policy of one connection.
@@ -98,7 +100,14 @@ impl Routing {
 
     /// Applies other rules from now on.
     pub(super) fn set_rules(&mut self, rules: &Rules) {
-        self.choice = rules.choice();
+        let choice = rules.choice();
+        // Keys stay with their members.
+        if !matches!(
+            (&self.choice, &choice),
+            (Choice::Affinity(_), Choice::Affinity(_))
+        ) {
+            self.choice = choice;
+        }
     }
 
     /// Adds the connection's next member, which has this number in the switch.
@@ -116,6 +125,7 @@ impl Routing {
             Choice::LeastOutstanding(policy) => policy.route(frame, payload, known),
             Choice::Weighted(policy) => policy.route(frame, payload, known),
             Choice::KeyRange(policy) => policy.route(frame, payload, known),
+            Choice::Affinity(policy) => policy.route(frame, payload, known),
         };
         self.places[place.min(self.places.len() - 1)]
     }
@@ -276,6 +286,22 @@ mod tests {
                 assert_eq!(one, members[usize::from(two)], "{policy:?}, key {key}");
             }
         }
+    }
+
+    #[test]
+    fn a_key_keeps_its_member_when_members_join_and_the_rules_are_read_again() {
+        let rules = rules(PolicyName::Affinity);
+        let mut routing = Routing::new(&rules, vec![0, 1, 2, 3]);
+        let (three, four) = (candidates(&[0, 1, 2]), candidates(&[0, 1, 2, 3]));
+        let single = |key: u32| header(u64::from(key), 0, true);
+        let to = |routing: &mut Routing, candidates| {
+            let key = |key| route(routing, key, single(key), candidates);
+            (0..30).map(key).collect::<Vec<_>>()
+        };
+        let before = to(&mut routing, &three);
+        assert_eq!(before[..6], [0, 1, 2, 0, 1, 2]);
+        routing.set_rules(&rules);
+        assert_eq!(to(&mut routing, &four), before);
     }
 
     #[test]

@@ -1,0 +1,315 @@
+//! The gateway's connection to the switch, and the requests in progress on it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::super::wire::{FromMember, MemberEvent, PLACES, RequestId, ToMember};
+use super::counters::Counters;
+use super::exchange::{Event, Exchange, Unused};
+use super::upload::UploadRest;
+use crate::anypoint::Connection;
+
+/// The time after which the credit of a response in progress is repeated, as a sign that the client
+/// still wants it.
+const CREDIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A connection to the switch.
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: Connection,
+    table: Mutex<Table>,
+    control: mpsc::UnboundedSender<ToMember>,
+    counters: Arc<Counters>,
+    started: Instant,
+    /// When the last message arrived, in milliseconds after `started`.
+    heard_ms: AtomicU64,
+    /// Asks [`serve`](Link::serve) to end.
+    give_up: Notify,
+}
+
+/// The requests in progress by their places.
+#[derive(Debug)]
+struct Table {
+    places: Vec<Place>,
+    free: Vec<usize>,
+    /// The number of places that may be in use.
+    max: usize,
+    /// Why the connection has ended.
+    lost: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// The number of requests that have had this place.
+    generation: u64,
+    exchange: Option<Arc<Exchange>>,
+}
+
+impl Table {
+    /// Takes a place, and returns the id of its next request.
+    fn take(&mut self) -> Option<RequestId> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.places.len() < self.max.min(PLACES) => {
+                self.places.push(Place::default());
+                self.places.len() - 1
+            }
+            None => return None,
+        };
+        let generation = &mut self.places[place].generation;
+        *generation += 1;
+        debug_assert!(place < PLACES);
+        Some(RequestId(*generation * PLACES as u64 + place as u64))
+    }
+
+    fn find(&self, id: RequestId) -> Option<&Arc<Exchange>> {
+        let exchange = self.places.get(id.place())?.exchange.as_ref()?;
+        (exchange.id == id).then_some(exchange)
+    }
+}
+
+impl Link {
+    /// Creates the link, and returns the queue of its small messages for [`serve`](Link::serve).
+    pub(super) fn new(
+        connection: Connection,
+        requests_max: usize,
+        counters: Arc<Counters>,
+    ) -> (Arc<Link>, mpsc::UnboundedReceiver<ToMember>) {
+        let (control, queue) = mpsc::unbounded_channel();
+        let table = Table {
+            places: Vec::new(),
+            free: Vec::new(),
+            max: requests_max,
+            lost: None,
+        };
+        let link = Link {
+            connection,
+            table: Mutex::new(table),
+            control,
+            counters,
+            started: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            give_up: Notify::new(),
+        };
+        (Arc::new(link), queue)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a request. Returns `None` if too many are in progress.
+    pub(super) fn open(self: &Arc<Link>, window: u32, sent: u64) -> Option<Ticket> {
+        let mut table = self.lock();
+        let id = table.take()?;
+        let exchange = Arc::new(Exchange::new(id, window, sent));
+        if let Some(reason) = &table.lost {
+            exchange.lose(reason);
+        }
+        table.places[id.place()].exchange = Some(Arc::clone(&exchange));
+        Some(Ticket {
+            link: Arc::clone(self),
+            exchange,
+            upload: None,
+        })
+    }
+
+    /// Returns whether the connection is in use.
+    pub(super) fn is_alive(&self) -> bool {
+        self.lock().lost.is_none()
+    }
+
+    /// Returns the number of requests in progress.
+    pub(super) fn in_progress(&self) -> usize {
+        let table = self.lock();
+        table.places.len() - table.free.len()
+    }
+
+    /// Gives the connection up if nothing at all has arrived for `patience`.
+    pub(super) fn doubt(&self, patience: Duration) {
+        let heard = self.started + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        if heard.elapsed() >= patience {
+            self.give_up.notify_one();
+        }
+    }
+
+    /// Sends small messages and handles those of members, until the connection ends. Returns the
+    /// reason.
+    pub(super) async fn serve(&self, mut queue: mpsc::UnboundedReceiver<ToMember>) -> String {
+        let send = async {
+            while let Some(message) = queue.recv().await {
+                let sent = self.send(message.id(), message.encode()).await;
+                if let Err(error) = sent {
+                    return error;
+                }
+            }
+            "the gateway has ended".to_owned()
+        };
+        let reason = tokio::select! {
+            reason = send => reason,
+            reason = self.receive() => reason,
+            () = self.repeat_credit() => "the gateway has ended".to_owned(),
+            () = self.give_up.notified() => "nothing came from the switch for too long".to_owned(),
+        };
+        let mut table = self.lock();
+        for place in &table.places {
+            if let Some(exchange) = &place.exchange {
+                exchange.lose(&reason);
+            }
+        }
+        table.lost = Some(reason.clone());
+        reason
+    }
+
+    /// Closes the connection in order.
+    pub(super) async fn close(&self) {
+        // The process ends next, so a connection that fails instead makes no difference.
+        let _ = self.connection.close().await;
+    }
+
+    /// Sends a message about a request.
+    pub(super) async fn send(&self, id: RequestId, message: Bytes) -> Result<(), String> {
+        let sent = self.connection.send_frame(id.key(), message).await;
+        sent.map_err(|error| error.to_string())
+    }
+
+    async fn receive(&self) -> String {
+        loop {
+            match self.connection.recv_frame().await {
+                Ok(Some(message)) => {
+                    let heard = self.started.elapsed().as_millis() as u64;
+                    self.heard_ms.store(heard, Ordering::Relaxed);
+                    self.handle_message(&message.payload);
+                }
+                Ok(None) => return "the members have closed the connection".to_owned(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
+    fn handle_message(&self, payload: &Bytes) {
+        let FromMember { member, event } = match FromMember::decode(payload) {
+            Ok(message) => message,
+            Err(error) => {
+                self.counters.malformed.add_one();
+                tracing::warn!("a message is not one of a member: {error}");
+                return;
+            }
+        };
+        let id = match &event {
+            MemberEvent::Response(id, _)
+            | MemberEvent::Part(id, _)
+            | MemberEvent::Credit(id, _)
+            | MemberEvent::Failed(id, _) => *id,
+            MemberEvent::Alive(ids) => {
+                let table = self.lock();
+                let known = ids.iter().filter_map(|id| table.find(*id));
+                known.for_each(|exchange| exchange.handle_sign());
+                return;
+            }
+        };
+        let exchange = self.lock().find(id).cloned();
+        let handled = exchange.map_or(Err(Unused::Foreign), |exchange| {
+            exchange.handle_event(member, event)
+        });
+        match handled {
+            Ok(()) => {}
+            Err(Unused::Foreign) => self.counters.foreign.add_one(),
+            Err(Unused::Malformed) => self.counters.malformed.add_one(),
+        }
+    }
+
+    /// Repeats the credit of responses in progress: a member gives up a response that nobody wants.
+    async fn repeat_credit(&self) {
+        let mut interval = tokio::time::interval(CREDIT_INTERVAL);
+        loop {
+            interval.tick().await;
+            let table = self.lock();
+            let exchanges = table.places.iter().filter_map(|p| p.exchange.as_ref());
+            for exchange in exchanges {
+                if let Some(until) = exchange.standing_credit() {
+                    self.push(ToMember::Credit(exchange.id, until));
+                }
+            }
+        }
+    }
+
+    /// Queues a small message. If the connection has ended, nobody waits for the message.
+    fn push(&self, message: ToMember) {
+        let _ = self.control.send(message);
+    }
+}
+
+/// A request in progress, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    link: Arc<Link>,
+    pub(super) exchange: Arc<Exchange>,
+    upload: Option<AbortHandle>,
+}
+
+impl Ticket {
+    pub(super) fn id(&self) -> RequestId {
+        self.exchange.id
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Sends a message about the request.
+    pub(super) async fn send(&self, message: Bytes) -> Result<(), String> {
+        self.link.send(self.id(), message).await
+    }
+
+    /// Sends the rest of the request's body in a task of its own, until the request ends.
+    pub(super) fn start_upload(&mut self, rest: UploadRest) {
+        let (link, exchange) = (Arc::clone(&self.link), Arc::clone(&self.exchange));
+        let upload = async move { rest.run(&link, &exchange).await };
+        self.upload = Some(tokio::spawn(upload).abort_handle());
+    }
+
+    /// Grants credit up to `until` bytes of the response's body.
+    pub(super) fn grant(&self, until: u64) {
+        self.exchange.grant(until);
+        self.link.push(ToMember::Credit(self.id(), until));
+    }
+
+    /// Waits for the next message, or until no sign of life has come for `patience`; then returns
+    /// `None`.
+    pub(super) async fn next_event(&self, patience: Duration) -> Option<Event> {
+        let next = std::future::poll_fn(|context| self.exchange.poll_event(context));
+        let mut next = std::pin::pin!(next);
+        let started = Instant::now();
+        loop {
+            let since = self.exchange.last_sign().max(started);
+            if let Ok(event) = tokio::time::timeout_at(since + patience, &mut next).await {
+                return Some(event);
+            }
+            if self.exchange.last_sign().max(started) == since {
+                return None;
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let id = self.id();
+        if let Some(upload) = &self.upload {
+            upload.abort();
+        }
+        if !self.exchange.is_complete() {
+            self.link.push(ToMember::Cancel(id));
+        }
+        let mut table = self.link.lock();
+        table.places[id.place()].exchange = None;
+        table.free.push(id.place());
+    }
+}

@@ -1,0 +1,265 @@
+//! The member: passes requests to an HTTP server that knows nothing of Anypoint.
+
+mod answer;
+mod body;
+mod flow;
+mod peer;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rand::RngExt as _;
+use rand::SeedableRng as _;
+use rand::rngs::{StdRng, SysRng};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::anypoint::{self, Options};
+use body::RequestBody;
+
+/// Servers keep idle connections for a minute or longer: nginx for 75 s. A request on a connection
+/// that the server is closing fails, so the member closes idle ones first.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time to connect to the server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Returns the parameters of connections that carry HTTP. Signs of life wait behind the data in the
+/// send buffer, so the buffer is short.
+pub(super) fn short_buffers() -> Options {
+    Options {
+        send_buffer: 1 << 20,
+        ..Options::default()
+    }
+}
+
+/// The server behind a member, such as `http://127.0.0.1:8080`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin(Authority);
+
+/// The reason why a text is not the URL of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the URL of a server such as http://127.0.0.1:8080, without a path")]
+pub struct OriginError(String);
+
+impl FromStr for Origin {
+    type Err = OriginError;
+
+    fn from_str(text: &str) -> Result<Origin, OriginError> {
+        let error = || OriginError(text.to_owned());
+        let parts = text.parse::<Uri>().map_err(|_| error())?.into_parts();
+        let path = parts
+            .path_and_query
+            .as_ref()
+            .map_or("/", PathAndQuery::as_str);
+        let authority = parts.authority.filter(|a| !a.as_str().contains('@'));
+        match (parts.scheme, authority, path) {
+            (Some(scheme), Some(authority), "/") if scheme == Scheme::HTTP => Ok(Origin(authority)),
+            _ => Err(error()),
+        }
+    }
+}
+
+/// The parameters of a member.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    /// The server behind the member.
+    pub origin: Origin,
+    /// The maximum number of requests in progress; the member refuses others.
+    pub requests_max: usize,
+}
+
+impl MemberOptions {
+    /// Returns the default parameters: 1024 requests.
+    pub fn new(origin: Origin) -> MemberOptions {
+        MemberOptions {
+            origin,
+            requests_max: 1024,
+        }
+    }
+
+    /// Returns the default parameters of the connections of a member.
+    pub fn connection() -> Options {
+        short_buffers()
+    }
+}
+
+/// Counters of a member.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemberCounters {
+    /// Requests of gateways.
+    pub requests: u64,
+    /// Requests whose whole response was sent.
+    pub answered: u64,
+    /// Requests that were refused before the server saw them: too many, the server could not be
+    /// reached, or the member is draining.
+    pub refused: u64,
+    /// Requests whose response the server did not complete.
+    pub failed: u64,
+    /// Requests that the gateway gave up, or whose connection ended.
+    pub cancelled: u64,
+    /// Messages about requests that the member does not know.
+    pub unknown: u64,
+    /// Messages that are not valid.
+    pub malformed: u64,
+    /// Requests in progress now.
+    pub in_progress: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    answered: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    cancelled: AtomicU64,
+    unknown: AtomicU64,
+    malformed: AtomicU64,
+    in_progress: AtomicU64,
+}
+
+fn add_one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counters {
+    fn read(&self) -> MemberCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        MemberCounters {
+            requests: read(&self.requests),
+            answered: read(&self.answered),
+            refused: read(&self.refused),
+            failed: read(&self.failed),
+            cancelled: read(&self.cancelled),
+            unknown: read(&self.unknown),
+            malformed: read(&self.malformed),
+            in_progress: read(&self.in_progress),
+        }
+    }
+}
+
+/// The parts of a member that its connections share.
+struct Shared {
+    options: MemberOptions,
+    /// The number by which a gateway distinguishes this process from others.
+    number: u64,
+    client: Client<HttpConnector, RequestBody>,
+    counters: Counters,
+    draining: watch::Receiver<bool>,
+}
+
+/// A member with a server behind it, which ends when this is dropped.
+pub struct HttpMember {
+    shared: Arc<Shared>,
+    drain: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Answers the requests of gateways on all connections of `member`.
+pub fn serve_members(member: anypoint::Member, options: MemberOptions) -> HttpMember {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let client = Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .build(connector);
+    let mut rng = StdRng::try_from_rng(&mut SysRng).expect("the system has a random generator");
+    let (drain, draining) = watch::channel(false);
+    let shared = Arc::new(Shared {
+        options,
+        number: rng.random(),
+        client,
+        counters: Counters::default(),
+        draining,
+    });
+    let task = tokio::spawn(accept(member, Arc::clone(&shared)));
+    HttpMember {
+        shared,
+        drain,
+        task,
+    }
+}
+
+async fn accept(mut member: anypoint::Member, shared: Arc<Shared>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = member.accept() => match accepted {
+                Ok(connection) => {
+                    let shared = Arc::clone(&shared);
+                    connections.spawn(peer::serve_connection(connection, shared));
+                }
+                Err(error) => {
+                    tracing::warn!("no further connections are accepted: {error}");
+                    return;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+impl HttpMember {
+    /// Returns a function that reads the counters.
+    pub fn counters(&self) -> impl Fn() -> MemberCounters + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.counters.read()
+    }
+
+    /// Refuses further requests, and waits until those in progress are answered, for at most
+    /// `grace`. Gateways send the refused requests again.
+    pub async fn drain(&self, grace: Duration) {
+        self.drain.send_replace(true);
+        let idle = async {
+            while self.shared.counters.in_progress.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            // The last response is on its way.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        if tokio::time::timeout(grace, idle).await.is_err() {
+            tracing::warn!("requests in progress were aborted after {grace:?}");
+        }
+    }
+}
+
+impl Drop for HttpMember {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_url_without_a_path() {
+        for good in [
+            "http://127.0.0.1:8080",
+            "http://[::1]/",
+            "http://app.internal",
+        ] {
+            assert!(good.parse::<Origin>().is_ok(), "{good}");
+        }
+        for bad in [
+            "127.0.0.1:8080",
+            "https://127.0.0.1",
+            "http://host/path",
+            "http://user@host",
+            "http://host/?q",
+            "",
+        ] {
+            let error = bad.parse::<Origin>().unwrap_err().to_string();
+            assert!(error.contains("http://127.0.0.1:8080"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The answer to one request: the server's response in messages.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::Uri;
+use hyper::body::{Body as _, Incoming};
+use hyper::http::uri::{Parts, Scheme};
+use hyper_util::client::legacy::Error;
+
+use super::super::headers::remove_hop_by_hop;
+use super::super::wire::{
+    Failure, FailureKind, MemberEvent, PART_BYTES_MAX, Part, Request, Response, check_headers,
+};
+use super::body::RequestBody;
+use super::flow::Flow;
+use super::peer::Guard;
+use super::{Shared, add_one};
+
+/// Bytes of a body in one message, unless they come as one. Longer ones would make the responses of
+/// other requests wait.
+const PART_BYTES: usize = 64 << 10;
+
+/// The reason why a response ends early.
+enum End {
+    Failed(Failure),
+    /// The gateway no longer wants the response, or the connection has ended.
+    Unwanted,
+}
+
+/// Answers a request.
+pub(super) async fn run(mut guard: Guard, flow: Arc<Flow>, request: Request) {
+    let answered = answer(&guard, &flow, request).await;
+    let counters = &guard.peer.shared.counters;
+    let failure = match answered {
+        Ok(()) => {
+            guard.is_counted = true;
+            return add_one(&counters.answered);
+        }
+        Err(End::Unwanted) => return,
+        Err(End::Failed(failure)) => failure,
+    };
+    guard.is_counted = true;
+    add_one(match failure.kind {
+        FailureKind::Refused => &counters.refused,
+        _ => &counters.failed,
+    });
+    // If the connection has ended, nobody waits for the answer.
+    let _ = guard
+        .peer
+        .send(MemberEvent::Failed(guard.id, failure))
+        .await;
+}
+
+async fn answer(guard: &Guard, flow: &Arc<Flow>, request: Request) -> Result<(), End> {
+    let (peer, id) = (&guard.peer, guard.id);
+    let window = u64::from(request.window);
+    let response = ask(guard, flow, request).await.map_err(End::Failed)?;
+    let (parts, mut body) = response.into_parts();
+    let mut headers = parts.headers;
+    remove_hop_by_hop(&mut headers);
+    let origin = |reason: &str| End::Failed(Failure::new(FailureKind::Origin, reason));
+    check_headers(&headers, 0).map_err(|error| origin(&format!("the response: {error}")))?;
+    let mut ahead = Ahead::default();
+    ahead.read(&mut body, window.min(PART_BYTES as u64) as usize);
+    let first = ahead.take(window);
+    let mut sent = first.len() as u64;
+    let is_last = ahead.is_empty() && body.is_end_stream();
+    let response = Response {
+        status: parts.status,
+        headers,
+        body: first,
+        is_last,
+    };
+    let response = MemberEvent::Response(id, Box::new(response));
+    peer.send(response).await.map_err(|_| End::Unwanted)?;
+    let mut is_over = is_last;
+    while !is_over {
+        if ahead.is_empty() && !body.is_end_stream() {
+            ahead.wait(&mut body).await.map_err(|error| {
+                let reason = format!("the server did not complete its response: {error}");
+                origin(&reason)
+            })?;
+        }
+        let mut bytes = Bytes::new();
+        if !ahead.is_empty() {
+            bytes = ahead.take(flow.credit(sent).await.ok_or(End::Unwanted)?);
+        }
+        is_over = ahead.is_empty() && (bytes.is_empty() || body.is_end_stream());
+        let part = Part {
+            offset: sent,
+            bytes,
+            is_last: is_over,
+        };
+        sent += part.bytes.len() as u64;
+        let sending = peer.send(MemberEvent::Part(id, part));
+        sending.await.map_err(|_| End::Unwanted)?;
+    }
+    Ok(())
+}
+
+/// Sends the request to the server, and waits for the head of its response.
+async fn ask(
+    guard: &Guard,
+    flow: &Arc<Flow>,
+    request: Request,
+) -> Result<hyper::Response<Incoming>, Failure> {
+    let shared = &guard.peer.shared;
+    let refused = |reason: String| Failure::new(FailureKind::Refused, &reason);
+    let mut parts = Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = Some(shared.options.origin.0.clone());
+    parts.path_and_query = Some(request.head.target);
+    let uri = Uri::from_parts(parts).map_err(|error| refused(error.to_string()))?;
+    let body = if request.is_last {
+        RequestBody::whole(request.body)
+    } else {
+        let control = guard.peer.control.clone();
+        RequestBody::streamed(guard.id, request.body, Arc::clone(flow), control)
+    };
+    let mut asked = hyper::Request::new(body);
+    *asked.method_mut() = request.head.method;
+    *asked.uri_mut() = uri;
+    *asked.headers_mut() = request.head.headers;
+    let answered = shared.client.request(asked).await;
+    answered.map_err(|error| describe(shared, &error))
+}
+
+/// Returns the failure that an error of the client stands for.
+fn describe(shared: &Shared, error: &Error) -> Failure {
+    let origin = &shared.options.origin.0;
+    let mut reason = format!("the server at http://{origin}: {error}");
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        reason += &format!(": {cause}");
+        source = cause.source();
+    }
+    let kind = match error.is_connect() {
+        true => FailureKind::Refused,
+        false => FailureKind::Origin,
+    };
+    Failure::new(kind, &reason)
+}
+
+/// Bytes of a body that have been read and not sent.
+#[derive(Default)]
+struct Ahead(Bytes);
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes at most `most` bytes, and at most a message of them.
+    fn take(&mut self, most: u64) -> Bytes {
+        let length = self.0.len().min(PART_BYTES_MAX);
+        self.0.split_to(most.min(length as u64) as usize)
+    }
+
+    /// Reads what is there without waiting, until there are at least `enough` bytes. An error is
+    /// found again when the rest is awaited.
+    fn read(&mut self, body: &mut Incoming, enough: usize) {
+        let mut read = BytesMut::new();
+        let mut context = Context::from_waker(Waker::noop());
+        while self.0.len() + read.len() < enough && !body.is_end_stream() {
+            let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut *body).poll_frame(&mut context) else {
+                break;
+            };
+            match frame.into_data() {
+                Ok(bytes) if self.0.is_empty() => self.0 = bytes,
+                Ok(bytes) => read.extend_from_slice(&bytes),
+                Err(_trailers) => {}
+            }
+        }
+        if !read.is_empty() {
+            self.0 = [&self.0[..], &read[..]].concat().into();
+        }
+    }
+
+    /// Waits for bytes, or for the end of the body. Trailers are dropped (RFC 9110 section 6.5.1).
+    async fn wait(&mut self, body: &mut Incoming) -> Result<(), hyper::Error> {
+        while self.0.is_empty() {
+            match body.frame().await {
+                Some(frame) => self.0 = frame?.into_data().unwrap_or_default(),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! The body of a request on its way to the server.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use super::super::wire::{MemberEvent, RequestId, UPLOAD_WINDOW};
+use super::flow::{Broken, Flow};
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    /// Bytes that the server has not taken.
+    next: Bytes,
+    is_last: bool,
+    rest: Option<Rest>,
+}
+
+/// The source of parts after the first.
+#[derive(Debug)]
+struct Rest {
+    id: RequestId,
+    flow: Arc<Flow>,
+    control: mpsc::UnboundedSender<MemberEvent>,
+    taken: u64,
+    granted: u64,
+}
+
+impl RequestBody {
+    /// Creates the body of a request that has come whole.
+    pub(super) fn whole(bytes: Bytes) -> RequestBody {
+        RequestBody {
+            next: bytes,
+            is_last: true,
+            rest: None,
+        }
+    }
+
+    /// Creates a body whose parts after the first come from `flow`. Credit goes to `control`.
+    pub(super) fn streamed(
+        id: RequestId,
+        first: Bytes,
+        flow: Arc<Flow>,
+        control: mpsc::UnboundedSender<MemberEvent>,
+    ) -> RequestBody {
+        let rest = Rest {
+            id,
+            flow,
+            control,
+            taken: 0,
+            granted: first.len() as u64 + UPLOAD_WINDOW,
+        };
+        RequestBody {
+            next: first,
+            is_last: false,
+            rest: Some(rest),
+        }
+    }
+
+    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            if !self.next.is_empty() {
+                let bytes = std::mem::take(&mut self.next);
+                if let Some(rest) = &mut self.rest {
+                    rest.take(bytes.len() as u64);
+                }
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            let Some(rest) = self.rest.as_ref().filter(|_| !self.is_last) else {
+                return Poll::Ready(None);
+            };
+            match ready!(rest.flow.poll_part(context)) {
+                Ok(part) => {
+                    self.next = part.bytes;
+                    self.is_last = part.is_last;
+                }
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+}
+
+impl Rest {
+    /// Notes that the server takes bytes, and grants credit for as many.
+    fn take(&mut self, bytes: u64) {
+        self.taken += bytes;
+        if self.granted - self.taken <= UPLOAD_WINDOW / 2 {
+            self.granted = self.taken + UPLOAD_WINDOW;
+            self.flow.grant(self.granted);
+            // If the connection has ended, so has this request.
+            let _ = self
+                .control
+                .send(MemberEvent::Credit(self.id, self.granted));
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        self.get_mut().poll_bytes(context).map_ok(Frame::data)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_last && self.next.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.is_last {
+            true => SizeHint::with_exact(self.next.len() as u64),
+            false => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A connection of a gateway, and the requests in progress on it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::super::wire::{
+    Failure, FailureKind, FromMember, MemberEvent, PLACES, Request, RequestId, ToMember,
+};
+use super::answer;
+use super::flow::Flow;
+use super::{Shared, add_one};
+use crate::anypoint::{Connection, ConnectionError};
+
+/// The time between two looks at the requests that are due for a sign of life.
+const ALIVE_TICK: Duration = Duration::from_millis(100);
+
+/// A connection of a gateway.
+pub(super) struct Peer {
+    connection: Connection,
+    pub(super) shared: Arc<Shared>,
+    requests: Mutex<HashMap<RequestId, Running>>,
+    pub(super) control: mpsc::UnboundedSender<MemberEvent>,
+}
+
+/// A request in progress.
+struct Running {
+    flow: Arc<Flow>,
+    task: AbortHandle,
+    alive_interval: Duration,
+    /// When the last sign of life was sent.
+    signed: Instant,
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve_connection(connection: Connection, shared: Arc<Shared>) {
+    let (control, queue) = mpsc::unbounded_channel();
+    let peer = Arc::new(Peer {
+        connection,
+        shared,
+        requests: Mutex::default(),
+        control,
+    });
+    let _ending = Ending(Arc::clone(&peer));
+    let ended = tokio::select! {
+        ended = receive(&peer) => ended,
+        ended = send_control(&peer, queue) => ended,
+        ended = send_signs(&peer) => ended,
+    };
+    match ended {
+        // The gateway has closed its direction: it wants nothing more.
+        Ok(()) => drop(peer.connection.close().await),
+        Err(error) => tracing::debug!("a connection of a gateway ended: {error}"),
+    }
+}
+
+/// Ends all requests of a connection when the connection is no longer served.
+struct Ending(Arc<Peer>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0
+            .lock()
+            .values()
+            .for_each(|request| request.task.abort());
+    }
+}
+
+async fn receive(peer: &Arc<Peer>) -> Result<(), ConnectionError> {
+    while let Some(message) = peer.connection.recv_frame().await? {
+        match ToMember::decode(&message.payload) {
+            Ok(message) => peer.handle_message(message),
+            Err(error) => {
+                add_one(&peer.shared.counters.malformed);
+                tracing::warn!("a message is not one of a gateway: {error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends the small messages of tasks that cannot wait.
+async fn send_control(
+    peer: &Peer,
+    mut queue: mpsc::UnboundedReceiver<MemberEvent>,
+) -> Result<(), ConnectionError> {
+    while let Some(event) = queue.recv().await {
+        peer.send(event).await?;
+    }
+    Ok(())
+}
+
+/// Sends signs of life.
+async fn send_signs(peer: &Peer) -> Result<(), ConnectionError> {
+    let mut interval = tokio::time::interval(ALIVE_TICK);
+    loop {
+        interval.tick().await;
+        let due = peer.take_due();
+        if !due.is_empty() {
+            peer.send(MemberEvent::Alive(due)).await?;
+        }
+    }
+}
+
+impl Peer {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Running>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a message to the gateway.
+    pub(super) async fn send(&self, event: MemberEvent) -> Result<(), ConnectionError> {
+        let id = match &event {
+            MemberEvent::Response(id, _)
+            | MemberEvent::Part(id, _)
+            | MemberEvent::Credit(id, _)
+            | MemberEvent::Failed(id, _) => *id,
+            MemberEvent::Alive(_) => RequestId(0),
+        };
+        let member = self.shared.number;
+        let message: Bytes = FromMember { member, event }.encode();
+        self.connection.send_frame(id.key(), message).await
+    }
+
+    /// Returns the requests whose sign of life is due.
+    fn take_due(&self) -> Vec<RequestId> {
+        let mut due = Vec::new();
+        for (id, request) in self.lock().iter_mut() {
+            if request.signed.elapsed() >= request.alive_interval && due.len() < PLACES {
+                request.signed = Instant::now();
+                due.push(*id);
+            }
+        }
+        due
+    }
+
+    fn handle_message(self: &Arc<Peer>, message: ToMember) {
+        let id = message.id();
+        let known = self
+            .lock()
+            .get(&id)
+            .map(|request| Arc::clone(&request.flow));
+        match (message, known) {
+            (ToMember::Request(request), _) => self.handle_request(*request),
+            (ToMember::Part(_, part), Some(flow)) => flow.handle_part(part),
+            (ToMember::Credit(_, until), Some(flow)) => flow.handle_credit(until),
+            (ToMember::Cancel(_), Some(_)) => self.cancel(id),
+            // A response that has ended needs no credit, and a request that has ended no end.
+            (ToMember::Cancel(_), None) => {}
+            (ToMember::Part(..) | ToMember::Credit(..), None) => {
+                add_one(&self.shared.counters.unknown);
+                let reason = "the member does not know the request: it has restarted, or the \
+                              switch divided the request among members (use --policy affinity)";
+                self.fail(id, FailureKind::Unknown, reason);
+            }
+        }
+    }
+
+    fn handle_request(self: &Arc<Peer>, request: Request) {
+        let counters = &self.shared.counters;
+        add_one(&counters.requests);
+        let id = request.id;
+        let max = self.shared.options.requests_max as u64;
+        let refusal = match counters.in_progress.load(Ordering::Relaxed) >= max {
+            true => Some("the member has too many requests in progress"),
+            false if *self.shared.draining.borrow() => Some("the member is shutting down"),
+            false => None,
+        };
+        if let Some(reason) = refusal {
+            add_one(&counters.refused);
+            return self.fail(id, FailureKind::Refused, reason);
+        }
+        let mut requests = self.lock();
+        let Entry::Vacant(vacant) = requests.entry(id) else {
+            add_one(&counters.malformed);
+            return;
+        };
+        let received = request.body.len() as u64;
+        let flow = Arc::new(Flow::new(request.window, received, request.is_last));
+        let alive_interval = Duration::from_millis(request.alive_ms.into());
+        let guard = Guard::new(Arc::clone(self), id);
+        let task = tokio::spawn(answer::run(guard, Arc::clone(&flow), request));
+        vacant.insert(Running {
+            flow,
+            task: task.abort_handle(),
+            alive_interval,
+            signed: Instant::now(),
+        });
+    }
+
+    fn cancel(&self, id: RequestId) {
+        let running = self.lock().remove(&id);
+        if let Some(running) = running {
+            running.task.abort();
+        }
+    }
+
+    fn fail(&self, id: RequestId, kind: FailureKind, reason: &str) {
+        let failed = MemberEvent::Failed(id, Failure::new(kind, reason));
+        // If the connection has ended, nobody waits for the answer.
+        let _ = self.control.send(failed);
+    }
+}
+
+/// Removes a request from those in progress when its task ends or is aborted.
+pub(super) struct Guard {
+    pub(super) peer: Arc<Peer>,
+    pub(super) id: RequestId,
+    /// Whether the task has counted its outcome.
+    pub(super) is_counted: bool,
+}
+
+impl Guard {
+    fn new(peer: Arc<Peer>, id: RequestId) -> Guard {
+        add_one(&peer.shared.counters.in_progress);
+        Guard {
+            peer,
+            id,
+            is_counted: false,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let counters = &self.peer.shared.counters;
+        if !self.is_counted {
+            add_one(&counters.cancelled);
+        }
+        counters.in_progress.fetch_sub(1, Ordering::Relaxed);
+        self.peer.lock().remove(&self.id);
+    }
+}

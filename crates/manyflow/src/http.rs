@@ -1,0 +1,122 @@
+//! `manyflow member` and `manyflow gateway`: HTTP servers behind an Anypoint switch.
+
+mod pages;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use manyflow_live::anypoint::{Options, serve};
+use manyflow_live::anypoint_http::{GatewayOptions, MemberOptions, serve_gateway, serve_members};
+use manyflow_live::filecast::session::GroupKey;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::address::resolve;
+use crate::cli::{GatewayArgs, MemberArgs};
+use crate::display::Display;
+use crate::usage;
+
+/// The shortest `--timeout`: signs of life are sent at a third of it.
+const TIMEOUT_MIN: Duration = Duration::from_millis(300);
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The range of `--window` in bytes.
+const WINDOW_MIN: u64 = 16 << 10;
+const WINDOW_MAX: u64 = 64 << 20;
+
+pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()> {
+    let display = display.on_standard_error();
+    let mut ends = End::handlers()?;
+    let connection = with_key(MemberOptions::connection(), args.key.as_deref())?;
+    let listen = args.listen;
+    let socket = serve(listen, connection).with_context(|| {
+        format!("cannot accept gateways at {listen}: choose another address or port")
+    })?;
+    let at = socket.local_address();
+    let mut options = MemberOptions::new(args.http);
+    options.requests_max = args.requests_max as usize;
+    let member = serve_members(socket, options);
+    let pages = pages::serve(args.metrics, member.counters(), &display).await?;
+    display.print_line(&format!("member: gateways and switches connect at {at}"))?;
+    display.print_json(&json!({
+        "event": "started",
+        "listen": at.to_string(),
+        "metrics": pages.map(|pages| pages.local_address().to_string()),
+    }))?;
+    let grace = ends.next(args.grace).await;
+    member.drain(grace).await;
+    Ok(())
+}
+
+pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<()> {
+    let display = display.on_standard_error();
+    let mut ends = End::handlers()?;
+    let mut options = GatewayOptions::new(resolve(&args.to).await.context("--to")?);
+    options.connection = with_key(options.connection, args.key.as_deref())?;
+    if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(&args.timeout) {
+        return Err(usage("--timeout: choose between 300ms and 24h"));
+    }
+    options.timeout = args.timeout;
+    if !(WINDOW_MIN..=WINDOW_MAX).contains(&args.window.0) {
+        return Err(usage("--window: choose between 16KiB and 64MiB"));
+    }
+    options.window = args.window.0 as u32;
+    options.requests_max = args.requests_max as usize;
+    options.clients_max = args.clients_max as usize;
+    let gateway = serve_gateway(args.listen, options).await?;
+    let pages = pages::serve(args.metrics, gateway.status(), &display).await?;
+    let at = gateway.local_address();
+    display.print_line(&format!("gateway: HTTP clients connect at http://{at}/"))?;
+    display.print_json(&json!({
+        "event": "started",
+        "listen": at.to_string(),
+        "metrics": pages.as_ref().map(|pages| pages.local_address().to_string()),
+    }))?;
+    let connected = async {
+        gateway.connected().await;
+        display.print_line(&format!("gateway: connected to {}", args.to))?;
+        display.print_json(&json!({"event": "connected", "to": args.to}))?;
+        anyhow::Ok(())
+    };
+    let mut connected = std::pin::pin!(connected);
+    let grace = tokio::select! {
+        grace = ends.next(args.grace) => grace,
+        connected = connected.as_mut() => {
+            connected?;
+            ends.next(args.grace).await
+        }
+    };
+    gateway.drain(grace).await;
+    Ok(())
+}
+
+/// The signals that end a command.
+struct End {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl End {
+    /// Installs the handlers, before anybody learns that the command is ready.
+    fn handlers() -> Result<End> {
+        let handler = |kind| signal(kind).context("cannot handle SIGINT and SIGTERM");
+        Ok(End {
+            interrupt: handler(SignalKind::interrupt())?,
+            terminate: handler(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for a signal. Returns the time that requests in progress have: none after Ctrl-C.
+    async fn next(&mut self, grace: Duration) -> Duration {
+        tokio::select! {
+            _ = self.interrupt.recv() => Duration::ZERO,
+            _ = self.terminate.recv() => grace,
+        }
+    }
+}
+
+fn with_key(options: Options, key: Option<&Path>) -> Result<Options> {
+    let key = key.map(GroupKey::read).transpose();
+    let key = key.map_err(|error| usage(format!("--key: {error}")))?;
+    Ok(Options { key, ..options })
+}
