@@ -71,6 +71,7 @@ impl World {
                 0 => Scaling::Paper,
                 _ => Scaling::PerPacket,
             },
+            fallback: choice & 64 != 0,
             held_frames_max: HELD_MAX,
             ..SwitchConfig::default()
         };

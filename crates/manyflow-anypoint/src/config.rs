@@ -11,6 +11,9 @@ pub enum Control {
     Xcp,
     /// The window follows losses, as in TCP Reno: the paper's ACP-Reno (section V).
     Reno,
+    /// The window follows the feedback of XCP's routers where they answer, and Reno elsewhere. Each
+    /// acknowledgement says whether a router has answered.
+    Auto,
 }
 
 /// The way in which a receiver protects its buffer.
@@ -20,7 +23,7 @@ pub enum FlowControl {
     /// The receiver grants credit for the bytes that fit its buffer.
     Credit,
     /// The receiver steers the sender's rate by XCP's feedback (section IV-A). Needs
-    /// [`Control::Xcp`], but no XCP router.
+    /// [`Control::Xcp`] or [`Control::Auto`], but no XCP router.
     Soft(SoftConfig),
 }
 
@@ -144,7 +147,7 @@ impl AcpConfig {
             (
                 "flow control",
                 "by credit where the window follows Reno",
-                soft.is_none() || self.control == Control::Xcp,
+                soft.is_none() || self.control != Control::Reno,
             ),
             (
                 "soft flow control's thresholds and decrease",

@@ -18,7 +18,7 @@
 //! | `config.rs` | the parameters of a connection | section V |
 //! | `connection.rs` | one end: opening, closing, keep-alive, and the two halves below | |
 //! | `frame.rs` | the numbered items of a direction: frames, and the closing | |
-//! | `sender.rs`, `window.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
+//! | `sender.rs`, `window.rs`, `reno.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
 //! | `event.rs` | what connections and switches report | |
@@ -63,6 +63,7 @@ mod connection;
 mod event;
 mod frame;
 mod receiver;
+mod reno;
 mod segment;
 mod sender;
 mod soft;

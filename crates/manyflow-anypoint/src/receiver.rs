@@ -144,7 +144,8 @@ impl<P: Payload> Receiver<P> {
         let (key, mut congestion) = (data.key, data.congestion);
         let occupied = self.occupied();
         if let Some(soft) = &mut self.soft {
-            soft.on_arrival(now, &mut congestion, wire_bytes, occupied);
+            let is_readable = data.sequence == self.next;
+            soft.on_arrival(now, &mut congestion, wire_bytes, occupied, is_readable);
         }
         match self.place(data.sequence, Item::Frame(Frame { key, payload })) {
             Placed::Taken => {
@@ -313,9 +314,9 @@ impl<P: Payload> Receiver<P> {
         let bytes = frame.payload.length();
         self.ready_bytes -= bytes;
         self.read += u64::from(bytes);
-        let occupied = self.occupied();
+        let readable = self.ready_bytes;
         match &mut self.soft {
-            Some(soft) => soft.on_read(now, bytes, occupied),
+            Some(soft) => soft.on_read(now, bytes, readable),
             None => self.update_credit(),
         }
         Some(frame)

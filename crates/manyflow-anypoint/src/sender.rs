@@ -258,7 +258,8 @@ impl<P: Payload> Sender<P> {
         let has_room = self.window.has_room(self.pipe, wire_bytes);
         // With nothing in flight, frames are not paced: the round-trip time may have changed since
         // it was measured.
-        self.is_paced = has_room && self.pipe > 0 && now < self.paced_until;
+        let is_early = now + self.window.burst() < self.paced_until;
+        self.is_paced = has_room && self.pipe > 0 && is_early;
         if !has_room || self.is_paced {
             self.is_window_limited = true;
             return None;
@@ -268,10 +269,10 @@ impl<P: Payload> Sender<P> {
     }
 
     /// Reserves the time that this frame takes at the paced rate; the next frame is sent after it.
-    /// A world whose timers are late may catch up by two frames.
+    /// A world whose timers are late may catch up.
     fn pace(&mut self, now: Time, wire_bytes: u32) {
         let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
-        let is_late = now > self.paced_until + 2 * spacing;
+        let is_late = now > self.paced_until + self.window.lateness(spacing);
         let due = if is_late { now } else { self.paced_until };
         self.paced_until = due + spacing;
     }
@@ -418,6 +419,7 @@ impl<P: Payload> Sender<P> {
         }
         let outgoing = self.frame(ack.of);
         let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
+        let wire_bytes = outgoing.item.wire_bytes();
         // Karn's algorithm: it is unknown which transmission of a retransmitted frame is answered.
         // An acknowledgement after a probe may be as old as an outage.
         if !outgoing.is_retransmitted && !is_repeated {
@@ -431,7 +433,7 @@ impl<P: Payload> Sender<P> {
         }
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
-            self.window.on_ack(ack.feedback.change, may_grow);
+            self.window.on_ack(wire_bytes, ack.feedback, may_grow);
         }
     }
 

@@ -52,13 +52,15 @@ impl SoftFlow {
 
     /// Handles an arriving packet of `wire_bytes`: lowers its feedback where the application is
     /// slower than the network. `occupied` is the number of bytes in the buffer before this frame
-    /// is added.
+    /// is added. `is_readable`: no earlier frame is missing, so that only the application can delay
+    /// the frame.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
         congestion: &mut Congestion,
         wire_bytes: u32,
         occupied: u32,
+        is_readable: bool,
     ) {
         if congestion.rtt_us == 0 {
             congestion.feedback = WindowChange::default();
@@ -66,7 +68,9 @@ impl SoftFlow {
         }
         match self {
             SoftFlow::Probe(probe) => probe.on_arrival(now, congestion, wire_bytes, occupied),
-            SoftFlow::Follow(follow) => follow.on_arrival(now, congestion, wire_bytes, occupied),
+            SoftFlow::Follow(follow) => {
+                follow.on_arrival(now, congestion, wire_bytes, occupied, is_readable);
+            }
         }
     }
 
@@ -78,12 +82,12 @@ impl SoftFlow {
         }
     }
 
-    /// Handles a read: the application took a frame of `bytes` and left `occupied` bytes in the
-    /// buffer.
-    pub(super) fn on_read(&mut self, now: Time, bytes: u32, occupied: u32) {
+    /// Handles a read: the application took a frame of `bytes` and left `readable` bytes that it
+    /// can read. Frames beyond a gap do not count: they wait for the network.
+    pub(super) fn on_read(&mut self, now: Time, bytes: u32, readable: u32) {
         match self {
             SoftFlow::Probe(probe) => probe.on_read(bytes),
-            SoftFlow::Follow(follow) => follow.on_read(now, bytes, occupied),
+            SoftFlow::Follow(follow) => follow.on_read(now, bytes, readable),
         }
     }
 }

@@ -1,19 +1,36 @@
 //! The congestion window, which follows XCP's feedback (section IV) or losses (RFC 5681). Its unit
 //! is bytes on the wire.
+//!
+//! Under [`Control::Auto`] each acknowledgement decides. One that an XCP router has answered
+//! changes the window by its feedback. Any other lets the window grow as Reno would, but by no more
+//! than its feedback, which a receiver or a switch may have lowered. A loss halves the window in
+//! both cases.
 
 use core::time::Duration;
 
 use super::config::{AcpConfig, Control};
+use super::reno::Reno;
 use manyflow_core::time::seconds;
-use manyflow_core::xcp::{Congestion, WindowChange};
+use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
-/// cwnd, and ssthresh for Reno; both in bytes on the wire.
+/// The multiples of cwnd over the round-trip time at which Reno's windows are paced, in slow start
+/// and later. Linux has the same: pacing at the rate of the window itself would delay the
+/// acknowledgements on which the window grows.
+const SLOW_START_PACE: f64 = 2.0;
+const AVOIDANCE_PACE: f64 = 1.2;
+/// The time by which [`Control::Auto`] sends frames before their turn, so that a world whose timers
+/// are coarse sends small bursts at the right rate. Linux paces in bursts of a millisecond, too.
+const BURST: Duration = Duration::from_millis(1);
+/// The delay of a timer that [`Control::Auto`] makes up for by sending faster.
+const LATENESS: Duration = Duration::from_millis(2);
+
+/// cwnd, and the state of the rules that change it.
 #[derive(Debug)]
 pub(super) struct Window {
     control: Control,
-    bytes: f64,
+    /// cwnd, and ssthresh for Reno.
+    reno: Reno,
     initial: f64,
-    threshold: f64,
     send_buffer: f64,
     /// The longest frame sent so far, in bytes on the wire. Before the first frame, the longest
     /// that is allowed.
@@ -21,6 +38,11 @@ pub(super) struct Window {
     /// The bytes on the wire of a full send buffer, if all frames have length `frame`. A larger
     /// window has no use.
     useful: f64,
+    /// Whether an XCP router has answered the frame that was acknowledged last.
+    is_answered: bool,
+    /// The bytes that are to be acknowledged without an answer before the window falls back: those
+    /// of the window at the last answer.
+    answers_for: f64,
 }
 
 impl Window {
@@ -30,12 +52,13 @@ impl Window {
         let initial = frame * f64::from(config.initial_window);
         Window {
             control: config.control,
-            bytes: initial,
+            reno: Reno::new(initial),
             initial,
-            threshold: f64::INFINITY,
             send_buffer: config.send_buffer.into(),
             frame,
             useful: f64::INFINITY,
+            is_answered: false,
+            answers_for: initial,
         }
     }
 
@@ -50,18 +73,18 @@ impl Window {
 
     /// Returns cwnd in frames of the longest length sent so far.
     pub(super) fn frames(&self) -> f64 {
-        self.bytes / self.frame
+        self.reno.bytes / self.frame
     }
 
     /// Returns whether `wire_bytes` may be sent while `pipe` bytes are in the network. One frame
-    /// always may. Under XCP, [`spacing`](Window::spacing) sets the rate, and the window is rounded
-    /// up to whole frames.
+    /// always may. Except under Reno, [`spacing`](Window::spacing) sets the rate, and the window is
+    /// rounded up to whole frames.
     pub(super) fn has_room(&self, pipe: u64, wire_bytes: u32) -> bool {
         let used = match self.control {
-            Control::Xcp => pipe + 1,
+            Control::Xcp | Control::Auto => pipe + 1,
             Control::Reno => pipe + u64::from(wire_bytes),
         };
-        pipe == 0 || used as f64 <= self.bytes
+        pipe == 0 || used as f64 <= self.reno.bytes
     }
 
     /// Returns the time from one packet to the next. Under XCP, frames are sent at the rate that
@@ -69,32 +92,86 @@ impl Window {
     /// frames would send only three in each round trip, and the routers would not know of the
     /// difference.
     pub(super) fn spacing(&self, wire_bytes: u32, rtt_s: f64) -> Duration {
+        let pace = match self.control {
+            Control::Reno => return Duration::ZERO,
+            Control::Auto if self.falls_back() && self.reno.is_in_slow_start() => SLOW_START_PACE,
+            Control::Auto if self.falls_back() => AVOIDANCE_PACE,
+            Control::Auto | Control::Xcp => 1.0,
+        };
+        seconds(f64::from(wire_bytes) * rtt_s / (pace * self.reno.bytes))
+    }
+
+    /// Returns the time by which a frame may be sent before its turn.
+    pub(super) fn burst(&self) -> Duration {
         match self.control {
-            Control::Xcp => seconds(f64::from(wire_bytes) * rtt_s / self.bytes),
-            Control::Reno => Duration::ZERO,
+            Control::Auto => BURST,
+            Control::Xcp | Control::Reno => Duration::ZERO,
         }
     }
 
-    /// Handles an acknowledged frame: XCP follows its feedback, Reno grows if `may_grow` (RFC 5681
-    /// section 3.1).
-    pub(super) fn on_ack(&mut self, feedback: WindowChange, may_grow: bool) {
+    /// Returns the delay for which later frames make up, where frames have this spacing.
+    pub(super) fn lateness(&self, spacing: Duration) -> Duration {
+        match self.control {
+            Control::Auto => LATENESS.max(2 * spacing),
+            Control::Xcp | Control::Reno => 2 * spacing,
+        }
+    }
+
+    /// Handles the acknowledgement of a frame of `wire_bytes`: XCP follows its feedback, Reno grows
+    /// if `may_grow` (RFC 5681 section 3.1).
+    pub(super) fn on_ack(&mut self, wire_bytes: u32, feedback: Feedback, may_grow: bool) {
         let change = match self.control {
-            Control::Xcp => feedback.bytes(),
-            Control::Reno if !may_grow => 0.0,
-            Control::Reno if self.bytes < self.threshold => self.frame,
-            Control::Reno => self.frame * self.frame / self.bytes,
+            Control::Xcp => feedback.change.bytes(),
+            Control::Reno => self.growth(may_grow),
+            Control::Auto => {
+                self.note_answer(wire_bytes, feedback.answered);
+                match feedback.answered {
+                    true => feedback.change.bytes(),
+                    false => self.growth(may_grow).min(feedback.change.bytes()),
+                }
+            }
         };
-        self.bytes = (self.bytes + change).min(self.useful).max(self.frame);
+        self.reno.bytes = (self.reno.bytes + change).min(self.useful).max(self.frame);
+    }
+
+    /// Returns Reno's increase for one frame.
+    fn growth(&self, may_grow: bool) -> f64 {
+        if may_grow {
+            self.reno.growth(self.frame)
+        } else {
+            0.0
+        }
+    }
+
+    /// Notes whether an XCP router has answered. After the routers' answers, Reno continues with
+    /// their window: it is a share of the path, so there is no slow start.
+    fn note_answer(&mut self, wire_bytes: u32, answered: bool) {
+        if answered {
+            self.answers_for = self.reno.bytes;
+        } else {
+            self.answers_for -= f64::from(wire_bytes);
+        }
+        if self.is_answered && !answered {
+            self.reno.end_slow_start();
+        }
+        self.is_answered = answered;
+    }
+
+    /// Returns whether no XCP router has answered a window of frames. Single frames may come back
+    /// without an answer on a path with routers: a switch acknowledges a repeated frame itself.
+    fn falls_back(&self) -> bool {
+        self.answers_for <= 0.0
     }
 
     /// Handles the first loss in a round trip: halves the window (RFC 5681 Eq. (4); XCP's reference
     /// code does the same).
     pub(super) fn on_loss(&mut self) {
-        self.threshold = (self.bytes / 2.0).max(2.0 * self.frame);
-        self.bytes = match self.control {
-            Control::Xcp => (self.bytes / 2.0).max(self.frame),
-            Control::Reno => self.threshold,
-        };
+        let halved = (self.reno.bytes / 2.0).max(self.frame);
+        self.reno.on_loss(self.frame);
+        match self.control {
+            Control::Xcp | Control::Auto => self.reno.bytes = halved,
+            Control::Reno => {}
+        }
     }
 
     /// Handles a retransmission time-out. The threshold changes only at the first of several
@@ -103,47 +180,58 @@ impl Window {
         if !again {
             self.on_loss();
         }
-        self.bytes = self.frame;
+        self.reno.bytes = self.frame;
     }
 
     /// Limits the window to the initial one after an idle time: the old window no longer describes
     /// the network (RFC 5681 section 4.1).
     pub(super) fn restart(&mut self) {
-        self.bytes = self.bytes.min(self.initial);
+        self.reno.bytes = self.reno.bytes.min(self.initial);
     }
 
     /// Returns the header of a frame of `wire_bytes`. The round-trip time is `rtt_s`, 0 if it is
-    /// unknown. The header asks for the increase that gives the largest useful window after one
-    /// round trip, or for none unless the window `is_used`.
+    /// unknown. The header asks for no increase unless the window `is_used`.
     pub(super) fn header(&self, wire_bytes: u32, rtt_s: f64, is_used: bool) -> Congestion {
-        let cwnd = self.bytes as u32;
-        match self.control {
-            Control::Reno => Congestion {
+        let cwnd = self.reno.bytes as u32;
+        if self.control == Control::Reno {
+            return Congestion {
                 cwnd,
                 ..Congestion::default()
-            },
-            Control::Xcp => {
-                let wanted = if is_used {
-                    (self.useful - self.bytes).max(0.0)
-                } else {
-                    0.0
-                };
-                // Rounded up: a window that is a fraction of a byte short would send one frame
-                // less.
-                let share = f64::from(wire_bytes) / self.bytes;
-                Congestion {
-                    cwnd,
-                    rtt_us: libm::ceil(rtt_s * 1e6) as u32,
-                    feedback: WindowChange(libm::ceil(wanted * share * 256.0) as i32),
-                    answered: false,
-                }
-            }
+            };
+        }
+        let wanted = if is_used {
+            self.wanted(wire_bytes)
+        } else {
+            0.0
+        };
+        Congestion {
+            cwnd,
+            rtt_us: libm::ceil(rtt_s * 1e6) as u32,
+            // Rounded up: a window that is a fraction of a byte short would send one frame less.
+            feedback: WindowChange(libm::ceil(wanted * 256.0) as i32),
+            answered: false,
+        }
+    }
+
+    /// Returns the increase that a frame of `wire_bytes` asks for: its part of the increase that
+    /// gives the largest useful window after one round trip.
+    ///
+    /// A frame that probably no router answers asks for the increase that its acknowledgement can
+    /// cause. A receiver or a switch that steers the window counts on what it has granted.
+    fn wanted(&self, wire_bytes: u32) -> f64 {
+        let missing = (self.useful - self.reno.bytes).max(0.0);
+        if self.control == Control::Auto && self.falls_back() {
+            missing.min(self.reno.growth(self.frame))
+        } else {
+            missing * (f64::from(wire_bytes) / self.reno.bytes)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const HEADER: u32 = 56;
@@ -160,12 +248,25 @@ mod tests {
         window
     }
 
+    /// Acknowledges a frame whose request no router has answered.
+    fn ack(window: &mut Window, change: WindowChange) {
+        window.on_ack(1000, feedback(change, false), true);
+    }
+
+    fn feedback(change: WindowChange, answered: bool) -> Feedback {
+        Feedback {
+            change,
+            answered,
+            averaged: false,
+        }
+    }
+
     #[test]
     fn xcp_feedback_opens_the_window_in_one_round_trip() {
         let mut window = window(Control::Xcp);
         let asked = window.header(1000, 0.1, true);
         assert_eq!((asked.cwnd, asked.rtt_us), (2000, 100_000));
-        (0..2).for_each(|_| window.on_ack(asked.feedback, false));
+        (0..2).for_each(|_| ack(&mut window, asked.feedback));
         assert_eq!(window.frames(), 100.0);
         assert_eq!(window.header(1000, 0.1, true).feedback, WindowChange(0));
     }
@@ -174,9 +275,9 @@ mod tests {
     fn rounding_makes_no_window_a_frame_short() {
         for initial in 1..100 {
             let mut window = window(Control::Xcp);
-            window.bytes = 1000.0 * f64::from(initial);
+            window.reno.bytes = 1000.0 * f64::from(initial);
             let asked = window.header(1000, 0.1, true).feedback;
-            (0..initial).for_each(|_| window.on_ack(asked, false));
+            (0..initial).for_each(|_| ack(&mut window, asked));
             assert_eq!(window.frames(), 100.0, "{initial}");
         }
     }
@@ -190,21 +291,108 @@ mod tests {
     #[test]
     fn feedback_leaves_a_window_of_at_least_one_frame() {
         let mut window = window(Control::Xcp);
-        window.on_ack(WindowChange::from_bytes(-1e6), false);
+        ack(&mut window, WindowChange::from_bytes(-1e6));
         assert_eq!(window.frames(), 1.0);
     }
 
     #[test]
     fn reno_doubles_then_halves_then_adds_a_frame_per_window() {
         let mut window = window(Control::Reno);
-        (0..18).for_each(|_| window.on_ack(WindowChange::MAX, true));
+        (0..18).for_each(|_| ack(&mut window, WindowChange::MAX));
         assert_eq!(window.frames(), 20.0);
         window.on_loss();
-        (0..10).for_each(|_| window.on_ack(WindowChange::MAX, true));
+        (0..10).for_each(|_| ack(&mut window, WindowChange::MAX));
         assert!((window.frames() - 10.96).abs() < 0.02, "{window:?}");
         window.on_timeout(false);
         window.on_timeout(true);
         assert_eq!(window.frames(), 1.0);
-        assert!((window.threshold - 5_480.0).abs() < 20.0, "{window:?}");
+        assert!((window.reno.threshold - 5_480.0).abs() < 20.0, "{window:?}");
+    }
+
+    #[test]
+    fn without_answers_auto_grows_like_reno() {
+        let [mut auto, mut reno] = [Control::Auto, Control::Reno].map(window);
+        for round in 0..60 {
+            for window in [&mut auto, &mut reno] {
+                ack(window, WindowChange::MAX);
+                if round == 20 || round == 40 {
+                    window.on_loss();
+                }
+            }
+            assert_eq!(auto.frames(), reno.frames(), "{round}");
+        }
+    }
+
+    #[test]
+    fn with_answers_auto_follows_the_feedback() {
+        let mut window = window(Control::Auto);
+        let asked = window.header(1000, 0.1, true);
+        (0..2).for_each(|_| window.on_ack(1000, feedback(asked.feedback, true), false));
+        assert_eq!(window.frames(), 100.0);
+        let change = WindowChange::from_bytes(-500.0);
+        window.on_ack(1000, feedback(change, true), true);
+        assert_eq!(window.frames(), 99.5);
+    }
+
+    #[test]
+    fn a_path_that_stops_answering_is_not_probed_by_slow_start() {
+        let mut window = window(Control::Auto);
+        window.on_ack(1000, feedback(WindowChange::from_bytes(8000.0), true), true);
+        assert_eq!(window.frames(), 10.0);
+        (0..10).for_each(|_| ack(&mut window, WindowChange::MAX));
+        assert!((window.frames() - 10.96).abs() < 0.02, "{window:?}");
+        // Slow start after a time-out ends at half of the window.
+        window.on_timeout(false);
+        (0..5).for_each(|_| ack(&mut window, WindowChange::MAX));
+        assert!((window.frames() - 5.48).abs() < 0.8, "{window:?}");
+    }
+
+    #[test]
+    fn auto_asks_routers_for_the_useful_window_until_a_window_has_no_answer() {
+        let mut window = window(Control::Auto);
+        let all = window.header(1000, 0.1, true).feedback;
+        assert_eq!(all, WindowChange::from_bytes(49_000.0));
+        (0..2).for_each(|_| ack(&mut window, WindowChange::default()));
+        let growth = window.header(1000, 0.1, true).feedback;
+        assert_eq!(growth, WindowChange::from_bytes(1000.0));
+        window.on_ack(1000, feedback(WindowChange::default(), true), true);
+        assert_eq!(window.header(1000, 0.1, true).feedback, all);
+    }
+
+    #[test]
+    fn in_fallback_the_pace_leaves_room_for_growth() {
+        let mut window = window(Control::Auto);
+        let ms = |window: &Window| window.spacing(1000, 0.1).as_secs_f64() * 1e3;
+        assert_eq!(ms(&window), 50.0, "as the header states");
+        (0..2).for_each(|_| ack(&mut window, WindowChange::default()));
+        assert_eq!(ms(&window), 25.0, "slow start");
+        (0..18).for_each(|_| ack(&mut window, WindowChange::MAX));
+        window.on_loss();
+        assert!((ms(&window) - 10.0 / 1.2).abs() < 0.1, "{}", ms(&window));
+    }
+
+    proptest! {
+        #[test]
+        fn auto_never_grows_above_the_feedback_nor_above_reno(
+            steps in prop::collection::vec((any::<i32>(), any::<bool>(), any::<bool>(), 0..20), 1..200),
+        ) {
+            let mut window = window(Control::Auto);
+            for (change, answered, may_grow, event) in steps {
+                match event {
+                    0 => window.on_loss(),
+                    1 => window.on_timeout(false),
+                    _ => {}
+                }
+                let (before, reno) = (window.reno.bytes, window.reno.growth(window.frame));
+                let change = WindowChange(change);
+                window.on_ack(1000, feedback(change, answered), may_grow);
+                let grown = window.reno.bytes - before;
+                let floor = window.frame - before;
+                prop_assert!(grown <= change.bytes().max(floor) + 1e-6);
+                prop_assert!(answered || grown <= reno + 1e-6);
+                prop_assert!(answered || may_grow || grown <= 0.0);
+                prop_assert!((window.frame..=window.useful).contains(&window.reno.bytes));
+            }
+        }
     }
 }

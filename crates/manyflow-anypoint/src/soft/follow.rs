@@ -92,6 +92,8 @@ struct Drain {
     last: Option<(Time, f64)>,
     /// The time since which frames wait behind the one that was read last.
     waits_since: Option<Time>,
+    /// When a frame was last seen to wait for a read.
+    waited: Time,
 }
 
 impl Follow {
@@ -113,6 +115,7 @@ impl Follow {
         congestion: &mut Congestion,
         wire_bytes: u32,
         occupied: u32,
+        is_readable: bool,
     ) {
         self.rtt_s = f64::from(congestion.rtt_us) / 1e6;
         let (bytes, occupied) = (f64::from(wire_bytes), f64::from(occupied));
@@ -133,7 +136,9 @@ impl Follow {
         };
         congestion.feedback = congestion.feedback.min(WindowChange::from_bytes(change));
         self.recent.add(now, congestion.feedback, self.rtt_s);
-        self.drain.on_arrival(now);
+        if is_readable {
+            self.drain.on_arrival(now);
+        }
     }
 
     /// Takes into account that the sender will halve its window, once for all drops of a round-trip
@@ -146,8 +151,8 @@ impl Follow {
         }
     }
 
-    pub(super) fn on_read(&mut self, now: Time, bytes: u32, occupied: u32) {
-        self.drain.on_read(now, bytes.into(), occupied > 0);
+    pub(super) fn on_read(&mut self, now: Time, bytes: u32, readable: u32) {
+        self.drain.on_read(now, bytes.into(), readable > 0);
     }
 
     /// Returns W in bytes of frames. Each frame has `frame` bytes.
@@ -211,7 +216,7 @@ impl RecentFeedback {
 }
 
 impl Drain {
-    /// Notes the arrival of a frame, which may have to wait.
+    /// Notes the arrival of a frame that can be read, and may have to wait.
     fn on_arrival(&mut self, now: Time) {
         self.waits_since = self.waits_since.or(Some(now));
     }
@@ -224,6 +229,7 @@ impl Drain {
             self.bytes = kept * self.bytes + of_bytes;
             self.time_s = kept * self.time_s + (now - before).as_secs_f64();
             self.reads = (self.reads + 1).min(READS);
+            self.waited = now;
         }
         self.last = Some((now, bytes));
         self.waits_since = others_wait.then_some(now);
@@ -234,11 +240,11 @@ impl Drain {
     /// An overdue read counts as if it happened now. If no frame has waited for two round trips,
     /// the application may have become faster, and the rate is unknown.
     fn rate(&self, now: Time, rtt_s: f64) -> Option<f64> {
-        let (before, bytes) = self.last.filter(|_| self.reads == READS)?;
+        let (_, bytes) = self.last.filter(|_| self.reads == READS)?;
         let measured = self.bytes / self.time_s.max(1e-9);
         match self.waits_since {
             Some(since) => Some(measured.min(bytes / (now - since).as_secs_f64().max(1e-9))),
-            None => (now < before + seconds(2.0 * rtt_s)).then_some(measured),
+            None => (now < self.waited + seconds(2.0 * rtt_s)).then_some(measured),
         }
     }
 }

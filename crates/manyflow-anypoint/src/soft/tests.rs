@@ -150,8 +150,13 @@ impl World {
             self.schedule(self.rtt / 2, Happening::Lost);
             return;
         }
-        self.flow
-            .on_arrival(self.now, &mut congestion, self.wire_bytes, self.occupied);
+        self.flow.on_arrival(
+            self.now,
+            &mut congestion,
+            self.wire_bytes,
+            self.occupied,
+            true,
+        );
         self.occupied += FRAME;
         let feedback = congestion.feedback.0;
         self.schedule(self.rtt / 2, Happening::Ack { feedback });
@@ -365,7 +370,7 @@ fn a_header_without_a_round_trip_time_gets_no_feedback() {
             answered: false,
         };
         let mut flow = SoftFlow::new(config, BUFFER, FRAME);
-        flow.on_arrival(at_ms(1), &mut congestion, FRAME, 0);
+        flow.on_arrival(at_ms(1), &mut congestion, FRAME, 0, true);
         assert_eq!(congestion.feedback, WindowChange(0));
     }
 }

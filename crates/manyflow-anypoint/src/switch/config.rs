@@ -26,6 +26,10 @@ pub struct SwitchConfig {
     pub histogram_frames: u32,
     /// The scaling of feedback in the transforms.
     pub scaling: Scaling,
+    /// Whether one Reno limits what all members send together while no XCP router answers between
+    /// the switch and the peer. For members with [`Control::Auto`](crate::Control::Auto): those
+    /// with [`Control::Xcp`](crate::Control::Xcp) would follow that limit as well.
+    pub fallback: bool,
     /// The time after which a member fails that owes an answer and sends nothing; at least 1 ms.
     pub failure_timeout: Duration,
     /// The silence after which a member is probed; at least 1 ms.
@@ -36,11 +40,13 @@ pub struct SwitchConfig {
 }
 
 impl Default for SwitchConfig {
-    /// Returns ratios over 128 frames, failure after 2 s, probes after 1 s, and 4096 held frames.
+    /// Returns ratios over 128 frames, no fallback, failure after 2 s, probes after 1 s, and 4096
+    /// held frames.
     fn default() -> SwitchConfig {
         SwitchConfig {
             histogram_frames: 128,
             scaling: Scaling::default(),
+            fallback: false,
             failure_timeout: Duration::from_secs(2),
             keep_alive: Duration::from_secs(1),
             held_frames_max: 4096,

@@ -2,6 +2,7 @@
 //! members.
 
 mod credit;
+mod fallback;
 mod pass_through;
 mod stream;
 
@@ -16,8 +17,10 @@ use super::sequence::{MemberSeq, PeerSeq, Sequence};
 use super::transform::{self, Aggregate};
 use super::{Leg, MemberId, Scaling, SwitchConfig};
 use crate::frame::FLIGHT_FRAMES_MAX;
+use crate::frame::frame_header_bytes;
 use crate::{Body, Payload};
 use credit::PeerCredit;
+use fallback::Fallback;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use stream::Stream;
@@ -25,6 +28,30 @@ use stream::Stream;
 /// The most frames of failed members that are sent again at a time, so that they do not form a
 /// burst.
 const ORPHANS_AT_ONCE: usize = 64;
+
+/// The frame that an acknowledgement of the peer answers.
+struct Answered {
+    retransmitter: Retransmitter,
+    bytes: u32,
+    /// fdbk_src: the feedback that the member asked for with the frame.
+    asked: WindowChange,
+    /// An XCP router between the member and the switch has handled the frame.
+    is_marked: bool,
+    /// The frame was not answered before.
+    is_first: bool,
+}
+
+impl Answered {
+    fn new<P: Payload>(sent: &Sent<P>) -> Answered {
+        Answered {
+            retransmitter: sent.retransmitter(),
+            bytes: sent.bytes(),
+            asked: sent.asked(),
+            is_marked: sent.is_marked(),
+            is_first: !sent.is_answered(),
+        }
+    }
+}
 
 /// The direction from the members to the peer.
 #[derive(Debug)]
@@ -37,6 +64,8 @@ pub(super) struct Outbound<P> {
     sent: Ring<PeerSeq, Sent<P>>,
     /// The sum of the latest headers of the sending members.
     aggregate: Aggregate,
+    /// The window where no XCP router answers; `None` if there is no fallback.
+    fallback: Option<Fallback>,
     credit: PeerCredit,
     /// The number of the switch's Close to the peer.
     close: Option<PeerSeq>,
@@ -51,6 +80,7 @@ impl<P: Payload + Default> Outbound<P> {
             streams: Vec::new(),
             sent: Ring::new(),
             aggregate: Aggregate::default(),
+            fallback: config.fallback.then(Fallback::new),
             credit: PeerCredit::new(credit),
             close: None,
         }
@@ -147,6 +177,7 @@ impl<P: Payload + Default> Outbound<P> {
         let stream = &mut self.streams[id.index()];
         if let Some(number) = stream.peer_number(sequence) {
             stream.note_arrived(sequence);
+            self.note_loss(number);
             self.send_item(cx, number, item);
         } else if !stream.is_pending_close(sequence) {
             self.acknowledge(cx, id, sequence, Feedback::default());
@@ -155,15 +186,20 @@ impl<P: Payload + Default> Outbound<P> {
 
     /// Sends an element that has a number towards the peer, and keeps it.
     fn send_item(&mut self, cx: &mut Context<'_, P>, number: PeerSeq, mut item: Numbered<P>) {
-        let mut asked = WindowChange::default();
+        let mut own = Congestion::default();
         if let Numbered::Frame(data, _) = &mut item {
-            asked = data.congestion.feedback;
-            data.congestion = self.merge_headers(cx.now, cx.members, data.congestion);
+            own = data.congestion;
+            data.congestion = Congestion {
+                // The peer's acknowledgement is to show whether a router between switch and peer
+                // answers.
+                answered: false,
+                ..self.merge_headers(cx.now, cx.members, own)
+            };
         }
         let (body, payload) = item.to_packet(number);
         let next = self.sent.next();
         if let Some(sent) = self.sent.get_mut(number) {
-            sent.send(next, asked, item);
+            sent.send(next, own, item);
         }
         cx.out.send_with(Leg::Peer, body, payload);
     }
@@ -182,8 +218,7 @@ impl<P: Payload + Default> Outbound<P> {
         cx: &mut Context<'_, P>,
         ack: &Acknowledgement<PeerSeq>,
     ) -> bool {
-        let sent = self.sent.get(ack.of);
-        let answered = sent.map(|sent| (sent.retransmitter(), sent.bytes(), sent.asked()));
+        let answered = self.sent.get(ack.of).map(Answered::new);
         if !self.note_ack(ack) {
             return false;
         }
@@ -191,34 +226,49 @@ impl<P: Payload + Default> Outbound<P> {
             self.handle_missing(cx, number, ack.of);
         }
         let mut informed = None;
-        if let Some((Retransmitter::Member(id, sequence), bytes, asked)) = answered {
-            let change = self.change_for_member(id, ack.feedback.change, bytes, asked);
-            let feedback = Feedback {
-                change,
-                ..ack.feedback
-            };
+        if let Some(answered) = &answered
+            && let Retransmitter::Member(id, sequence) = answered.retransmitter
+        {
+            let feedback = self.feedback_for_member(id, answered, ack.feedback);
             self.acknowledge(cx, id, sequence, feedback);
             informed = Some(id);
         }
         self.acknowledge_progress(cx, informed);
         self.offer_credit(cx);
-        matches!(answered, Some((Retransmitter::Switch, ..)))
+        answered.is_some_and(|answered| answered.retransmitter == Retransmitter::Switch)
     }
 
-    /// Returns the window change for a member's frame of `bytes`, which the peer answers with
-    /// `change`.
-    fn change_for_member(
-        &self,
+    /// Returns the feedback for a member's frame, which the peer answers with `feedback`.
+    fn feedback_for_member(
+        &mut self,
         id: MemberId,
-        change: WindowChange,
-        bytes: u32,
-        asked: WindowChange,
-    ) -> WindowChange {
+        answered: &Answered,
+        feedback: Feedback,
+    ) -> Feedback {
+        let mut change = feedback.change;
+        if let Some(fallback) = &mut self.fallback
+            && answered.is_first
+        {
+            let wire_bytes = answered.bytes + frame_header_bytes();
+            let base = self.sent.base();
+            let limit = fallback.on_answer(feedback.answered, wire_bytes, base, &self.aggregate);
+            change = limit.map_or(change, |limit| limit.min(change));
+        }
         let own = Congestion {
-            feedback: asked,
+            feedback: answered.asked,
             ..self.streams[id.index()].header()
         };
-        transform::split_ack(change, bytes, own, &self.aggregate, self.scaling)
+        Feedback {
+            change: transform::split_ack(
+                change,
+                answered.bytes,
+                own,
+                &self.aggregate,
+                self.scaling,
+            ),
+            answered: feedback.answered || answered.is_marked,
+            averaged: feedback.averaged,
+        }
     }
 
     /// Records an acknowledgement of the peer. Returns false if it covers frames that were not
@@ -287,11 +337,22 @@ impl<P: Payload + Default> Outbound<P> {
         let Some(sent) = self.sent.get(number).filter(|sent| sent.is_lost(of)) else {
             return;
         };
-        match sent.retransmitter() {
+        let retransmitter = sent.retransmitter();
+        self.note_loss(number);
+        match retransmitter {
             Retransmitter::Member(id, sequence) => {
                 self.streams[id.index()].note_missing(sequence);
             }
             Retransmitter::Switch => self.send_again(cx, number),
+        }
+    }
+
+    /// Notes that a frame was lost between the switch and the peer.
+    fn note_loss(&mut self, number: PeerSeq) {
+        if let Some(fallback) = &mut self.fallback
+            && let Some(sent) = self.sent.get(number)
+        {
+            fallback.on_loss(sent.sent_before(), self.sent.next());
         }
     }
 

@@ -4,7 +4,7 @@ use super::MemberId;
 use super::numbered::Numbered;
 use super::sequence::{MemberSeq, PeerSeq, Sequence};
 use crate::Payload;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::{Congestion, WindowChange};
 
 /// The sender that retransmits a frame to the peer when it is lost.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) struct Sent<P> {
     is_answered: bool,
     /// fdbk_src: the feedback that the member asked for with the frame.
     asked: WindowChange,
+    /// An XCP router between the member and the switch has handled the frame.
+    is_marked: bool,
     /// The frame, kept until the peer acknowledges it, because its member may fail. `None` if the
     /// frame was lost before it reached the switch.
     item: Option<Numbered<P>>,
@@ -44,6 +46,7 @@ impl<P> Sent<P> {
             sent_before: number.next(),
             is_answered: false,
             asked: WindowChange::default(),
+            is_marked: false,
             item,
         }
     }
@@ -57,17 +60,34 @@ impl<P> Sent<P> {
         self.asked
     }
 
+    /// Returns whether an XCP router between the member and the switch has handled the frame.
+    pub(super) fn is_marked(&self) -> bool {
+        self.is_marked
+    }
+
+    /// Returns the next number towards the peer when the frame was last sent.
+    pub(super) fn sent_before(&self) -> PeerSeq {
+        self.sent_before
+    }
+
+    /// Returns whether the peer has answered the frame since it was last sent.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
     /// Returns the frame, if it has reached the switch.
     pub(super) fn item(&self) -> Option<&Numbered<P>> {
         self.item.as_ref()
     }
 
-    /// Notes that the frame is sent. `next` is the next number towards the peer.
-    pub(super) fn send(&mut self, next: PeerSeq, asked: WindowChange, item: Numbered<P>) {
+    /// Notes that the frame is sent. `next` is the next number towards the peer, `own` the header
+    /// that came from the member.
+    pub(super) fn send(&mut self, next: PeerSeq, own: Congestion, item: Numbered<P>) {
         debug_assert!(!next.is_before(self.sent_before));
         self.sent_before = next;
         self.is_answered = false;
-        self.asked = asked;
+        self.asked = own.feedback;
+        self.is_marked = own.answered;
         self.item = Some(item);
     }
 

@@ -44,7 +44,7 @@ impl Aggregate {
     }
 
     /// Returns whether any member has a known rate.
-    fn is_known(&self) -> bool {
+    pub(super) fn is_known(&self) -> bool {
         self.bandwidth > 0.0
     }
 }

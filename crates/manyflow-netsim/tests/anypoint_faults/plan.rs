@@ -147,11 +147,12 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
 /// than one, a share of its credit admits no frame, and under soft flow control other members'
 /// frames fill the buffer while the peer waits for one frame, so that minutes pass.
 fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
-    let control = match random.random_bool(0.7) {
-        true => Control::Xcp,
-        false => Control::Reno,
+    let control = match random.random_range(0..10) {
+        0..4 => Control::Xcp,
+        4..8 => Control::Auto,
+        _ => Control::Reno,
     };
-    let soft = control == Control::Xcp && random.random_bool(0.5);
+    let soft = control != Control::Reno && random.random_bool(0.5);
     let flow = match soft {
         true => FlowControl::Soft(SoftConfig::default()),
         false => FlowControl::Credit,
@@ -178,6 +179,7 @@ fn switch(random: &mut Pcg64Mcg) -> SwitchConfig {
             true => Scaling::Paper,
             false => Scaling::PerPacket,
         },
+        fallback: random.random_bool(0.5),
         // Lost packets alone do not make a member appear to have failed.
         failure_timeout: Duration::from_secs(5),
         keep_alive: Duration::from_millis(500),

@@ -73,6 +73,7 @@ impl Plan {
             seed,
             config: config(chunk_bytes, places as u32, random),
             switch: SwitchConfig {
+                fallback: true,
                 // Lost packets alone do not make a member appear to have failed.
                 failure_timeout: Duration::from_secs(5),
                 keep_alive: Duration::from_millis(500),
@@ -165,7 +166,7 @@ fn steps(chunk_bytes: usize, random: &mut Pcg64Mcg) -> Vec<(Time, Step)> {
 fn config(chunk_bytes: u32, members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     let frame_bytes_max = HEADER_BYTES + chunk_bytes.max(1600);
     let control = match random.random_bool(0.7) {
-        true => Control::Xcp,
+        true => Control::Auto,
         false => Control::Reno,
     };
     let buffer = |random: &mut Pcg64Mcg, least| frame_bytes_max * random.random_range(least..=50);

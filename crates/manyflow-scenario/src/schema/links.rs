@@ -173,6 +173,8 @@ pub enum AboveMaximum {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct XcpTable {
+    /// Whether the link is an XCP router's. `false` removes the router.
+    pub answers: Option<bool>,
     /// The share of the spare capacity that is allocated in a control interval.
     pub alpha: Option<Probability>,
     /// The share of the persistent queue that is drained in a control interval.
@@ -265,7 +267,9 @@ impl LinkProperties {
         config.rate = self.rate.map(BitsPerSecond::rate).or(config.rate);
         config.queue = self.queue.map_or(config.queue, QueueSize::limit);
         config.red = self.red.map(RedTable::config).or(config.red.take());
-        config.xcp = self.xcp.map(XcpTable::config).or(config.xcp.take());
+        if let Some(xcp) = self.xcp {
+            config.xcp = xcp.answers.unwrap_or(true).then(|| xcp.config());
+        }
         config.duplication = self.duplication.map_or(config.duplication, |p| p.0);
         config.reorder = self.reorder.unwrap_or(config.reorder);
         match (self.loss, self.bursts) {

@@ -1,5 +1,6 @@
 //! Tests of the switch with hand-made segments, and with models of its ends.
 
+mod fallback;
 mod hostile;
 mod identity;
 mod membership;

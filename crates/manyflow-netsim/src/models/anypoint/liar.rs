@@ -31,7 +31,7 @@ impl Lie {
     /// If a factor is not above 0, or there are no XCP routers to lie to.
     pub fn check(self, control: Control) -> Result<(), ConfigError> {
         let (window, rtt) = self.factors();
-        let is_told = control == Control::Xcp && window > 0.0 && rtt > 0.0;
+        let is_told = control != Control::Reno && window > 0.0 && rtt > 0.0;
         ConfigError::first_of([(
             "a lie",
             "told to XCP's routers, by a factor above 0",

@@ -76,6 +76,8 @@ pub enum ControlName {
     Xcp,
     /// Reacts to losses, as TCP Reno does.
     Reno,
+    /// Follows the feedback of XCP routers where they answer, and losses elsewhere.
+    Auto,
 }
 
 /// The flow control of ACP, which protects receive buffers.
@@ -226,6 +228,7 @@ impl AcpTable {
             control: match self.control {
                 ControlName::Xcp => Control::Xcp,
                 ControlName::Reno => Control::Reno,
+                ControlName::Auto => Control::Auto,
             },
             flow: self.flow_control(),
             ..AcpConfig::default()

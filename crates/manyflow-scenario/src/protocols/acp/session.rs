@@ -2,7 +2,7 @@
 //! receivers.
 
 use manyflow_anypoint::switch::{
-    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Weighted,
+    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, SwitchConfig, Weighted,
 };
 use manyflow_core::{Contents, EndpointId, Time};
 use manyflow_netsim::models::anypoint::{
@@ -12,6 +12,7 @@ use manyflow_netsim::models::anypoint::{
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
 
+use super::ControlName;
 use crate::error::Fault;
 use crate::plan::endpoints::Allotment;
 use crate::plan::ensemble::{Branch, Switch};
@@ -223,7 +224,11 @@ impl Builder<'_> {
         let table = &self.table.acp.switches[number];
         let policy = policy(table.policy, switch, &seats);
         let members = first.iter().map(|seat| seat.id).collect();
-        let endpoint = SwitchEndpoint::new(table.config(), policy, peer, members, changes);
+        let config = SwitchConfig {
+            fallback: self.table.acp.control == ControlName::Auto,
+            ..table.config()
+        };
+        let endpoint = SwitchEndpoint::new(config, policy, peer, members, changes);
         self.add_staff(1 + number, endpoint.map_err(Fault::value)?);
         Ok(())
     }

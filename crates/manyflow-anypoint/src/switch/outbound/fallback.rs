@@ -1,0 +1,178 @@
+//! The window of the leg to the peer where no XCP router answers: one Reno for all members.
+//!
+//! Each member sees only its own frames, so members that follow losses by themselves would take a
+//! share of the leg each. The switch therefore keeps a window W for the leg, by RFC 5681, and acts
+//! as a router: it lowers the feedback of each acknowledgement so that the sum of the members'
+//! windows becomes W within a round trip,
+//!
+//! ```text
+//!   fdbk = (W - sum cwnd_i) bytes / sum cwnd_i
+//! ```
+//!
+//! which the usual transform splits among the members. A member that a link of its own limits stays
+//! below its part. W grows only while the members use it.
+
+use super::super::sequence::{PeerSeq, Sequence};
+use super::super::transform::Aggregate;
+use crate::reno::Reno;
+use manyflow_core::xcp::WindowChange;
+
+/// The members' windows follow W a round trip later: in slow start they sum up to half of it.
+const LAG_IN_SLOW_START: f64 = 2.0;
+/// The lag of the members' windows in congestion avoidance, where they are still being moved
+/// between members.
+const LAG: f64 = 1.25;
+/// The lag in frames, for small windows.
+const LAG_FRAMES: f64 = 2.0;
+
+/// The fallback of the leg to the peer.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    /// The window W; `None` while XCP's routers answer, and before the first answer.
+    window: Option<Reno>,
+    /// Whether an XCP router has answered the peer's last acknowledgement.
+    is_answered: bool,
+    /// The longest frame so far, in bytes on the wire.
+    frame: f64,
+    /// The next number at the last loss event. Frames that were sent before belong to that event.
+    recover: PeerSeq,
+}
+
+impl Fallback {
+    /// Creates a leg of which it is unknown whether XCP's routers answer.
+    pub(super) fn new() -> Fallback {
+        Fallback {
+            window: None,
+            is_answered: false,
+            frame: 0.0,
+            recover: PeerSeq::FIRST,
+        }
+    }
+
+    /// Handles the answer to a frame of `wire_bytes`, while the peer has all frames before
+    /// `cumulative`. Returns the change for the frame, unless an XCP router has answered or the sum
+    /// of the members' headers is unknown.
+    pub(super) fn on_answer(
+        &mut self,
+        answered: bool,
+        wire_bytes: u32,
+        cumulative: PeerSeq,
+        all: &Aggregate,
+    ) -> Option<WindowChange> {
+        let was_answered = core::mem::replace(&mut self.is_answered, answered);
+        if answered {
+            self.window = None;
+            return None;
+        }
+        if !all.is_known() {
+            return None;
+        }
+        let bytes = f64::from(wire_bytes);
+        self.frame = self.frame.max(bytes);
+        let window = self.window.get_or_insert_with(|| {
+            let mut window = Reno::new(all.cwnd);
+            if was_answered {
+                window.end_slow_start();
+            }
+            window
+        });
+        let lag = if window.is_in_slow_start() {
+            LAG_IN_SLOW_START
+        } else {
+            LAG
+        };
+        let is_used = window.bytes <= lag * all.cwnd + LAG_FRAMES * self.frame;
+        if is_used && !cumulative.is_before(self.recover) {
+            window.bytes += window.growth(self.frame) * bytes / self.frame;
+        }
+        let change = (window.bytes - all.cwnd) * bytes / all.cwnd;
+        Some(WindowChange::from_bytes(change))
+    }
+
+    /// Handles the loss of a frame that was last sent before the frame `sent_before`. `next` is the
+    /// next number. Halves the window once in a round trip.
+    pub(super) fn on_loss(&mut self, sent_before: PeerSeq, next: PeerSeq) {
+        debug_assert!(
+            !next.is_before(sent_before),
+            "a frame that was not sent is lost"
+        );
+        if !self.recover.is_before(sent_before) {
+            return;
+        }
+        self.recover = next;
+        if let Some(window) = &mut self.window {
+            window.on_loss(self.frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the sum of the headers of members that have `cwnd` bytes together.
+    fn sum(cwnd: f64) -> Aggregate {
+        Aggregate {
+            cwnd,
+            feedback: 0.0,
+            bandwidth: cwnd / 20_000.0,
+            members: 4,
+        }
+    }
+
+    fn number(number: u32) -> PeerSeq {
+        PeerSeq::from_wire(number)
+    }
+
+    /// Answers a window of frames of 1,000 bytes, and returns the sum of the changes.
+    fn round(fallback: &mut Fallback, cumulative: u32, cwnd: f64) -> f64 {
+        let answer = |_| fallback.on_answer(false, 1000, number(cumulative), &sum(cwnd));
+        let changes = (0..(cwnd / 1000.0) as u32).map(answer);
+        changes.map(|change| change.unwrap().bytes()).sum()
+    }
+
+    fn window(fallback: &Fallback) -> f64 {
+        fallback.window.as_ref().unwrap().bytes
+    }
+
+    #[test]
+    fn the_members_together_follow_one_window() {
+        let mut fallback = Fallback::new();
+        let mut cwnd = 10_000.0;
+        cwnd += round(&mut fallback, 0, cwnd);
+        assert_eq!(window(&fallback), 20_000.0, "slow start");
+        for _ in 0..20 {
+            cwnd += round(&mut fallback, 0, cwnd);
+            fallback.on_loss(number(7), number(9));
+        }
+        // One loss event, then no growth before the peer has all frames that were sent before it.
+        let halved = window(&fallback);
+        assert!((cwnd - halved).abs() < 1.0, "{cwnd} {halved}");
+        round(&mut fallback, 9, cwnd);
+        assert!((window(&fallback) - halved - 1000.0).abs() < 100.0);
+        fallback.on_loss(number(10), number(40));
+        assert!((window(&fallback) - halved / 2.0).abs() < 600.0);
+    }
+
+    #[test]
+    fn a_window_that_members_do_not_use_stays() {
+        let mut fallback = Fallback::new();
+        round(&mut fallback, 0, 10_000.0);
+        fallback.on_loss(number(5), number(5));
+        for _ in 0..100 {
+            round(&mut fallback, 5, 4000.0);
+        }
+        assert!(window(&fallback) <= 10_000.0, "{}", window(&fallback));
+    }
+
+    #[test]
+    fn after_answers_the_window_continues_without_slow_start() {
+        let mut fallback = Fallback::new();
+        round(&mut fallback, 0, 10_000.0);
+        let first = number(0);
+        assert_eq!(fallback.on_answer(true, 1000, first, &sum(30_000.0)), None);
+        assert!(fallback.window.is_none());
+        round(&mut fallback, 0, 30_000.0);
+        assert!((window(&fallback) - 31_000.0).abs() < 30.0);
+    }
+}
