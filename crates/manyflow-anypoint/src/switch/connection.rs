@@ -90,6 +90,11 @@ impl<P: Payload + Default> Connection<P> {
         self.lifecycle.is_over() || self.lifecycle.is_finished()
     }
 
+    /// Returns why each member was given up, if it was, by its number.
+    pub(super) fn reasons_given_up(&self) -> Vec<Option<Reason>> {
+        self.members.reasons_given_up().collect()
+    }
+
     /// Returns the output that still waits when the connection is over.
     pub(super) fn into_output(self) -> Output<P> {
         self.out.into_output()
@@ -197,7 +202,9 @@ impl<P: Payload + Default> Connection<P> {
 
     fn handle_peer_ack(&mut self, now: Time, ack: &Acknowledgement<PeerSeq>) {
         let (_, outbound, mut cx) = self.parts(now);
-        if outbound.handle_ack(&mut cx, ack) {
+        let answers_switch = outbound.handle_ack(&mut cx, ack);
+        self.admit_waiting(now);
+        if answers_switch {
             self.check_finished(now);
         }
     }

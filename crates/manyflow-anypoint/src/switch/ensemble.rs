@@ -99,7 +99,7 @@ impl Ensemble {
     }
 
     /// Iterates over all members, including those that have left or failed.
-    pub(super) fn all(&self) -> impl Iterator<Item = MemberId> + use<> {
+    pub(super) fn all(&self) -> impl Iterator<Item = MemberId> + Clone + use<> {
         (0..self.members.len() as u16).map(MemberId)
     }
 
@@ -113,6 +113,12 @@ impl Ensemble {
     pub(super) fn open(&self) -> impl Iterator<Item = MemberId> {
         let numbered = self.all().zip(&self.members);
         numbered.filter_map(|(id, member)| member.is_open().then_some(id))
+    }
+
+    /// Iterates over the members that wait for credit to join.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = MemberId> {
+        let numbered = self.all().zip(&self.members);
+        numbered.filter_map(|(id, member)| (member.state == State::Waiting).then_some(id))
     }
 
     pub(super) fn state(&self, id: MemberId) -> State {
@@ -187,6 +193,11 @@ impl Ensemble {
         let member = self.members.get(id.index());
         let reason = member.and_then(|member| member.given_up);
         reason.unwrap_or(Reason::Unknown)
+    }
+
+    /// Iterates over the reasons why members were given up; `None` for those that were not.
+    pub(super) fn reasons_given_up(&self) -> impl Iterator<Item = Option<Reason>> {
+        self.members.iter().map(|member| member.given_up)
     }
 
     /// Ignores the member's silence before `now`.

@@ -204,9 +204,9 @@ impl<P: Payload + Default> Inbound<P> {
         }
         self.settle(cx);
         if !is_of_close {
-            let change = self.change_for_peer(cx.members, id, ack.feedback.change);
             let feedback = Feedback {
-                change,
+                change: self.change_for_peer(cx.members, id, ack.feedback.change),
+                averaged: self.source.rtt_us > 0,
                 ..ack.feedback
             };
             self.acknowledge(cx, of, feedback);
@@ -246,7 +246,7 @@ impl<P: Payload + Default> Inbound<P> {
             && let Some(route) = self.routes.get_mut(sequence)
             && route.answer()
         {
-            stream.note_feedback(ack.feedback.change);
+            stream.note_feedback(ack.feedback);
             self.missing.remove(sequence);
             return true;
         }
@@ -392,8 +392,8 @@ impl<P: Payload + Default> Inbound<P> {
         cx.out.send(Leg::Peer, ack.to_body());
     }
 
-    /// Returns the window change for the peer when this member has answered. Members without frames on
-    /// their way do not count: their last feedback may be old.
+    /// Returns the window change for the peer when this member has answered. Members without frames
+    /// on their way do not count: their last feedback may be old.
     fn change_for_peer(
         &self,
         members: &Ensemble,

@@ -53,13 +53,16 @@
 //!   four round trips.
 //! - Outbound acknowledgements also move a tenth of the traffic of each round trip from members
 //!   above the average to members below it, as XCP's fairness controller does among flows. With
-//!   steady feedback, the formulas alone would leave the members as unequal as they are.
-//! - Inbound, the switch takes the minimum over averages of each member's feedback. Outbound,
+//!   steady feedback, the formulas alone would leave the members as unequal as they are. Members
+//!   give up nothing for a member whose own path is its limit.
+//! - Inbound, the switch takes the minimum over averages of each member's feedback. In a cascade
+//!   only the last switch averages. Outbound,
 //!   fdbk_src is that of the frame that is answered. The minimum of two samples of the same
 //!   quantity would be too low.
 //! - Inbound feedback depends on a member only while frames are on their way to it.
 //! - Strict credit divides the peer's credit among the members (section V), but never grants the
-//!   same room twice: an earlier, larger grant counts until the member has used it.
+//!   same room twice: an earlier, larger grant counts until the member has used it. The part of a
+//!   member that waits to join is reserved.
 //! - The latest header of a member is that of its latest frame. Receive ratios count
 //!   retransmissions, because the paths carry them.
 
@@ -134,8 +137,18 @@ pub struct Switch<P, R = Box<dyn Policy<P>>> {
     /// Whether each member, by its number, still belongs to the service.
     ensemble: Vec<bool>,
     connection: Option<Connection<P>>,
+    /// The members that the last connection gave up. A member whose Reset was lost gets the same
+    /// reason after the end of the connection, too.
+    ended: Option<Ended>,
     /// Output of connections that are over, and answers that belong to no connection.
     output: Output<P>,
+}
+
+/// A connection that is over.
+struct Ended {
+    connection: u32,
+    /// Why each member was given up, if it was, by its number.
+    given_up: Vec<Option<Reason>>,
 }
 
 impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
@@ -155,6 +168,7 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
             policy,
             ensemble: vec![true; members],
             connection: None,
+            ended: None,
             output: Output::new(),
         })
     }
@@ -175,8 +189,22 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
                     self.open(now, segment, credit);
                 }
             }
-            _ => self.send_reset(from, segment.connection, Reason::Unknown),
+            _ => {
+                let reason = self.reason_after_end(from, segment.connection);
+                self.send_reset(from, segment.connection, reason);
+            }
         }
+    }
+
+    /// Returns the reason for a Reset to a leg whose connection does not exist.
+    fn reason_after_end(&self, leg: Leg, connection: u32) -> Reason {
+        let ended = self.ended.as_ref();
+        let known = ended.filter(|ended| ended.connection == connection);
+        let given_up = match (leg, known) {
+            (Leg::Member(id), Some(ended)) => ended.given_up.get(id.index()).copied().flatten(),
+            _ => None,
+        };
+        given_up.unwrap_or(Reason::Unknown)
     }
 
     /// Opens a connection of the peer. It replaces one that is not in use.
@@ -202,6 +230,10 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
     /// Forgets a connection that is over.
     fn retire_connection(&mut self) {
         if let Some(over) = self.connection.take_if(|connection| connection.is_over()) {
+            self.ended = Some(Ended {
+                connection: over.number(),
+                given_up: over.reasons_given_up(),
+            });
             self.output.append(over.into_output());
         }
     }

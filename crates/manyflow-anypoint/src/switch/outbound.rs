@@ -102,8 +102,8 @@ impl<P: Payload + Default> Outbound<P> {
         may_pass: bool,
     ) {
         let stream = &mut self.streams[id.index()];
-        if let Numbered::Frame(data, _) = &item {
-            stream.note_header(cx.now, data.congestion);
+        if let Numbered::Frame(data, payload) = &item {
+            stream.note_header(cx.now, data.congestion, payload.length());
         }
         if stream.is_beyond_close(sequence) {
             return;
@@ -206,8 +206,9 @@ impl<P: Payload + Default> Outbound<P> {
 
     /// Returns the header for the peer, which describes everything that the service sends.
     fn merge_headers(&mut self, now: Time, members: &Ensemble, own: Congestion) -> Congestion {
-        let open = members.open().map(|id| &self.streams[id.index()]);
-        self.aggregate = Aggregate::of(open.filter_map(|stream| stream.sending_header(now)));
+        let all = members.all().zip(&self.streams);
+        let open = all.filter(|(id, _)| members.is_open(*id));
+        self.aggregate = Aggregate::of(open.filter_map(|(_, stream)| stream.sending(now)));
         transform::merge_data(own, &self.aggregate, self.scaling)
     }
 
@@ -254,15 +255,13 @@ impl<P: Payload + Default> Outbound<P> {
             let limit = fallback.on_answer(feedback.answered, wire_bytes, base, &self.aggregate);
             change = limit.map_or(change, |limit| limit.min(change));
         }
-        let own = Congestion {
-            feedback: answered.asked,
-            ..self.streams[id.index()].header()
-        };
+        let mut member = self.streams[id.index()].latest();
+        member.header.feedback = answered.asked;
         Feedback {
             change: transform::split_ack(
                 change,
                 answered.bytes,
-                own,
+                &member,
                 &self.aggregate,
                 self.scaling,
             ),
@@ -453,16 +452,34 @@ impl<P: Payload + Default> Outbound<P> {
     }
 
     /// Returns the credit that a member may be granted: its part of the peer's credit (section V),
-    /// but at most what the grants of the other members leave.
+    /// but at most what the grants of the other members, and the room that is reserved for members
+    /// that wait to join, leave.
     ///
     /// Without the second limit, room that was granted when the peer had more would be granted
-    /// twice.
+    /// twice. Without the reserve, members that always have something to send could use all that
+    /// the peer frees, and a member that joins would wait as long as they send.
     pub(super) fn credit_for(&self, members: &Ensemble, id: MemberId) -> u32 {
-        let others = members.active().filter(|other| *other != id);
+        let waiting = members.waiting().count() as u32;
+        let reserve = self.credit.part_of_buffer(members).saturating_mul(waiting);
+        let part = self.credit.part(members);
+        self.credit
+            .within(part, self.granted_to_others(members, id), reserve)
+    }
+
+    /// Returns the first credit for a member that waits to join: its part of the peer's receive
+    /// buffer, but at most what the grants of the other members leave.
+    pub(super) fn credit_for_joining(&self, members: &Ensemble, id: MemberId) -> u32 {
+        let part = self.credit.part_of_buffer(members);
+        self.credit
+            .within(part, self.granted_to_others(members, id), 0)
+    }
+
+    /// Iterates over the bytes that the other members were granted and may still use.
+    fn granted_to_others(&self, members: &Ensemble, id: MemberId) -> impl Iterator<Item = u32> {
+        let others = members.active().filter(move |other| *other != id);
         let senders = others.map(|other| &self.streams[other.index()]);
         let granted = senders.filter(|stream| !stream.has_sent_all());
-        self.credit
-            .part_within(members, granted.map(Stream::granted))
+        granted.map(Stream::granted)
     }
 
     /// Returns the peer's credit.

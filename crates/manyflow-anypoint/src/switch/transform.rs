@@ -11,6 +11,16 @@ use manyflow_core::xcp::{Congestion, WindowChange};
 /// routers.
 const SHUFFLE: f64 = 0.1;
 
+/// The state of a member's path, as its latest frames report it.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(super) struct Sending {
+    /// The header of its latest frame.
+    pub(super) header: Congestion,
+    /// The average change of its rate in a round trip that the member wants and its own path
+    /// allows, as a share of the rate. About 0 if the path is the limit.
+    pub(super) offered: f64,
+}
+
 /// The sum of the headers of the sending members.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Aggregate {
@@ -22,20 +32,50 @@ pub(super) struct Aggregate {
     pub(super) bandwidth: f64,
     /// N: the number of sending members.
     pub(super) members: u32,
+    /// The rate towards which traffic is moved, in bytes per microsecond: the mean rate of the
+    /// members between which it is moved.
+    pub(super) level: f64,
 }
 
 impl Aggregate {
     /// Adds the latest headers of the sending members. Ignores members that do not know their
     /// round-trip time.
-    pub(super) fn of(headers: impl Iterator<Item = Congestion>) -> Aggregate {
+    pub(super) fn of(sending: impl Iterator<Item = Sending> + Clone) -> Aggregate {
+        let known = sending.filter(|member| member.header.rtt_us > 0);
         let mut sum = Aggregate::default();
-        for header in headers.filter(|header| header.rtt_us > 0) {
+        for Sending { header, .. } in known.clone() {
             sum.cwnd += f64::from(header.cwnd);
             sum.feedback += header.feedback.bytes();
             sum.bandwidth += rate(header);
             sum.members += 1;
         }
+        sum.find_level(known);
         sum
+    }
+
+    /// Finds the level: first the mean rate of all members, then of those that can move towards the
+    /// last level, until it does not rise. A higher level leaves out more members, so each round
+    /// but the last leaves out at least one.
+    fn find_level(&mut self, members: impl Iterator<Item = Sending> + Clone) {
+        loop {
+            let (mut rates, mut count) = (0.0, 0.0);
+            for member in members.clone().filter(|member| self.moves(member)) {
+                rates += rate(member.header);
+                count += 1.0;
+            }
+            if count == 0.0 || rates / count <= self.level * (1.0 + 1e-9) {
+                return;
+            }
+            self.level = rates / count;
+        }
+    }
+
+    /// Returns whether other members give up traffic for the member, or the member for others. None
+    /// is given up for a member whose own path, or application, would not take it.
+    fn moves(&self, member: &Sending) -> bool {
+        let rate = rate(member.header);
+        let longer = f64::from(member.header.rtt_us) / self.rtt_us();
+        rate >= self.level || member.offered >= SHUFFLE * (self.level / rate - 1.0) * longer
     }
 
     /// Returns rtt = cwnd / bw, in microseconds (section IV).
@@ -124,31 +164,34 @@ pub(super) fn merge_acks(
 /// With the peer's feedback near 0, this alone would leave the members as unequal as they are, and
 /// a member that joins later would get nothing. So a part of the traffic is taken by contribution
 /// and spread evenly, as XCP's fairness controller does among flows (see [`manyflow_core::link`]);
-/// the routers cannot do it, because they see the service as one flow.
+/// the routers cannot do it, because they see the service as one flow. A member below the common
+/// level that its own path limits may take the same, but others give up nothing for it.
 ///
-/// `own` is the last header from the member, with the feedback of the frame that is answered. The
-/// feedback of another frame, which had another part of a router's budget, would too often be the
-/// lower one. `bytes` is the length of the answered frame.
+/// `member` has the last header from the member, with the feedback of the frame that is answered.
+/// The feedback of another frame, which had another part of a router's budget, would too often be
+/// the lower one. `bytes` is the length of the answered frame.
 pub(super) fn split_ack(
     feedback: WindowChange,
     bytes: u32,
-    own: Congestion,
+    member: &Sending,
     all: &Aggregate,
     scaling: Scaling,
 ) -> WindowChange {
+    let own = member.header;
     if own.rtt_us == 0 || own.cwnd == 0 || !all.is_known() {
         return feedback;
     }
     let share = rate(own) / all.bandwidth;
     let even = 1.0 / f64::from(all.members);
-    let (spread, contributed) = match scaling {
-        Scaling::Paper => (even, share),
-        Scaling::PerPacket => (even / share, 1.0),
+    let level = all.level / all.bandwidth;
+    let (spread, contributed, level) = match scaling {
+        Scaling::Paper => (even, share, level),
+        Scaling::PerPacket => (even / share, 1.0, level / share),
     };
     let feedback = feedback.bytes();
     let part = if feedback >= 0.0 { spread } else { contributed };
     let moved = (SHUFFLE * f64::from(bytes) - feedback.abs()).max(0.0);
-    let change = feedback * part + moved * (spread - contributed);
+    let change = feedback * part + moved * (level - contributed);
     let scaled = change * f64::from(own.rtt_us) / all.rtt_us();
     WindowChange::from_bytes(scaled).min(own.feedback)
 }
@@ -171,16 +214,22 @@ mod tests {
 
     /// Returns two members with rates of 1 and 3 bytes per microsecond: together 40,000 bytes at 4
     /// bytes per microsecond, in 10 ms.
-    fn two_members() -> ([Congestion; 2], Aggregate) {
-        let headers = [header(10_000, 10_000, 8.0), header(30_000, 10_000, 4.0)];
-        (headers, Aggregate::of(headers.into_iter()))
+    fn two_members() -> ([Sending; 2], Aggregate) {
+        let members = [header(10_000, 10_000, 8.0), header(30_000, 10_000, 4.0)].map(unlimited);
+        (members, Aggregate::of(members.into_iter()))
+    }
+
+    /// Returns a member whose own path is no limit.
+    fn unlimited(header: Congestion) -> Sending {
+        let offered = f64::INFINITY;
+        Sending { header, offered }
     }
 
     #[test]
     fn outbound_headers_add_up() {
         // 10,000 / 5 ms + 30,000 / 20 ms = 3.5 bytes per microsecond; 40,000 / 3.5 = 11,429 us.
         let headers = [header(10_000, 5_000, 8.0), header(30_000, 20_000, 4.0)];
-        let all = Aggregate::of(headers.into_iter());
+        let all = Aggregate::of(headers.map(unlimited).into_iter());
         assert_eq!(
             merge_data(headers[0], &all, Paper),
             header(40_000, 11_429, 12.0)
@@ -224,12 +273,12 @@ mod tests {
 
     #[test]
     fn increases_are_spread_evenly_and_decreases_by_contribution() {
-        let (headers, all) = two_members();
+        let (members, all) = two_members();
         let split = |feedback, member: usize, scaling| {
             split_ack(
                 WindowChange::from_bytes(feedback),
                 0,
-                headers[member],
+                &members[member],
                 &all,
                 scaling,
             )
@@ -252,11 +301,11 @@ mod tests {
 
     #[test]
     fn steady_feedback_moves_traffic_between_members() {
-        let (headers, all) = two_members();
+        let (members, all) = two_members();
         for scaling in [Paper, PerPacket] {
             let moved = |member: usize, feedback| {
                 let feedback = WindowChange::from_bytes(feedback);
-                let split = |bytes| split_ack(feedback, bytes, headers[member], &all, scaling);
+                let split = |bytes| split_ack(feedback, bytes, &members[member], &all, scaling);
                 split(1000).bytes() - split(0).bytes()
             };
             // In a round trip, member 0 has one packet and member 1 has three.
@@ -279,15 +328,53 @@ mod tests {
     }
 
     #[test]
+    fn no_traffic_is_moved_to_members_that_their_own_paths_limit() {
+        // 2, 4, 6 and 38 bytes per microsecond.
+        let sending = |[small, middle]: [f64; 2]| {
+            let member = |rate: u32, offered: f64| Sending {
+                header: header(rate * 10_000, 10_000, offered.min(1000.0)),
+                offered,
+            };
+            [
+                member(2, small),
+                member(4, middle),
+                member(6, f64::INFINITY),
+                member(38, 0.0),
+            ]
+        };
+        let moved = |offered| {
+            let members = sending(offered);
+            let all = Aggregate::of(members.into_iter());
+            let zero = WindowChange(0);
+            members.map(|member| {
+                let change = split_ack(zero, 1000, &member, &all, PerPacket).bytes();
+                // The sum over the packets of a round trip, to the nearest 10 bytes.
+                libm::round(change * f64::from(member.header.cwnd) / 10_000.0) * 10.0
+            })
+        };
+        let unlimited = f64::INFINITY;
+        // In 10 ms, a tenth of the distance to the level: 12.5, 16 and 22 bytes per microsecond.
+        assert_eq!(
+            moved([unlimited, unlimited]),
+            [10_500.0, 8_500.0, 6_500.0, -25_500.0]
+        );
+        assert_eq!(
+            moved([0.0, unlimited]),
+            [0.0, 12_000.0, 10_000.0, -22_000.0]
+        );
+        assert_eq!(moved([0.0, 0.0]), [0.0, 0.0, 16_000.0, -16_000.0]);
+    }
+
+    #[test]
     fn a_longer_round_trip_needs_a_larger_window_for_the_same_rate() {
         // 1 byte per microsecond each: 30,000 bytes in 15 ms.
         let headers = [header(10_000, 10_000, 50.0), header(20_000, 20_000, 50.0)];
-        let all = Aggregate::of(headers.into_iter());
+        let all = Aggregate::of(headers.map(unlimited).into_iter());
         let split = |member: usize| {
             split_ack(
                 WindowChange::from_bytes(6.0),
                 0,
-                headers[member],
+                &unlimited(headers[member]),
                 &all,
                 Paper,
             )
@@ -303,7 +390,10 @@ mod tests {
         for scaling in [Paper, PerPacket] {
             assert_eq!(merge_data(unknown, &all, scaling), unknown);
             assert_eq!(split_data(unknown, 0.5, scaling), unknown);
-            assert_eq!(split_ack(feedback, 1024, unknown, &all, scaling), feedback);
+            assert_eq!(
+                split_ack(feedback, 1024, &unlimited(unknown), &all, scaling),
+                feedback
+            );
             let none = core::iter::empty();
             assert_eq!(merge_acks(unknown, feedback, none, scaling), feedback);
         }
@@ -315,12 +405,12 @@ mod tests {
             let own = Congestion { cwnd, rtt_us, feedback: WindowChange(asked), answered: false };
             // Routers only lower feedback.
             let answer = WindowChange(asked.saturating_sub_unsigned(cut));
-            let all = Aggregate::of([own].into_iter());
+            let all = Aggregate::of([unlimited(own)].into_iter());
             for scaling in [Paper, PerPacket] {
                 prop_assert_eq!(merge_data(own, &all, scaling), own);
                 prop_assert_eq!(split_data(own, 1.0, scaling), own);
                 prop_assert_eq!(merge_acks(own, answer, [(answer, 1.0)].into_iter(), scaling), answer);
-                prop_assert_eq!(split_ack(answer, 1024, own, &all, scaling), answer);
+                prop_assert_eq!(split_ack(answer, 1024, &unlimited(own), &all, scaling), answer);
             }
         }
     }

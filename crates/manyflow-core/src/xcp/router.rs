@@ -27,6 +27,10 @@
 //!   that a part of the decrease falls on packets that cannot carry it. With other traffic on the
 //!   link, the shuffling of rates between flows would then give more than it takes, and a standing
 //!   queue would have to compensate.
+//! - The increase that flows decline, because they are limited elsewhere, is offered to the others:
+//!   the shares of later intervals are larger by the average factor of what was offered to what
+//!   was accepted. In the draft it counts as the flow's decrease. The others then get a part of it
+//!   only if it is declined early in the interval, and a part of the link remains idle.
 //! - An interval lasts until a packet with a round-trip time has come, and the rate of its traffic
 //!   is computed over its whole duration. The draft's timer closes intervals without packets, and
 //!   the budget of such an interval is lost. A flow whose packets come less often than that, such
@@ -40,6 +44,10 @@ const INTERVAL_MIN_S: f64 = 0.001;
 const INTERVAL_MAX_S: f64 = 1.0;
 /// The shortest interval Tq over which the persistent queue is measured, in seconds.
 const QUEUE_INTERVAL_MIN_S: f64 = 0.002;
+/// The largest factor by which flows get more than even shares of an increase that others decline.
+const STRETCH_MAX: f64 = 4.0;
+/// The weight of the last interval in the average of that factor.
+const STRETCH_WEIGHT: f64 = 0.25;
 
 /// The state of an XCP router for one output.
 #[derive(Clone, Debug)]
@@ -53,6 +61,9 @@ pub struct Controller {
     interval_began: Option<Time>,
     traffic: Traffic,
     budget: Budget,
+    /// The factor by which shares of an increase are larger than even ones, so that the flows that
+    /// want more get what the others decline: 1 to [`STRETCH_MAX`].
+    stretch: f64,
     queue: PersistentQueue,
 }
 
@@ -79,6 +90,10 @@ struct Budget {
     give_per_s: f64,
     /// Cn: the decrease for each byte.
     take_per_byte: f64,
+    /// The sum of the shares of the increase that packets were offered.
+    offered: f64,
+    /// The part of `offered` that the packets wanted.
+    accepted: f64,
 }
 
 /// The queue that does not drain within a round-trip time.
@@ -102,6 +117,7 @@ impl Controller {
             interval_began: None,
             traffic: Traffic::default(),
             budget: Budget::default(),
+            stretch: 1.0,
             queue: PersistentQueue::default(),
         }
     }
@@ -184,11 +200,13 @@ impl Controller {
         let rate = traffic.bytes / lasted_s;
         let change = alpha * (capacity - rate) - beta * self.queue.bytes / self.average_rtt_s;
         let moved = (gamma * rate - change.abs()).max(0.0);
+        self.stretch += STRETCH_WEIGHT * (self.budget.wanted_stretch() - self.stretch);
         self.budget = Budget::new(
             change.max(0.0) + moved,
             (-change).max(0.0) + moved,
             &traffic,
         );
+        self.budget.give_per_s *= self.stretch;
         self.interval_s = self.average_rtt_s.clamp(INTERVAL_MIN_S, INTERVAL_MAX_S);
     }
 }
@@ -216,19 +234,37 @@ impl Budget {
             take,
             give_per_s: share(give, traffic.spacing_s),
             take_per_byte: share(take, traffic.xcp_bytes),
+            offered: 0.0,
+            accepted: 0.0,
+        }
+    }
+
+    /// Returns what packets were offered, divided by what they accepted: 1 to [`STRETCH_MAX`].
+    fn wanted_stretch(&self) -> f64 {
+        if self.offered < STRETCH_MAX * self.accepted {
+            (self.offered / self.accepted).max(1.0)
+        } else if self.offered > 0.0 {
+            STRETCH_MAX
+        } else {
+            1.0
         }
     }
 
     /// Returns the change granted to a packet that wants at most `wanted`, in bytes per second.
     fn spend(&mut self, spacing_s: f64, bytes: u32, wanted: f64) -> f64 {
-        let mut given = self.give.min(self.give_per_s * spacing_s);
+        let share = self.give_per_s * spacing_s;
+        let mut given = self.give.min(share);
         let mut taken = self.take.min(self.take_per_byte * f64::from(bytes));
         let granted = (given - taken).min(wanted);
-        // The flow is limited elsewhere or wants less. The part of the increase that it leaves
-        // counts as its decrease.
+        self.offered += share;
+        // The flow is limited elsewhere or wants less. Others get the part of the increase that it
+        // leaves.
         if wanted < given - taken {
-            taken = self.take.min(given - wanted);
             given = (wanted + taken).max(0.0);
+            taken = given - wanted;
+            self.accepted += given;
+        } else {
+            self.accepted += share;
         }
         self.give = (self.give - given).max(0.0);
         self.take = (self.take - taken).max(0.0);

@@ -47,7 +47,7 @@ impl Options {
         AcpConfig {
             control: self.control,
             flow: match self.control {
-                Control::Xcp => FlowControl::Soft(SoftConfig::default()),
+                Control::Xcp | Control::Auto => FlowControl::Soft(SoftConfig::default()),
                 Control::Reno => FlowControl::Credit,
             },
             frame_bytes_max: FRAME_BYTES_MAX,

@@ -34,9 +34,10 @@ impl<P: Payload + Default> Connection<P> {
     /// Opens the connection to a member that has joined, if there is credit for it.
     ///
     /// The other members must have used enough of the credit that they were granted when they were
-    /// fewer. Members that have nothing to send may keep their grants; the new member does not wait
-    /// for those. But it waits until half its part of the peer's buffer is free: no further credit
-    /// can reach it before its first frame, so the grant must suffice for that frame.
+    /// fewer; what they use is reserved for the new member. Members that have nothing to send may
+    /// keep their grants; the new member does not wait for those. But it waits until half its part
+    /// of the peer's buffer is free: no further credit can reach it before its first frame, so the
+    /// grant must suffice for that frame.
     fn admit(&mut self, now: Time, id: MemberId) {
         let credit = self.outbound.credit();
         let (part, of_buffer) = (
@@ -47,14 +48,27 @@ impl<P: Payload + Default> Connection<P> {
         let is_quiet = self.outbound.is_idle() && waited >= self.config.failure_timeout;
         let grant = match is_quiet {
             true => part,
-            false => self.outbound.credit_for(&self.members, id),
+            false => self.outbound.credit_for_joining(&self.members, id),
         };
-        if grant < (part / 2).max(of_buffer / 2) {
+        if grant < of_buffer / 2 {
             return;
         }
         self.members.begin_opening(now, id);
         self.outbound.grant(id, grant);
         self.repeat_open(id);
+    }
+
+    /// Admits the members that wait for credit, as far as the peer's new credit has room for them.
+    pub(super) fn admit_waiting(&mut self, now: Time) {
+        loop {
+            let Some(id) = self.members.waiting().next() else {
+                return;
+            };
+            self.admit(now, id);
+            if self.members.state(id) == State::Waiting {
+                return;
+            }
+        }
     }
 
     /// Admits a waiting member. If the peer's credit has no room and no frame is on its way to the

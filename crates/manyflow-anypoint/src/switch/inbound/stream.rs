@@ -4,7 +4,7 @@ use super::super::acknowledgement::Acknowledgement;
 use super::super::ring::Ring;
 use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
 use crate::UNLIMITED;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::{Feedback, WindowChange};
 
 /// The weight of one acknowledgement in a member's average feedback.
 ///
@@ -152,9 +152,16 @@ impl Stream {
     }
 
     /// Adds an acknowledgement's feedback to the average.
-    pub(super) fn note_feedback(&mut self, latest: WindowChange) {
-        let average = self.feedback.unwrap_or(latest).bytes();
-        let change = FEEDBACK_WEIGHT * (latest.bytes() - average);
+    ///
+    /// Feedback that a later switch has averaged replaces the average. Two averages in a row would
+    /// lag by more than a round trip where the slowest member has few frames in flight, and the
+    /// peer's window would oscillate.
+    pub(super) fn note_feedback(&mut self, latest: Feedback) {
+        let average = match self.feedback {
+            Some(average) if !latest.averaged => average.bytes(),
+            _ => latest.change.bytes(),
+        };
+        let change = FEEDBACK_WEIGHT * (latest.change.bytes() - average);
         self.feedback = Some(WindowChange::from_bytes(average + change));
     }
 

@@ -59,18 +59,19 @@ impl PeerCredit {
         part_of(self.buffer, members)
     }
 
-    /// Returns a member's part of the present credit, but at most what remains when the other
-    /// members have used all that they were `granted`.
-    pub(super) fn part_within(
+    /// Returns a `part` of the credit, but at most what remains of the present credit besides
+    /// `reserve` when the other members have used all that they were `granted`. All are in bytes.
+    pub(super) fn within(
         &self,
-        members: &Ensemble,
+        part: u32,
         granted: impl Iterator<Item = u32>,
+        reserve: u32,
     ) -> u32 {
-        let Some(part) = self.limited_part(members) else {
+        if part == UNLIMITED {
             return UNLIMITED;
-        };
+        }
         let taken = granted.fold(self.orphan_bytes, u32::saturating_add);
-        part.min(self.granted.saturating_sub(taken))
+        part.min(self.granted.saturating_sub(taken).saturating_sub(reserve))
     }
 }
 

@@ -117,6 +117,7 @@ mod tests {
             feedback: 0.0,
             bandwidth: cwnd / 20_000.0,
             members: 4,
+            ..Aggregate::default()
         }
     }
 

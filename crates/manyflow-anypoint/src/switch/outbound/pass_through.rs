@@ -32,8 +32,8 @@ impl<P: Payload + Default> Outbound<P> {
     ) {
         let number = sequence.passed_to_peer();
         let stream = &mut self.streams[ONLY_MEMBER.index()];
-        if let Numbered::Frame(data, _) = &item {
-            stream.note_header(now, data.congestion);
+        if let Numbered::Frame(data, payload) = &item {
+            stream.note_header(now, data.congestion, payload.length());
         }
         let is_new = !number.is_before(self.sent.next());
         if !self.sent.reaches(number) || (is_new && stream.is_closed()) {

@@ -8,6 +8,7 @@ use super::super::numbered::Numbered;
 use super::super::reorder::{Arrival, Reorder};
 use super::super::ring::Ring;
 use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::super::transform::Sending;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, Feedback};
 
@@ -16,6 +17,9 @@ use manyflow_core::xcp::{Congestion, Feedback};
 const QUIET_ROUND_TRIPS: u32 = 4;
 /// The shortest time after which a member counts as silent.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// The weight of one frame in the average of the change that a member's path offers.
+const OFFER_WEIGHT: f64 = 1.0 / 16.0;
 
 /// The frames that came from one member, and how many of them have reached the peer.
 #[derive(Debug)]
@@ -32,8 +36,8 @@ pub(super) struct Stream<P> {
     has_progress: bool,
     /// The number of the member's Close.
     close: Option<MemberSeq>,
-    /// XCP's header of the member's latest frame.
-    header: Congestion,
+    /// XCP's header of the member's latest frame, and the average offer of its path.
+    sending: Sending,
     /// When the latest frame arrived.
     header_at: Option<Time>,
 }
@@ -48,28 +52,30 @@ impl<P> Stream<P> {
             granted: 0,
             has_progress: false,
             close: None,
-            header: Congestion::default(),
+            sending: Sending::default(),
             header_at: None,
         }
     }
 
-    /// Records the header of an arriving frame.
-    pub(super) fn note_header(&mut self, now: Time, header: Congestion) {
-        self.header = header;
+    /// Records the header of an arriving frame of `bytes`.
+    pub(super) fn note_header(&mut self, now: Time, header: Congestion, bytes: u32) {
+        let offered = header.feedback.bytes() / f64::from(bytes.max(1));
+        self.sending.header = header;
+        self.sending.offered += OFFER_WEIGHT * (offered - self.sending.offered);
         self.header_at = Some(now);
     }
 
-    /// Returns XCP's header of the latest frame.
-    pub(super) fn header(&self) -> Congestion {
-        self.header
+    /// Returns XCP's header of the latest frame, and the average offer of the member's path.
+    pub(super) fn latest(&self) -> Sending {
+        self.sending
     }
 
-    /// Returns XCP's header of the latest frame, if the member is still sending.
-    pub(super) fn sending_header(&self, now: Time) -> Option<Congestion> {
+    /// Returns the same as [`latest`](Stream::latest), if the member is still sending.
+    pub(super) fn sending(&self, now: Time) -> Option<Sending> {
         let silence = now - self.header_at?;
-        let round_trip = Duration::from_micros(self.header.rtt_us.into());
+        let round_trip = Duration::from_micros(self.sending.header.rtt_us.into());
         let is_sending = silence <= (round_trip * QUIET_ROUND_TRIPS).max(QUIET);
-        is_sending.then_some(self.header)
+        is_sending.then_some(self.sending)
     }
 
     /// Returns whether the number lies after the member's Close.

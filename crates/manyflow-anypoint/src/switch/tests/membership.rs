@@ -134,6 +134,34 @@ fn strict_credit_is_the_smallest_for_the_peer_and_a_part_for_each_member() {
 }
 
 #[test]
+fn a_member_that_left_before_its_accept_hears_the_same_reason_after_the_end() {
+    let mut switch = switch(SwitchConfig::default(), 2);
+    hear(&mut switch, 0.0, PEER, Body::Open { credit: UNLIMITED });
+    switch.leave(at(0.1), MemberId(0));
+    let aborted = Body::Reset(Reason::Aborted);
+    assert!(sent_to(&mut switch, member(0)).contains(&aborted));
+    // The Reset overtakes the Open, so it ends nothing. Then the connection ends.
+    hear(&mut switch, 0.2, PEER, Body::Reset(Reason::TimedOut));
+    sent(&mut switch);
+    assert!(switch.is_idle());
+    hear(
+        &mut switch,
+        0.3,
+        member(0),
+        Body::Accept { credit: UNLIMITED },
+    );
+    assert_eq!(sent_to(&mut switch, member(0)), [aborted]);
+    hear(
+        &mut switch,
+        0.3,
+        member(1),
+        Body::Accept { credit: UNLIMITED },
+    );
+    let unknown = Body::Reset(Reason::Unknown);
+    assert_eq!(sent_to(&mut switch, member(1)), [unknown]);
+}
+
+#[test]
 fn headers_follow_a_change_of_policy_within_the_histogram() {
     let config = SwitchConfig {
         histogram_frames: 8,
@@ -330,7 +358,6 @@ fn the_credit_of_an_idle_peer_is_asked_for_while_a_member_waits() {
     assert_eq!(sent_to(&mut switch, PEER), [Body::Probe]);
     hear(&mut switch, 0.7, PEER, Body::Alive);
     hear(&mut switch, 0.7, PEER, granted(4000, 1, 0));
-    wait(&mut switch, 0.7, 1.2);
     let opened = sent_to(&mut switch, late);
     assert!(matches!(opened[..], [Body::Open { .. }]), "{opened:?}");
 }
