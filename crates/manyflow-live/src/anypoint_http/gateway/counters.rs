@@ -1,4 +1,4 @@
-//! What a gateway counts.
+//! The counters of a gateway.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

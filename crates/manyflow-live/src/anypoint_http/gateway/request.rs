@@ -12,6 +12,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::super::headers::{add_forwarded_for, add_via, remove_hop_by_hop};
 use super::super::wire::{self, FailureKind, RequestHead, RequestId, is_safe};
 use super::body::{GatewayBody, Streamed};
+use super::counters::Counter;
 use super::exchange::Event;
 use super::link::{Link, Ticket};
 use super::upload::Upload;
@@ -59,6 +60,8 @@ pub(super) async fn answer(
             return Ok(answer);
         }
     };
+    // The server drops this future if the client ends its connection.
+    let mut unanswered = Unanswered(Some(&shared.counters.cancelled));
     let upload = Upload::read(body).await?;
     let can_repeat = upload.rest.is_none();
     let mut attempts = Attempts {
@@ -69,7 +72,20 @@ pub(super) async fn answer(
         refusals: 0,
         retries: 0,
     };
-    Ok(attempts.run(upload).await)
+    let answer = attempts.run(upload).await;
+    unanswered.0 = None;
+    Ok(answer)
+}
+
+/// Counts a request that its client gave up before the response began.
+struct Unanswered<'a>(Option<&'a Counter>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(cancelled) = self.0 {
+            cancelled.add_one();
+        }
+    }
 }
 
 /// Checks and converts the head of a request.
