@@ -17,11 +17,6 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
     ),
     ("any-9", "outbound, 4 Mbit/s: connection 1 has 2 Mbit/s"),
     ("any-9", "outbound, 12 Mbit/s: connection 1 has 6 Mbit/s"),
-    ("any-9", "outbound, 12 Mbit/s: connection 2 has 6 Mbit/s"),
-    ("any-9", "outbound, 18 Mbit/s: connection 1 has 5 Mbit/s"),
-    ("any-9", "outbound, 18 Mbit/s: connection 2 has 13 Mbit/s"),
-    ("any-9", "outbound, 20 Mbit/s: connection 2 has 15 Mbit/s"),
-    ("any-9", "outbound, 24 Mbit/s: connection 2 has 15 Mbit/s"),
     (
         "sim-4b",
         "behind link 0-2, A and B receive the same with TCP",
