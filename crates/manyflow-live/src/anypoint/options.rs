@@ -15,8 +15,9 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// The parameters of an end.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The rule by which the congestion window changes. [`Control::Xcp`] needs routers that speak
-    /// XCP; elsewhere the window never falls.
+    /// The rule by which the congestion window changes. [`Control::Auto`] follows routers that
+    /// speak XCP, and losses elsewhere. [`Control::Xcp`] needs such routers: without them only
+    /// losses lower the window.
     pub control: Control,
     /// The send buffer in bytes.
     pub send_buffer: u32,
@@ -47,7 +48,7 @@ impl Options {
         AcpConfig {
             control: self.control,
             flow: match self.control {
-                Control::Xcp | Control::Auto => FlowControl::Soft(SoftConfig::default()),
+                Control::Auto | Control::Xcp => FlowControl::Soft(SoftConfig::default()),
                 Control::Reno => FlowControl::Credit,
             },
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -67,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_controls_are_valid() {
-        for control in [Control::Reno, Control::Xcp] {
+    fn all_controls_are_valid() {
+        for control in [Control::Auto, Control::Reno, Control::Xcp] {
             let options = Options {
                 control,
                 ..Options::default()

@@ -74,6 +74,7 @@ fn config() -> SwitchConfig {
     SwitchConfig {
         // Thousands of connections may be idle. The switch probes the members itself.
         keep_alive: Duration::from_secs(10),
+        fallback: true,
         ..SwitchConfig::default()
     }
 }
