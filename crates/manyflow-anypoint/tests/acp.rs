@@ -68,7 +68,7 @@ fn frames_survive_a_network_that_loses_duplicates_and_reorders() {
         control: Control::Reno,
         ..credit()
     };
-    for config in [AcpConfig::default(), credit(), reno] {
+    for config in [AcpConfig::default(), credit(), reno, auto()] {
         for seed in 0..50 {
             let mut world = world(config.clone(), &lossy(), seed);
             for (end, count) in [(0, 400), (1, 300)] {
@@ -178,9 +178,17 @@ fn no_feedback_is_lost_when_packets_are_handled_in_batches() {
     assert_eq!(sent, [1, 2, 198]);
 }
 
+/// Returns XCP where routers answer and Reno elsewhere, with soft flow control.
+fn auto() -> AcpConfig {
+    AcpConfig {
+        control: Control::Auto,
+        ..AcpConfig::default()
+    }
+}
+
 #[test]
-fn reno_uses_a_drop_tail_link() {
-    let config = AcpConfig {
+fn reno_and_auto_use_a_drop_tail_link() {
+    let reno = AcpConfig {
         control: Control::Reno,
         ..credit()
     };
@@ -189,12 +197,30 @@ fn reno_uses_a_drop_tail_link() {
         queue: QueueLimit::Packets(25),
         ..delay(10)
     };
-    let mut world = world(config, &link, 1);
-    world.give(0, frames(0..20_000));
-    let share = read_per_s(&mut world) * WIRE * 8.0 / 10e6;
-    assert!((0.9..=1.0).contains(&share), "{share} of the link");
-    assert!(world.count(0, Event::LossEvent) > 1);
-    assert_eq!(world.count(0, Event::RetransmissionTimeout), 0);
+    for config in [reno, auto()] {
+        let mut world = world(config, &link, 1);
+        world.give(0, frames(0..20_000));
+        let share = read_per_s(&mut world) * WIRE * 8.0 / 10e6;
+        assert!((0.9..=1.0).contains(&share), "{share} of the link");
+        assert!(world.count(0, Event::LossEvent) > 1);
+        assert_eq!(world.count(0, Event::RetransmissionTimeout), 0);
+    }
+}
+
+#[test]
+fn losses_do_not_make_an_application_look_slow_to_soft_flow_control() {
+    let link = LinkConfig {
+        loss: LossModel::Bernoulli(0.01),
+        ..delay(10)
+    };
+    let rate = |flow| {
+        let config = AcpConfig { flow, ..auto() };
+        let mut world = world(config, &link, 1);
+        world.give(0, frames(0..20_000));
+        read_per_s(&mut world)
+    };
+    let (soft, credit) = (rate(auto().flow), rate(credit().flow));
+    assert!(soft > 0.8 * credit, "{soft} and {credit} frames/s");
 }
 
 #[test]

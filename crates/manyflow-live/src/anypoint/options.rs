@@ -30,10 +30,11 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Returns Reno with credit, buffers of 4 MiB, no key, and 100,000 connections.
+    /// Returns XCP where routers answer and Reno elsewhere, soft flow control, buffers of 4 MiB, no
+    /// key, and 100,000 connections.
     fn default() -> Options {
         Options {
-            control: Control::Reno,
+            control: Control::Auto,
             send_buffer: 4 << 20,
             receive_buffer: 4 << 20,
             key: None,
