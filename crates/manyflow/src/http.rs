@@ -41,7 +41,7 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
     display.print_json(&json!({
         "event": "started",
         "listen": at.to_string(),
-        "metrics": pages.map(|pages| pages.local_address().to_string()),
+        "metrics": pages.as_ref().map(|pages| pages.local_address().to_string()),
     }))?;
     let grace = ends.next(args.grace).await;
     member.drain(grace).await;
