@@ -280,6 +280,14 @@ fn webrc(criterion: &mut Criterion) {
     });
 }
 
+/// Returns the answer that grants all of the change that a header asks for.
+fn granted(asked: Congestion) -> Feedback {
+    Feedback {
+        change: asked.feedback,
+        ..Feedback::default()
+    }
+}
+
 /// Measures frames from the peer to four members and their acknowledgements: routed, renumbered and
 /// transformed, in rounds of whole windows.
 fn switch(criterion: &mut Criterion) {
@@ -333,10 +341,7 @@ fn switch(criterion: &mut Criterion) {
                 cumulative: data.sequence + 1,
                 of: data.sequence,
                 credit,
-                feedback: Feedback {
-                    change: data.congestion.feedback,
-                    ..Feedback::default()
-                },
+                feedback: granted(data.congestion),
                 missing: anypoint::NO_GAPS,
             });
             let ack = anypoint::Segment { body, ..segment };

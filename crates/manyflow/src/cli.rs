@@ -15,6 +15,7 @@ mod http;
 mod messages;
 mod relay;
 mod router;
+mod sim;
 mod soak;
 mod store;
 mod switch;
@@ -38,6 +39,8 @@ use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
+use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
+pub(crate) use sim::{FigureArgs, InspectArgs, RunArgs, SimArgs};
 pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
 pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
 use switch::SWITCH_EXAMPLES;
@@ -488,97 +491,6 @@ pub(crate) struct KeygenArgs {
     /// be repeated
     #[arg(long, value_name = "NAME[=HOST,...]", requires = "certificates")]
     pub(crate) daemon: Vec<String>,
-}
-
-const SIM_EXAMPLES: &str = "\
-Examples:
-  manyflow sim scenarios/webrc-4.toml
-  manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3
-
-  # Capture the bottleneck in the first run, for Wireshark
-  manyflow sim scenarios/webrc-9.toml --pcap webrc-9.pcap
-  tshark -r webrc-9.pcap -d udp.port==5445,alc
-
-  # List every packet that a link dropped in the run with seed 3
-  manyflow sim scenarios/webrc-8.toml --seed 3 --trace webrc-8.jsonl
-  jq -c 'select(.event == \"drop\")' webrc-8.jsonl
-
---pcap and --trace record one run: the first of those that --cell and --seed select.";
-
-const FIGURE_EXAMPLES: &str = "\
-Examples:
-  manyflow figure --list
-  manyflow figure webrc-4 webrc-7
-  manyflow figure --all --fast --out results";
-
-/// Arguments of `sim`.
-#[derive(Debug, Args)]
-pub(crate) struct SimArgs {
-    /// The scenario file; docs/scenarios.md describes its format
-    pub(crate) file: PathBuf,
-    /// Run only this cell of the sweep; messages about failed runs name it
-    #[arg(long)]
-    pub(crate) cell: Option<usize>,
-    /// Run only this seed
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Replace a value of the file, as in 'links.bottleneck.rate=5 Mbit/s'. To replace one that is
-    /// swept, set 'sweep.KEY=[...]'; can be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
-    #[command(flatten)]
-    pub(crate) inspect: InspectArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-/// Options to record one run.
-#[derive(Debug, Args)]
-pub(crate) struct InspectArgs {
-    /// Write the packets that cross a link to this file in pcap format; - means standard output
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pcap: Option<PathBuf>,
-    /// The link to capture: A-B for one direction, a name from the scenario for both; can be
-    /// repeated [default: the only link with a limited rate]
-    #[arg(long, value_name = "LINK", requires = "pcap")]
-    pub(crate) pcap_link: Vec<String>,
-    /// Write the events of protocols and links to this file as JSON objects, one in each line; -
-    /// means standard output
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-}
-
-/// Arguments of `figure`.
-#[derive(Debug, Args)]
-pub(crate) struct FigureArgs {
-    /// The ids of the figures
-    pub(crate) ids: Vec<String>,
-    /// Run all figures
-    #[arg(long, conflicts_with = "ids")]
-    pub(crate) all: bool,
-    /// Only list the figures
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// The folder of the scenario files
-    #[arg(long, default_value = "scenarios")]
-    pub(crate) scenarios: PathBuf,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-/// Options for running scenarios.
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// Use fewer seeds, shorter runs, coarser sweeps and wider bounds of expectations
-    #[arg(long)]
-    pub(crate) fast: bool,
-    /// The folder for results. Each scenario gets a folder in it with index.html, summary.json, CSV
-    /// and SVG
-    #[arg(long, default_value = "results")]
-    pub(crate) out: PathBuf,
-    /// The number of threads, which does not change the results; by default the number of cores
-    #[arg(long)]
-    pub(crate) threads: Option<usize>,
 }
 
 /// Returns the number of threads that the user allows: by default one for each core.

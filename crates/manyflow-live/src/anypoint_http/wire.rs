@@ -392,7 +392,7 @@ fn decode_response(is_last: bool, reader: &mut Reader<'_>) -> Result<Response, W
 
 fn decode_alive(reader: &mut Reader<'_>) -> Result<Vec<RequestId>, WireError> {
     let bytes = reader.take_rest();
-    if bytes.is_empty() || bytes.len() % 8 != 0 || bytes.len() / 8 > PLACES {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(8) || bytes.len() / 8 > PLACES {
         return Err(WireError::Range("number of requests in progress"));
     }
     let ids = bytes.chunks_exact(8).filter_map(|id| id.try_into().ok());

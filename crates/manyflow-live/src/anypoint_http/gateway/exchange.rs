@@ -89,7 +89,9 @@ impl Exchange {
     pub(super) fn lose(&self, reason: &str) {
         let mut state = self.lock();
         state.push(Event::Lost(reason.to_owned()));
-        state.uploader.take().map(Waker::wake);
+        if let Some(waker) = state.uploader.take() {
+            waker.wake();
+        }
     }
 
     /// Returns the next message.
@@ -150,7 +152,9 @@ impl State {
             MemberEvent::Part(_, part) => self.handle_part(part)?,
             MemberEvent::Credit(_, until) => {
                 self.upload_until = self.upload_until.max(until);
-                self.uploader.take().map(Waker::wake);
+                if let Some(waker) = self.uploader.take() {
+                    waker.wake();
+                }
             }
             MemberEvent::Failed(_, failure) => {
                 self.is_complete = true;
@@ -188,7 +192,9 @@ impl State {
 
     fn push(&mut self, event: Event) {
         self.events.push_back(event);
-        self.reader.take().map(Waker::wake);
+        if let Some(waker) = self.reader.take() {
+            waker.wake();
+        }
     }
 }
 

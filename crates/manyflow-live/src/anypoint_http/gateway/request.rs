@@ -57,7 +57,7 @@ pub(super) async fn answer(
         Ok(taken) => taken,
         Err(answer) => {
             shared.counters.rejected.add_one();
-            return Ok(answer);
+            return Ok(*answer);
         }
     };
     // The server drops this future if the client ends its connection.
@@ -92,11 +92,12 @@ impl Drop for Unanswered<'_> {
 fn take_head(
     client: IpAddr,
     request: Request<Incoming>,
-) -> Result<(RequestHead, Incoming), Answer> {
+) -> Result<(RequestHead, Incoming), Box<Answer>> {
     let (parts, body) = request.into_parts();
     if parts.method == Method::CONNECT {
         let reason = "this gateway opens no tunnels: CONNECT is not supported\n";
-        return Err(text(StatusCode::NOT_IMPLEMENTED, reason.to_owned()));
+        let answer = text(StatusCode::NOT_IMPLEMENTED, reason.to_owned());
+        return Err(answer.into());
     }
     let mut headers = parts.headers;
     // RFC 9112 section 3.2.2: the authority of the target takes the place of Host.
@@ -120,7 +121,7 @@ fn take_head(
         Ok(()) => Ok((head, body)),
         Err(error) => {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            Err(text(status, format!("{error}\n")))
+            Err(text(status, format!("{error}\n")).into())
         }
     }
 }

@@ -73,7 +73,9 @@ impl Flow {
             state.is_broken = true;
         }
         debug_assert!(state.received <= state.granted);
-        state.body_reader.take().map(Waker::wake);
+        if let Some(waker) = state.body_reader.take() {
+            waker.wake();
+        }
     }
 
     /// Handles credit for the response.
@@ -81,7 +83,9 @@ impl Flow {
         let mut state = self.lock();
         state.heard = Instant::now();
         state.until = state.until.max(until);
-        state.writer.take().map(Waker::wake);
+        if let Some(waker) = state.writer.take() {
+            waker.wake();
+        }
     }
 
     /// Returns the next part of the request's body.

@@ -10,8 +10,8 @@
 //!
 //! Everything is in this process, and all datagrams cross loopback. The links are [`LastMile`]s
 //! with XCP routers. Then the same client fetches the file from the fastest server alone. At the
-//! end, comparisons on a shared link show the share of one connection to the service, and that of four
-//! connections, each beside the connections of other clients.
+//! end, comparisons on a shared link show the share of one connection to the service, and that of
+//! four connections, each beside the connections of other clients.
 //!
 //! | file | what it holds |
 //! |---|---|
