@@ -19,7 +19,7 @@ pub const HEADERS_MAX: usize = 128;
 /// The most bytes of a body in one message.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 /// The bytes of a request's body that a gateway may send after the first message without a
-/// [`FromMember::Credit`].
+/// [`MemberEvent::Credit`].
 pub const UPLOAD_WINDOW: u64 = 256 << 10;
 /// The longest reason of a failure in bytes. A longer one is cut.
 pub const REASON_BYTES_MAX: usize = 1000;

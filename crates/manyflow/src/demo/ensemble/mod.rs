@@ -18,6 +18,8 @@
 //! | `server.rs` | a server with a copy of the file, behind its link |
 //! | `fetch.rs` | the client: which chunk to ask which server for |
 //! | `share.rs` | the comparisons on a shared link |
+//!
+//! [`LastMile`]: manyflow_live::net::last_mile::LastMile
 
 mod fetch;
 mod server;
