@@ -163,7 +163,8 @@ impl Download {
     }
 
     /// Returns whether the caller should give the connection up and open another one, once for each
-    /// time that members seem to be missing. A switch gives members up for the rest of a
+    /// time that members seem to be missing, or that no answer comes for half of
+    /// [`silence_max`](StoreConfig::silence_max). A switch gives members up for the rest of a
     /// connection, so another one may reach more of them.
     pub fn poll_reconnect(&mut self) -> bool {
         self.reconnect.poll()
@@ -188,6 +189,9 @@ impl Download {
             let after = self.config.silence_max;
             self.fail(DownloadError::Silent { after });
             return;
+        }
+        if self.requests.is_stuck(now) {
+            self.reconnect.want_at_once();
         }
         while let Some(ask) = self.requests.expire(now) {
             self.counters.timeouts += 1;

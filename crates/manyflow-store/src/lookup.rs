@@ -104,8 +104,9 @@ impl Lookup {
     }
 
     /// Returns whether the caller should give the connection up and open another one, once if no
-    /// member has the name. A switch gives members up for the rest of a connection, so another one
-    /// may reach more of them.
+    /// member has the name, and once if no answer comes for half of
+    /// [`silence_max`](StoreConfig::silence_max). A switch gives members up for the rest of a
+    /// connection, so another one may reach more of them.
     pub fn poll_reconnect(&mut self) -> bool {
         self.reconnect.poll()
     }
@@ -123,6 +124,9 @@ impl Lookup {
             let after = self.config.silence_max;
             self.end(Err(DownloadError::Silent { after }));
             return;
+        }
+        if self.requests.is_stuck(now) {
+            self.reconnect.want_at_once();
         }
         while let Some(ask) = self.requests.expire(now) {
             self.has_repeated = true;

@@ -19,6 +19,11 @@ impl Reconnect {
         self.is_wanted |= !self.is_done && rounds >= AFTER_ROUNDS;
     }
 
+    /// Notes that the connection may be stuck.
+    pub(crate) fn want_at_once(&mut self) {
+        self.is_wanted = true;
+    }
+
     /// Returns whether another connection is wanted, once.
     pub(crate) fn poll(&mut self) -> bool {
         core::mem::take(&mut self.is_wanted)

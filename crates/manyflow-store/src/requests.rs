@@ -52,6 +52,8 @@ pub(crate) struct Requests {
     /// The time of the last answer, or of the first request since then; `None` if no answer is
     /// expected.
     waiting_since: Option<Time>,
+    /// The last value of `waiting_since` for which the connection was taken for stuck.
+    stuck_since: Option<Time>,
 }
 
 impl Requests {
@@ -65,6 +67,7 @@ impl Requests {
             rtt: RttEstimator::new(config.minimum_timeout),
             backed_off_at: now,
             waiting_since: None,
+            stuck_since: None,
         }
     }
 
@@ -152,11 +155,30 @@ impl Requests {
         since.is_some_and(|since| now - since >= self.silence_max)
     }
 
+    /// Returns whether the connection may be stuck: no answer has come for half of the silence after
+    /// which the transfer fails. Returns true once for each silence.
+    pub(crate) fn is_stuck(&mut self, now: Time) -> bool {
+        let is_stuck = self.stuck_at().is_some_and(|at| now >= at);
+        if is_stuck {
+            self.stuck_since = self.waiting_since;
+        }
+        is_stuck
+    }
+
+    fn stuck_at(&self) -> Option<Time> {
+        let since = self.waiting_since;
+        let since = since.filter(|_| self.stuck_since != since)?;
+        Some(since + self.silence_max / 2)
+    }
+
     /// Returns the time of the next time-out.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let due = self.due.first().map(|(due, _)| *due);
         let silent_at = self.waiting_since.map(|since| since + self.silence_max);
-        [due, silent_at].into_iter().flatten().min()
+        [due, self.stuck_at(), silent_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

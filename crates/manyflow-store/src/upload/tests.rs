@@ -137,17 +137,24 @@ fn a_request_that_times_out_is_repeated_then_given_up_for_another_rank() {
 }
 
 #[test]
-fn a_silent_service_fails_the_upload() {
+fn a_silent_service_fails_the_upload_after_another_connection() {
     let mut upload = Upload::new(config(2), Time::ZERO).unwrap();
     let (address, bytes) = chunk(1, 100);
     upload.add(address, bytes);
     let mut now = Time::ZERO;
+    let mut reconnects = Vec::new();
     while !upload.is_idle() {
         while upload.poll_transmit(now).is_some() {}
         now = upload.poll_timeout().unwrap();
         upload.handle_timeout(now);
+        if upload.poll_reconnect() {
+            upload.handle_reconnect();
+            reconnects.push(now);
+        }
     }
-    assert!(now <= Time::ZERO + Duration::from_secs(60), "{now}");
+    let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+    assert!(now <= at(60), "{now}");
+    assert_eq!(reconnects, [at(30)], "the connection might have been stuck");
     let event = upload.poll_event();
     let Some(UploadEvent::Failed(error)) = event else {
         panic!("{event:?}");
