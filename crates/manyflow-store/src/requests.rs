@@ -155,8 +155,8 @@ impl Requests {
         since.is_some_and(|since| now - since >= self.silence_max)
     }
 
-    /// Returns whether the connection may be stuck: no answer has come for half of the silence after
-    /// which the transfer fails. Returns true once for each silence.
+    /// Returns whether the connection may be stuck: no answer has come for half of the silence
+    /// after which the transfer fails. Returns true once for each silence.
     pub(crate) fn is_stuck(&mut self, now: Time) -> bool {
         let is_stuck = self.stuck_at().is_some_and(|at| now >= at);
         if is_stuck {
