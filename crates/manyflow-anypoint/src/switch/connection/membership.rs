@@ -16,8 +16,11 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Sends the peer an Accept again, if the connection is accepted.
+    ///
+    /// While no member is open there is no credit to grant: a peer that took such an Accept would
+    /// send nothing, and without frames it would hear of no other credit. It repeats its Open.
     pub(super) fn repeat_accept(&mut self) {
-        if self.lifecycle.is_accepted() {
+        if self.lifecycle.is_accepted() && self.members.open().next().is_some() {
             let credit = self.inbound.credit(&self.members);
             self.out.send(Leg::Peer, Body::Accept { credit });
         }

@@ -440,3 +440,21 @@ fn a_repeated_answer_puts_the_awaited_frame_first_in_the_next_report() {
     hear(&mut switch, 0.1, member(0), ack(1, 9));
     assert_eq!(offsets(&acks(&sent_to(&mut switch, PEER))[0])[0], 0);
 }
+
+#[test]
+fn a_peer_gets_no_accept_without_credit_while_no_member_is_open() {
+    let mut switch = opened(SwitchConfig::default(), 1, 10_000);
+    switch.join(at(0.0));
+    hear(&mut switch, 0.1, member(0), Body::Reset(Reason::Aborted));
+    wait(&mut switch, 0.1, 1.1);
+    let opens = sent_to(&mut switch, member(1));
+    assert!(matches!(opens[0], Body::Open { .. }), "{opens:?}");
+    // The peer repeats its Open: the Accept was lost.
+    let open = Body::Open { credit: 10_000 };
+    hear(&mut switch, 1.2, PEER, open);
+    assert_eq!(sent_to(&mut switch, PEER), []);
+    hear(&mut switch, 1.3, member(1), Body::Accept { credit: 5000 });
+    hear(&mut switch, 1.4, PEER, open);
+    let accept = Body::Accept { credit: 5000 };
+    assert_eq!(sent_to(&mut switch, PEER), [accept]);
+}
