@@ -27,7 +27,7 @@ use rand::RngExt;
 
 pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
 use extras::Extras;
-use red::Verdict;
+pub use red::{Arrival, Notice, Red, TopGroups, Verdict};
 
 use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;

@@ -18,9 +18,10 @@ use rand_pcg::Pcg64Mcg;
 use super::{Carried, Marking, Overload, RedConfig, RedVariant};
 use crate::units::Rate;
 
-/// The state of a RED queue.
+/// The state of a RED queue, which [`Link`](super::Link) keeps for itself. A queue outside a link
+/// can use it, too.
 #[derive(Clone, Debug)]
-pub(super) struct Red {
+pub struct Red {
     config: RedConfig,
     /// avg: the average queue in packets.
     average: f64,
@@ -48,30 +49,34 @@ impl Gap {
 
 /// The arrival of a packet, and the state of the link that it finds.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Arrival {
+pub struct Arrival {
     /// The packet's length.
-    pub(super) bytes: u32,
+    pub bytes: u32,
     /// The number of packets that wait for the transmitter.
-    pub(super) waiting: usize,
+    pub waiting: usize,
     /// How long the transmitter has been idle; `None` while it sends.
-    pub(super) idle: Option<Duration>,
+    pub idle: Option<Duration>,
     /// The transmitter's rate.
-    pub(super) rate: Option<Rate>,
+    pub rate: Option<Rate>,
 }
 
 /// RED's decision about a packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
+    /// The packet is queued as it is.
     Accept,
+    /// The packet is marked and queued.
     Mark,
+    /// The packet is dropped.
     Drop,
 }
 
 /// How a packet's receiver learns of congestion.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub enum Notice {
     /// The packet is dropped: it does not support ECN, or RED does not mark.
     Drop,
+    /// The packet is marked.
     Mark,
     /// The packet is neither dropped nor marked: another group of its session is.
     Spare,
@@ -82,10 +87,11 @@ pub(super) enum Notice {
 /// One rank is enough for each session because groups are cumulative: a receiver of one group
 /// receives all groups below it (section III-A2 of SIM's paper).
 #[derive(Clone, Debug, Default)]
-pub(super) struct TopGroups(Vec<(u32, u8)>);
+pub struct TopGroups(Vec<(u32, u8)>);
 
 impl TopGroups {
-    pub(super) fn subscribe(&mut self, session: u32, rank: u8) {
+    /// Notes that a group is forwarded from now on.
+    pub fn subscribe(&mut self, session: u32, rank: u8) {
         match self
             .0
             .binary_search_by_key(&session, |(session, _)| *session)
@@ -96,7 +102,7 @@ impl TopGroups {
     }
 
     /// Removes a group and the groups above it, which are about to be left as well.
-    pub(super) fn unsubscribe(&mut self, session: u32, rank: u8) {
+    pub fn unsubscribe(&mut self, session: u32, rank: u8) {
         let Ok(place) = self
             .0
             .binary_search_by_key(&session, |(session, _)| *session)
@@ -111,18 +117,28 @@ impl TopGroups {
         }
     }
 
+    /// Sets the top subscribed rank of a session; `None` if no group of it is subscribed.
+    pub fn set(&mut self, session: u32, top: Option<u8>) {
+        self.unsubscribe(session, 0);
+        if let Some(rank) = top {
+            self.subscribe(session, rank);
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn is_top(&self, session: u32, rank: u8) -> bool {
+    /// Returns whether `rank` is the top subscribed rank of the session.
+    pub fn is_top(&self, session: u32, rank: u8) -> bool {
         self.0.binary_search(&(session, rank)).is_ok()
     }
 }
 
 impl Red {
-    pub(super) fn new(config: RedConfig) -> Red {
+    /// Creates the state of an empty queue.
+    pub fn new(config: RedConfig) -> Red {
         Red {
             config,
             average: 0.0,
@@ -131,7 +147,7 @@ impl Red {
     }
 
     /// Returns how the packet's receiver learns of congestion.
-    pub(super) fn notice(&self, item: &impl Carried, tops: &TopGroups) -> Notice {
+    pub fn notice(&self, item: &impl Carried, tops: &TopGroups) -> Notice {
         if !self.config.ecn || !item.is_ecn_capable() {
             return Notice::Drop;
         }
@@ -146,12 +162,7 @@ impl Red {
     }
 
     /// Decides about a packet that the queue has room for.
-    pub(super) fn judge(
-        &mut self,
-        arrival: Arrival,
-        notice: Notice,
-        random: &mut Pcg64Mcg,
-    ) -> Verdict {
+    pub fn judge(&mut self, arrival: Arrival, notice: Notice, random: &mut Pcg64Mcg) -> Verdict {
         self.update(arrival);
         let high = self.config.maximum_packets;
         if self.average < self.config.minimum_packets || self.spares_queue(arrival) {
@@ -180,7 +191,7 @@ impl Red {
 
     /// Notes a packet that a full queue drops. ns-2 takes it into the average and treats it as a
     /// hit. In the other variant the average covers only packets that the queue has room for.
-    pub(super) fn refuse(&mut self, arrival: Arrival) {
+    pub fn refuse(&mut self, arrival: Arrival) {
         if self.config.variant == RedVariant::Ns2 {
             self.update(arrival);
             self.since_last = self.since_last.map(|_| Gap::default());

@@ -45,6 +45,13 @@ impl Aggregator {
         }
     }
 
+    /// Sets the number of children that are known to answer the following requests. A round is not
+    /// complete before that many have answered, even if none of them has reported before. Initially
+    /// 0: children are known by their reports alone.
+    pub fn set_awaited(&mut self, children: usize) {
+        self.round.awaited = children;
+    }
+
     fn base(&self) -> Channel {
         Channel {
             session: self.session,

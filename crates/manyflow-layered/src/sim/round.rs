@@ -61,6 +61,8 @@ pub(super) struct Round {
     opened: [Option<Time>; PATIENCE_ROUNDS as usize],
     summaries: [Summary; GROUPS_MAX as usize],
     children: Vec<Child>,
+    /// The number of children that must answer before the round can be complete.
+    pub(super) awaited: usize,
 }
 
 impl Round {
@@ -70,6 +72,7 @@ impl Round {
             opened: [None; PATIENCE_ROUNDS as usize],
             summaries: [Summary::NONE; GROUPS_MAX as usize],
             children: Vec::new(),
+            awaited: 0,
         }
     }
 
@@ -163,11 +166,13 @@ impl Round {
         self.children.is_empty()
     }
 
-    /// Returns whether all known children have answered.
+    /// Returns whether all known children have answered, and as many as are awaited.
     pub(super) fn is_complete(&self) -> bool {
-        self.children
-            .iter()
-            .all(|child| child.answered == self.request)
+        self.children.len() >= self.awaited
+            && self
+                .children
+                .iter()
+                .all(|child| child.answered == self.request)
     }
 
     /// Returns the longest known round-trip time to a receiver below.

@@ -1,0 +1,257 @@
+//! The control of a found rate.
+//!
+//! ```text
+//!   startup --> drain --> grow --> drain ...        alone: the queue of the path stays short
+//!                 |                  ^
+//!                 | the queue does   | the queue stays short for several rounds
+//!                 v not drain        | after a decrease
+//!               compete -------------+              beside senders that fill the queue
+//! ```
+
+use core::time::Duration;
+
+use manyflow_core::{Rate, Time};
+
+use super::config::HopRate;
+use super::soundings::Observation;
+
+/// The share of the delivered rate at which a queue drains.
+const DRAIN: f64 = 0.85;
+/// The share of the delivered rate from which the rate grows.
+const GROW_FROM: f64 = 0.98;
+/// The increase of a growing rate in each round, as a share of the rate.
+const GROWTH: f64 = 0.005;
+/// The number of rounds without a queue after which the increase is twice the first.
+const CALM_ROUNDS: f64 = 6.0;
+/// The maximum multiple of the increase.
+const VELOCITY_MAX: f64 = 16.0;
+/// The factor by which the increase is smaller near a rate at which packets were lost without a
+/// queue.
+const CAUTION: f64 = 0.1;
+/// The share of the window that remains after a loss beside other senders (RFC 5681).
+const DECREASE: f64 = 0.5;
+/// The time in which an unused rate loses half of its distance from the initial rate.
+const IDLE_HALF_LIFE_S: f64 = 10.0;
+/// The number of rounds with a short queue, after a decrease, that show that the hop is alone.
+const ALONE_ROUNDS: u32 = 4;
+
+/// The state of the control.
+#[derive(Copy, Clone, Debug, PartialEq)]
+enum Mode {
+    /// The rate doubles in each RTT, until a queue builds or packets are lost.
+    Startup,
+    /// The rate increases slowly.
+    Grow {
+        /// The rounds without a queue.
+        calm: f64,
+    },
+    /// The rate is below the delivered rate until the queue is empty.
+    Drain {
+        /// The time from which other senders are taken to fill the queue.
+        until: Time,
+    },
+    /// The rate follows a window, as TCP's does.
+    Compete {
+        /// The window in bytes.
+        window: f64,
+        /// The rounds with a short queue.
+        short: u32,
+    },
+}
+
+/// A rate that the hop finds.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    initial: f64,
+    minimum: f64,
+    maximum: f64,
+    packet_bytes: f64,
+    /// The rate in bytes per second.
+    rate: f64,
+    mode: Mode,
+    /// The delivered rate before the last decrease.
+    base: f64,
+    /// The first sounding that shows the effect of the last decrease.
+    settled: u32,
+    /// A rate at which packets were lost without a queue.
+    ceiling: Option<f64>,
+}
+
+impl Control {
+    /// Creates the control of a found rate; `None` if the rate is given.
+    pub(super) fn new(rate: HopRate, packet_bytes: u32) -> Option<Control> {
+        let HopRate::Found {
+            initial,
+            minimum,
+            maximum,
+        } = rate
+        else {
+            return None;
+        };
+        let bytes = |rate: Rate| rate.bits_per_s() as f64 / 8.0;
+        Some(Control {
+            initial: bytes(initial),
+            minimum: bytes(minimum),
+            maximum: bytes(maximum),
+            packet_bytes: packet_bytes.into(),
+            rate: bytes(initial),
+            mode: Mode::Startup,
+            base: bytes(initial),
+            settled: 0,
+            ceiling: None,
+        })
+    }
+
+    pub(super) fn rate(&self) -> Rate {
+        Rate::from_bits_per_s((self.rate * 8.0) as u64)
+    }
+
+    /// Returns whether other senders fill the queue, so that it never shows the minimum RTT.
+    pub(super) fn is_competing(&self) -> bool {
+        matches!(self.mode, Mode::Compete { .. })
+    }
+
+    /// Handles the measurements of an echo that arrived at `now`. `next` is the number of the next
+    /// sounding, the first after a change of the rate, and `rtt` the smoothed RTT.
+    pub(super) fn on_observation(
+        &mut self,
+        now: Time,
+        seen: &Observation,
+        next: u32,
+        rtt: Duration,
+    ) {
+        if seen.number < self.settled {
+            return;
+        }
+        let queue = seen.standing.saturating_sub(seen.minimum);
+        let limit = delay_limit(seen.minimum);
+        match self.mode {
+            Mode::Startup => self.start_up(now, seen, next, rtt, queue > limit),
+            Mode::Grow { calm } => self.grow(now, seen, next, rtt, calm),
+            Mode::Drain { until } => self.drain(now, seen, next, rtt, until),
+            Mode::Compete { window, short } => self.compete(seen, next, rtt, window, short),
+        }
+        self.rate = self.rate.clamp(self.minimum, self.maximum);
+        debug_assert!(self.rate.is_finite() && self.rate > 0.0);
+    }
+
+    fn start_up(
+        &mut self,
+        now: Time,
+        seen: &Observation,
+        next: u32,
+        rtt: Duration,
+        has_queue: bool,
+    ) {
+        if has_queue || seen.lost > 0 {
+            self.begin_drain(now, seen, next, rtt);
+        } else if seen.is_busy {
+            let rounds = seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4);
+            self.rate *= libm::exp2(rounds.min(1.0));
+        }
+    }
+
+    fn grow(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration, calm: f64) {
+        let queue = seen.standing.saturating_sub(seen.minimum);
+        let has_queue = queue > delay_limit(seen.minimum);
+        if seen.lost > 0 && !has_queue {
+            self.ceiling = Some(seen.delivered.unwrap_or(self.rate));
+        }
+        if seen.lost > 0 || has_queue {
+            self.begin_drain(now, seen, next, rtt);
+            return;
+        }
+        if !seen.is_busy {
+            return;
+        }
+        // A round is an RTT, or longer if soundings are less frequent.
+        let rounds = (seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4)).min(1.0);
+        let velocity = (1.0 + calm / CALM_ROUNDS).min(VELOCITY_MAX);
+        let mut share = GROWTH * velocity * rounds;
+        if let Some(ceiling) = self.ceiling {
+            if self.rate > 1.1 * ceiling {
+                self.ceiling = None;
+            } else if self.rate > 0.9 * ceiling {
+                share = GROWTH * CAUTION * rounds;
+            }
+        }
+        self.rate += self.rate * share;
+        let is_short = queue <= delay_limit(seen.minimum) / 2;
+        let calm = if is_short { calm + rounds } else { 0.0 };
+        self.mode = Mode::Grow { calm };
+    }
+
+    /// Decreases the rate to a share of what is delivered, until the queue has drained.
+    fn begin_drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration) {
+        let delivered = seen.delivered.unwrap_or(self.rate).min(self.rate);
+        self.base = delivered.max(self.minimum);
+        self.rate = DRAIN * self.base;
+        self.settled = next;
+        let queue = seen.standing.saturating_sub(seen.minimum);
+        let expected = queue.mul_f64(2.0 / (1.0 - DRAIN));
+        let round = rtt.max(seen.span);
+        self.mode = Mode::Drain {
+            until: now + expected + 4 * round,
+        };
+    }
+
+    fn drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration, until: Time) {
+        let queue = seen.standing.saturating_sub(seen.minimum);
+        if queue <= delay_limit(seen.minimum) / 3 {
+            self.rate = GROW_FROM * self.base;
+            self.mode = Mode::Grow { calm: 0.0 };
+            self.settled = next;
+        } else if now >= until {
+            let window = (self.base * rtt.as_secs_f64()).max(2.0 * self.packet_bytes);
+            self.mode = Mode::Compete { window, short: 0 };
+            self.rate = window / rtt.as_secs_f64();
+        }
+    }
+
+    fn compete(&mut self, seen: &Observation, next: u32, rtt: Duration, window: f64, short: u32) {
+        let rtt_s = rtt.as_secs_f64().max(1e-4);
+        let mut window = window;
+        let queue = seen.standing.saturating_sub(seen.minimum);
+        let short = if queue <= delay_limit(seen.minimum) {
+            short + 1
+        } else {
+            0
+        };
+        if short >= ALONE_ROUNDS {
+            self.base = self.rate;
+            self.mode = Mode::Grow { calm: 0.0 };
+            return;
+        }
+        if seen.lost > 0 {
+            window = (window * DECREASE).max(2.0 * self.packet_bytes);
+            self.settled = next;
+        } else if seen.is_busy {
+            window += self.packet_bytes * (seen.span.as_secs_f64() / rtt_s).min(1.0);
+        }
+        self.rate = window / rtt_s;
+        self.mode = Mode::Compete { window, short };
+    }
+
+    /// Halves the rate after soundings that nobody answered.
+    pub(super) fn on_silence(&mut self) {
+        self.rate = (self.rate / 2.0).max(self.minimum);
+        self.mode = Mode::Grow { calm: 0.0 };
+    }
+
+    /// Lowers a rate that was not used for `idle` slowly towards the initial rate.
+    pub(super) fn on_idle(&mut self, idle: Duration) {
+        if self.rate > self.initial {
+            let kept = libm::exp2(-idle.as_secs_f64() / IDLE_HALF_LIFE_S);
+            self.rate = self.initial + (self.rate - self.initial) * kept;
+            if self.mode != Mode::Startup {
+                self.mode = Mode::Grow { calm: 0.0 };
+            }
+        }
+    }
+}
+
+/// Returns the queueing delay at which the rate decreases: a quarter of the minimum RTT, within 2
+/// and 10 ms.
+fn delay_limit(minimum: Duration) -> Duration {
+    (minimum / 4).clamp(Duration::from_millis(2), Duration::from_millis(10))
+}

@@ -1,0 +1,81 @@
+//! A hop: one link from a parent to a child in a tree of relays.
+//!
+//! SIM's routers mark the packets of the top subscribed group when their queue grows, and drop
+//! packets when it is full. Where no router does so, a relay paces its packets to each child below
+//! the rate of the path, so that the queue is in the relay and can be treated as the paper says.
+//!
+//! ```text
+//!   parent                                                           child
+//!   push -> [ queue: RED marks, drops from the top ] -> pace(rate) -> data, soundings -> HopEnd
+//!   rate, RTT, losses <------------------------------------------------ echoes, reports
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `link.rs` | [`Hop`], the parent's end |
+//! | `end.rs` | [`HopEnd`], the child's end |
+//! | `queue.rs` | the queue, which all sessions of a child share |
+//! | `soundings.rs` | RTT, losses and the delivered rate, by soundings and echoes |
+//! | `control.rs` | the control of a rate that the hop finds |
+//! | `wire.rs`, `seal.rs` | the messages between both ends, and their MAC |
+//!
+//! # Queue
+//!
+//! RED works on the average queue as in section III-A1 of SIM's paper, with priority marking: only
+//! packets of the top subscribed group of each session are marked. A full queue drops from the top:
+//! the packet of the highest rank in it gives way to a packet of a lower rank, so that the lowest
+//! group survives. Packets without a group, such as those of a file session, share the queue, are
+//! never marked, and are dropped only when the queue is full.
+//!
+//! # Soundings
+//!
+//! About once per round-trip time the parent sends a [`Sounding`] in order with the data. It
+//! carries the number of packets and bytes sent before it. The child answers at once with an
+//! [`Echo`] that carries the numbers received. No clocks are compared, and data packets need no
+//! numbers:
+//!
+//! - The RTT is the time from a sounding to its echo.
+//! - Losses are the growth of the difference between both counts. Up to two packets may have been
+//!   overtaken by the sounding; they count only if they are still missing at the next echo.
+//! - The delivered rate is the growth of the child's count between two echoes.
+//!
+//! A child that lies in its echoes changes only the rate of its own hop.
+//!
+//! # Found rates
+//!
+//! - **Startup**: the rate doubles in each RTT, until a queue builds (the RTT exceeds its minimum by
+//!   a quarter, within 2 and 10 ms) or packets are lost.
+//! - **Drain**: 0.85 times the delivered rate, until the queue has drained. So a hop that is alone
+//!   on its link yields to its own queue before the link drops packets, as Copa does (Arun and
+//!   Balakrishnan, NSDI 2018).
+//! - **Grow**: 0.98 times the delivered rate at first, then more by 0.5 % in each round and
+//!   increasingly more while there is no queue. Near a rate at which packets were lost without a
+//!   queue, a tenth of that.
+//! - **Compete**: if the queue does not drain in twice the time that the hop alone would need, other
+//!   senders fill it. The hop then keeps a window, as Reno does (RFC 5681): one packet more per RTT,
+//!   half after a loss. It returns to growing when the queue is short for four rounds in a row.
+//! - A rate that the application does not use does not grow. After an idle time its distance from the
+//!   initial rate halves every 10 s. Without echoes it halves every four RTTs.
+//!
+//! # Messages
+//!
+//! Messages share the UDP port with AMT (`wire.rs`). With a key, each message carries a MAC.
+//! Reports carry the random number of the hop, which an off-path sender does not know, and the
+//! number of the last sounding with a counter, so that replayed reports are refused.
+
+mod config;
+mod control;
+mod end;
+mod link;
+mod queue;
+mod seal;
+mod soundings;
+mod wire;
+
+pub use config::{HopConfig, HopRate};
+pub use end::HopEnd;
+pub use link::{Hop, HopCounters, Transmit};
+pub use seal::{Direction, HopKey};
+pub use wire::{
+    Echo, FEEDBACKS_MAX, Feedbacks, HopMessage, HopWireError, Sounding, Stamp, is_hop_message,
+};

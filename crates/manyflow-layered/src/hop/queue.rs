@@ -1,0 +1,203 @@
+//! The queue of a hop: marks the packets of top groups, and drops from the top when it is full.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use manyflow_core::Rate;
+use manyflow_core::link::{
+    Arrival, Carried, Dropped, Marking, Notice, Overload, Red, RedConfig, TopGroups, Verdict,
+};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::config::HopConfig;
+use crate::GROUPS_MAX;
+
+/// A packet that waits.
+#[derive(Clone, Debug)]
+struct Waiting<T> {
+    item: T,
+    bytes: u32,
+    /// The rank of the packet's group; `None` outside layered sessions.
+    rank: Option<u8>,
+}
+
+/// The fate of packets that were pushed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fates {
+    pub(super) pushed: u64,
+    pub(super) marked: u64,
+    /// Packets that were dropped as they arrived.
+    pub(super) dropped: u64,
+    /// Packets that gave way to one of a lower rank.
+    pub(super) displaced: u64,
+}
+
+/// A queue of packets of several sessions.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    items: VecDeque<Waiting<T>>,
+    bytes: u64,
+    /// The number of waiting packets of each rank.
+    ranks: [u32; GROUPS_MAX as usize],
+    red: Red,
+    tops: TopGroups,
+    random: Pcg64Mcg,
+    packets_max: usize,
+    wait_max: Duration,
+    pub(super) fates: Fates,
+}
+
+impl<T: Carried> Queue<T> {
+    pub(super) fn new(config: &HopConfig, seed: u64) -> Queue<T> {
+        let red = RedConfig {
+            ecn: true,
+            marking: Marking::TopGroup,
+            overload: Overload::Mark,
+            ..config.red
+        };
+        Queue {
+            items: VecDeque::new(),
+            bytes: 0,
+            ranks: [0; GROUPS_MAX as usize],
+            red: Red::new(red),
+            tops: TopGroups::default(),
+            random: Pcg64Mcg::seed_from_u64(seed),
+            packets_max: config.queue_packets as usize,
+            wait_max: config.queue,
+            fates: Fates::default(),
+        }
+    }
+
+    pub(super) fn set_top(&mut self, session: u32, top: Option<u8>) {
+        self.tops.set(session, top);
+    }
+
+    /// Queues a packet that arrives after `idle`, or while a packet is sent.
+    pub(super) fn push(
+        &mut self,
+        item: T,
+        bytes: u32,
+        idle: Option<Duration>,
+        rate: Rate,
+    ) -> Result<(), Dropped> {
+        self.fates.pushed += 1;
+        let rank = item.group().map(|(_, rank)| rank.min(GROUPS_MAX - 1));
+        let arrival = Arrival {
+            bytes,
+            waiting: self.items.len(),
+            idle,
+            rate: Some(rate),
+        };
+        if !self.has_room(bytes, rate) && !self.displace(rank) {
+            self.red.refuse(arrival);
+            self.fates.dropped += 1;
+            return Err(Dropped::Full);
+        }
+        let mut item = item;
+        let notice = self.notice(&item);
+        match self.red.judge(arrival, notice, &mut self.random) {
+            Verdict::Accept => {}
+            Verdict::Mark => {
+                item.mark();
+                self.fates.marked += 1;
+            }
+            Verdict::Drop => {
+                self.fates.dropped += 1;
+                return Err(Dropped::Early);
+            }
+        }
+        self.append(item, bytes, rank);
+        Ok(())
+    }
+
+    /// Returns how RED treats a packet. Packets without a group are never marked, nor dropped
+    /// before the queue is full.
+    fn notice(&self, item: &T) -> Notice {
+        match item.group() {
+            Some((session, rank)) if self.tops.is_top(session, rank) => {
+                if item.is_ecn_capable() {
+                    Notice::Mark
+                } else {
+                    Notice::Drop
+                }
+            }
+            _ => Notice::Spare,
+        }
+    }
+
+    fn append(&mut self, item: T, bytes: u32, rank: Option<u8>) {
+        if let Some(rank) = rank {
+            self.ranks[usize::from(rank)] += 1;
+        }
+        self.bytes += u64::from(bytes);
+        self.items.push_back(Waiting { item, bytes, rank });
+        self.check_counts();
+    }
+
+    fn has_room(&self, bytes: u32, rate: Rate) -> bool {
+        let most = rate.bits_per_s() as f64 / 8.0 * self.wait_max.as_secs_f64();
+        let bytes = self.bytes + u64::from(bytes);
+        self.items.len() < self.packets_max || bytes as f64 <= most
+    }
+
+    /// Removes the last packet of the highest rank, if that rank is above `rank`.
+    fn displace(&mut self, rank: Option<u8>) -> bool {
+        let Some(rank) = rank else { return false };
+        let Some(highest) = self.ranks.iter().rposition(|count| *count > 0) else {
+            return false;
+        };
+        if highest <= usize::from(rank) {
+            return false;
+        }
+        let is_highest = |waiting: &Waiting<T>| waiting.rank.map(usize::from) == Some(highest);
+        let place = self.items.iter().rposition(is_highest);
+        let removed = place.and_then(|place| self.items.remove(place));
+        if let Some(removed) = removed {
+            self.ranks[highest] -= 1;
+            self.bytes -= u64::from(removed.bytes);
+            self.fates.displaced += 1;
+        }
+        self.check_counts();
+        true
+    }
+
+    /// Returns the length of the next packet.
+    pub(super) fn next_bytes(&self) -> Option<u32> {
+        self.items.front().map(|waiting| waiting.bytes)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(T, u32)> {
+        let waiting = self.items.pop_front()?;
+        if let Some(rank) = waiting.rank {
+            self.ranks[usize::from(rank)] -= 1;
+        }
+        self.bytes -= u64::from(waiting.bytes);
+        Some((waiting.item, waiting.bytes))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(super) fn len(&self) -> (usize, u64) {
+        (self.items.len(), self.bytes)
+    }
+
+    fn check_counts(&self) {
+        debug_assert_eq!(
+            self.bytes,
+            self.items
+                .iter()
+                .map(|waiting| u64::from(waiting.bytes))
+                .sum()
+        );
+        debug_assert_eq!(
+            self.ranks.iter().sum::<u32>() as usize,
+            self.items
+                .iter()
+                .filter(|waiting| waiting.rank.is_some())
+                .count()
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! A child of a relay: its hop, and the reports that it has sent.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use manyflow_core::link::Carried;
+use manyflow_core::{Ecn, Time};
+
+use super::config::{Datagrams, LOWER_BYTES, RelayError, Where};
+use super::inner::{inner_ecn, mark_inner};
+use crate::hop::{Direction, Hop, HopKey, Stamp, Transmit};
+use crate::{Experiment, GROUPS_MAX};
+
+/// The maximum number of experiments that wait for a child.
+const EXPERIMENTS_MAX: usize = 8;
+/// The maximum number and bytes of datagrams that are sent with one call of the kernel.
+const BATCH_MAX: usize = 32;
+const BATCH_BYTES_MAX: usize = 60_000;
+/// The number of rounds that a child may miss before its answer is no longer awaited. It is that
+/// after which aggregators forget it.
+const PATIENCE_ROUNDS: u16 = 4;
+
+/// An AMT Multicast Data message that waits for a child. All children share its bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    message: Arc<[u8]>,
+    group: Option<(u32, u8)>,
+    is_capable: bool,
+    is_marked: bool,
+}
+
+impl Queued {
+    pub(super) fn new(message: &Arc<[u8]>, group: Option<(u32, u8)>) -> Queued {
+        Queued {
+            is_capable: group.is_some() && inner_ecn(message) != Ecn::NotCapable,
+            message: Arc::clone(message),
+            group,
+            is_marked: false,
+        }
+    }
+
+    /// Returns the length on a link in bytes.
+    pub(super) fn wire_bytes(&self) -> u32 {
+        u32::try_from(self.message.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(LOWER_BYTES)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.message);
+        if self.is_marked {
+            mark_inner(&mut out[start..]);
+        }
+    }
+}
+
+impl Carried for Queued {
+    fn is_ecn_capable(&self) -> bool {
+        self.is_capable
+    }
+
+    fn mark(&mut self) {
+        self.is_marked = true;
+    }
+
+    fn group(&self) -> Option<(u32, u8)> {
+        self.group
+    }
+}
+
+/// The reports of one reporter about one session.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reported {
+    /// The last request that was answered.
+    request: u16,
+    /// The number of its answers.
+    answers: u8,
+}
+
+impl Reported {
+    /// Counts an answer to `request`.
+    ///
+    /// # Errors
+    /// If there are more answers than groups, or a newer request was answered.
+    pub(super) fn count(&mut self, request: u16) -> Result<(), RelayError> {
+        match request.wrapping_sub(self.request) as i16 {
+            0 if self.answers >= GROUPS_MAX => return Err(RelayError::TooMany),
+            0 => self.answers += 1,
+            ..0 if self.answers > 0 => return Err(RelayError::Stale),
+            _ => (self.request, self.answers) = (request, 1),
+        }
+        Ok(())
+    }
+}
+
+/// What a child has of one session.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Share {
+    pub(super) top: Option<u8>,
+    pub(super) reported: Reported,
+    /// The request from which the child's silence counts.
+    since: u16,
+}
+
+impl Share {
+    pub(super) fn set_top(&mut self, top: Option<u8>, newest: u16) {
+        if self.top.is_none() {
+            self.since = newest;
+        }
+        self.top = top;
+    }
+
+    pub(super) fn on_answer(&mut self, newest: u16) {
+        self.since = newest;
+    }
+
+    /// Returns whether an answer of this child to the request `newest` is awaited.
+    pub(super) fn is_awaited(&self, newest: u16) -> bool {
+        self.top.is_some() && newest.wrapping_sub(self.since) <= PATIENCE_ROUNDS
+    }
+}
+
+/// A child of a relay.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) address: SocketAddr,
+    pub(super) local: IpAddr,
+    /// The source of the child's reports, for the aggregators of this relay.
+    pub(super) source: u32,
+    pub(super) hop: Hop<Queued>,
+    pub(super) shares: Box<[Share]>,
+    /// The stamp of the last message from the child.
+    last: Stamp,
+    /// The number of experiments sent to the child.
+    sent_experiments: u32,
+    experiments: VecDeque<Experiment>,
+    /// The time for which this child has an entry in the relay's queue of times.
+    pub(super) wake: Time,
+}
+
+impl Child {
+    pub(super) fn new(
+        address: SocketAddr,
+        local: IpAddr,
+        source: u32,
+        hop: Hop<Queued>,
+        sessions: usize,
+    ) -> Child {
+        Child {
+            address,
+            local,
+            source,
+            hop,
+            shares: vec![Share::default(); sessions].into(),
+            last: Stamp::default(),
+            sent_experiments: 0,
+            experiments: VecDeque::new(),
+            wake: Time::MAX,
+        }
+    }
+
+    /// Takes the stamp of a message from the child.
+    ///
+    /// # Errors
+    /// If the message is of another hop, or not newer than the last.
+    pub(super) fn take_stamp(&mut self, stamp: &Stamp) -> Result<(), RelayError> {
+        let (nonce, number) = self.hop.sounded();
+        if stamp.nonce != nonce || stamp.number > number || !stamp.follows(&self.last) {
+            return Err(RelayError::Stale);
+        }
+        self.last = *stamp;
+        Ok(())
+    }
+
+    /// Queues an experiment for the child. A child with many of them misses it.
+    pub(super) fn announce(&mut self, experiment: Experiment) {
+        if self.experiments.len() < EXPERIMENTS_MAX {
+            self.experiments.push_back(experiment);
+        }
+    }
+
+    /// Writes the next datagrams to the child that are due.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Time,
+        key: Option<&HopKey>,
+        out: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
+        self.hop.handle_timeout(now);
+        if let Some(experiment) = self.experiments.pop_front() {
+            let (nonce, number) = self.hop.sounded();
+            self.sent_experiments = self.sent_experiments.wrapping_add(1);
+            let stamp = Stamp {
+                nonce,
+                number,
+                counter: self.sent_experiments,
+            };
+            stamp.encode_experiment(experiment, Direction::Down, key, out);
+        } else {
+            match self.hop.poll_transmit(now)? {
+                Transmit::Sounding(sounding) => sounding.encode(key, out),
+                Transmit::Item(item, bytes) => {
+                    item.write(out);
+                    return Some(self.fill_batch(now, bytes, out));
+                }
+            }
+        }
+        Some(self.datagrams(out.len()))
+    }
+
+    /// Appends messages of the same length that are due, too.
+    fn fill_batch(&mut self, now: Time, bytes: u32, out: &mut Vec<u8>) -> Datagrams {
+        let segment_bytes = out.len();
+        for _ in 1..BATCH_MAX {
+            if out.len() + segment_bytes > BATCH_BYTES_MAX
+                || self.hop.next_bytes(now) != Some(bytes)
+            {
+                break;
+            }
+            let Some(Transmit::Item(item, _)) = self.hop.poll_transmit(now) else {
+                break;
+            };
+            item.write(out);
+        }
+        debug_assert_eq!(out.len() % segment_bytes.max(1), 0);
+        self.datagrams(segment_bytes)
+    }
+
+    fn datagrams(&self, segment_bytes: usize) -> Datagrams {
+        let place = Where::Child {
+            to: self.address,
+            local: self.local,
+        };
+        Datagrams {
+            place,
+            segment_bytes,
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Time {
+        if self.experiments.is_empty() {
+            self.hop.poll_timeout().unwrap_or(Time::MAX)
+        } else {
+            Time::ZERO
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The ECN field of the IP datagram inside an AMT Multicast Data message.
+
+use manyflow_core::Ecn;
+
+/// The bytes before the IP datagram in a Multicast Data message (RFC 7450, section 5.1.6).
+const INNER_AT: usize = 2;
+/// The length of an IPv4 header without options.
+const IPV4_BYTES: usize = 20;
+
+/// Returns the ECN field of the datagram inside `message`.
+pub(super) fn inner_ecn(message: &[u8]) -> Ecn {
+    let bits = match message.get(INNER_AT..INNER_AT + 2) {
+        Some(&[first, second]) if first >> 4 == 4 => second & 3,
+        Some(&[first, second]) if first >> 4 == 6 => second >> 4 & 3,
+        _ => 0,
+    };
+    match bits {
+        0 => Ecn::NotCapable,
+        3 => Ecn::Marked,
+        _ => Ecn::Capable,
+    }
+}
+
+/// Sets the ECN field of the datagram inside `message` to "congestion experienced", if the datagram
+/// supports ECN. Corrects the checksum of an IPv4 header (RFC 1624).
+pub(super) fn mark_inner(message: &mut [u8]) {
+    if inner_ecn(message) != Ecn::Capable {
+        return;
+    }
+    let inner = &mut message[INNER_AT..];
+    if inner[0] >> 4 == 6 {
+        inner[1] |= 0x30;
+        return;
+    }
+    let before = u16::from_be_bytes([inner[0], inner[1]]);
+    inner[1] |= 3;
+    let after = u16::from_be_bytes([inner[0], inner[1]]);
+    if let Some(header) = inner.first_chunk_mut::<IPV4_BYTES>() {
+        let sum = u16::from_be_bytes([header[10], header[11]]);
+        let corrected = correct(sum, before, after).to_be_bytes();
+        header[10..12].copy_from_slice(&corrected);
+    }
+}
+
+/// Returns the checksum after one of the words that it covers has changed (RFC 1624, Eq. 3).
+fn correct(sum: u16, before: u16, after: u16) -> u16 {
+    let total = u32::from(!sum) + u32::from(!before) + u32::from(after);
+    let folded = (total & 0xffff) + (total >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    !(folded as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Returns the checksum of an IPv4 header whose checksum field is 0 (RFC 791).
+    fn checksum(header: &[u8]) -> u16 {
+        let words = header.chunks_exact(2);
+        let mut sum: u32 = words
+            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+            .sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    proptest! {
+        #[test]
+        fn a_marked_ipv4_header_has_the_right_checksum(mut header in prop::array::uniform20(any::<u8>()), ecn in 1..3u8) {
+            header[0] = 0x45;
+            header[1] = header[1] & !3 | ecn;
+            header[10..12].fill(0);
+            let sum = checksum(&header);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            let mut message = [&[6, 0], header.as_slice()].concat();
+            mark_inner(&mut message);
+            prop_assert_eq!(inner_ecn(&message), Ecn::Marked);
+            let mut after = message[2..].to_vec();
+            let found = u16::from_be_bytes([after[10], after[11]]);
+            after[10..12].fill(0);
+            // Zero has two encodings in one's complement arithmetic.
+            let right = checksum(&after);
+            prop_assert!(found == right || (found ^ right) == 0xffff, "{found:x} {right:x}");
+        }
+
+        #[test]
+        fn any_bytes_can_be_marked(mut bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let before = bytes.clone();
+            mark_inner(&mut bytes);
+            prop_assert_eq!(bytes.len(), before.len());
+            if inner_ecn(&before) == Ecn::NotCapable {
+                prop_assert_eq!(bytes, before);
+            }
+        }
+    }
+
+    #[test]
+    fn ipv6_keeps_its_traffic_class_and_flow_label() {
+        let mut message = [6, 0, 0x6a, 0xad, 0xcd, 0xef, 0, 0];
+        assert_eq!(inner_ecn(&message), Ecn::Capable);
+        mark_inner(&mut message);
+        assert_eq!(message, [6, 0, 0x6a, 0xbd, 0xcd, 0xef, 0, 0]);
+        assert_eq!(inner_ecn(&message), Ecn::Marked);
+    }
+}

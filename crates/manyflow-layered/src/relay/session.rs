@@ -1,0 +1,137 @@
+//! A session of a relay: its aggregator, and the requests that have passed here.
+
+use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Time};
+
+use super::config::{RelayError, SessionInfo};
+use crate::sim::Aggregator;
+use crate::{Data, Feedback, Message};
+
+/// The number of requests by which an answer may be late.
+const PATIENCE_ROUNDS: u16 = 4;
+/// The number of data packets in a row with old requests after which the sender has restarted.
+const RESTART_PACKETS: u32 = 32;
+/// The maximum of round-trip times and holding times that are believed, in microseconds.
+const MICROS_MAX: u32 = 10_000_000;
+
+/// A session of a relay.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) info: SessionInfo,
+    id: u32,
+    aggregator: Aggregator,
+    /// The newest request that passed here, in a packet of any group; 0 before the first.
+    newest: u16,
+    /// The number of data packets in a row with older requests.
+    old_packets: u32,
+}
+
+impl Session {
+    pub(super) fn new(info: SessionInfo, id: u32) -> Session {
+        Session {
+            info,
+            id,
+            aggregator: Aggregator::new(info.session, id, EndpointId::UNSET),
+            newest: 0,
+            old_packets: 0,
+        }
+    }
+
+    /// Returns the newest request.
+    pub(super) fn newest(&self) -> u16 {
+        self.newest
+    }
+
+    /// Notes the request of a data packet. Returns whether it is a new one, for which
+    /// [`open_round`](Session::open_round) is wanted.
+    pub(super) fn observe(&mut self, data: &Data) -> bool {
+        let ahead = data.request.wrapping_sub(self.newest) as i16;
+        match ahead {
+            _ if data.request == 0 => false,
+            _ if self.newest == 0 => self.accept(data.request),
+            1.. => self.accept(data.request),
+            0 => {
+                self.old_packets = 0;
+                false
+            }
+            _ if ahead.unsigned_abs() <= PATIENCE_ROUNDS => false,
+            _ => self.on_old_request(data.request),
+        }
+    }
+
+    fn accept(&mut self, request: u16) -> bool {
+        (self.newest, self.old_packets) = (request, 0);
+        true
+    }
+
+    /// Begins again after the sender has: its requests are then old ones for a long time.
+    fn on_old_request(&mut self, request: u16) -> bool {
+        self.old_packets += 1;
+        if self.old_packets < RESTART_PACKETS {
+            return false;
+        }
+        *self = Session::new(self.info, self.id);
+        self.accept(request)
+    }
+
+    /// Begins the round of a new request, to which `awaited` children will answer.
+    pub(super) fn open_round(&mut self, now: Time, data: &Data, awaited: usize) {
+        self.aggregator.set_awaited(awaited);
+        let channel = Channel {
+            session: self.info.session,
+            number: data.group.into(),
+        };
+        let packet = Packet::new(Destination::Channel(channel), Message::Data(*data), 0);
+        self.aggregator.handle_packet(now, &packet);
+    }
+
+    /// Checks that feedback answers a request that passed here.
+    ///
+    /// # Errors
+    /// If the group is not known, or the request is old or has not passed here.
+    pub(super) fn check(&self, feedback: &Feedback) -> Result<(), RelayError> {
+        if feedback.group >= self.info.groups {
+            return Err(RelayError::NoSession);
+        }
+        let age = self.newest.wrapping_sub(feedback.request);
+        if self.newest == 0 || feedback.request == 0 || age >= PATIENCE_ROUNDS {
+            return Err(RelayError::Stale);
+        }
+        Ok(())
+    }
+
+    /// Adds feedback of the reporter `source` to the round.
+    pub(super) fn add(&mut self, now: Time, source: u32, feedback: &Feedback) {
+        debug_assert!(self.check(feedback).is_ok());
+        let feedback = Feedback {
+            source,
+            hold_us: feedback.hold_us.min(MICROS_MAX),
+            rtt_us: feedback.rtt_us.min(MICROS_MAX),
+            ..*feedback
+        };
+        let to = Destination::Endpoint(EndpointId::UNSET);
+        let packet = Packet::new(to, Message::Feedback(feedback), 0);
+        self.aggregator.handle_packet(now, &packet);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        self.aggregator.handle_timeout(now);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.aggregator.poll_timeout()
+    }
+
+    /// Returns the next summary for the parent.
+    pub(super) fn poll_feedback(&mut self, now: Time) -> Option<Feedback> {
+        loop {
+            // Joins and leaves of the lowest group are left to the driver, which knows what its
+            // children have joined.
+            let action = self.aggregator.poll_action(now)?;
+            if let Action::Send(packet) = action
+                && let Message::Feedback(feedback) = packet.header
+            {
+                return Some(feedback);
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Addresses that report without a hop: receivers of IP multicast.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use manyflow_core::Time;
+
+use super::child::Reported;
+use super::config::RelayError;
+
+/// The time after which an address that does not report can be forgotten.
+const LIFETIME: Duration = Duration::from_secs(30);
+/// The time between two searches for addresses to forget.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A receiver without a hop.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    /// The source of its reports, for the aggregators of this relay.
+    pub(super) source: u32,
+    heard: Time,
+    pub(super) reported: Box<[Reported]>,
+}
+
+/// All receivers without a hop.
+#[derive(Debug)]
+pub(super) struct Strangers {
+    known: BTreeMap<SocketAddr, Stranger>,
+    maximum: usize,
+    sessions: usize,
+    searched: Time,
+}
+
+impl Strangers {
+    pub(super) fn new(maximum: usize, sessions: usize) -> Strangers {
+        Strangers {
+            known: BTreeMap::new(),
+            maximum,
+            sessions,
+            searched: Time::ZERO,
+        }
+    }
+
+    /// Returns the receiver at `from`. A new one gets the number that `source` returns.
+    ///
+    /// # Errors
+    /// If there are too many that have reported lately.
+    pub(super) fn at(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        source: impl FnOnce() -> u32,
+    ) -> Result<&mut Stranger, RelayError> {
+        if !self.known.contains_key(&from) && self.known.len() >= self.maximum {
+            self.forget_silent(now);
+            if self.known.len() >= self.maximum {
+                return Err(RelayError::Full);
+            }
+        }
+        let sessions = self.sessions;
+        let stranger = self.known.entry(from).or_insert_with(|| Stranger {
+            source: source(),
+            heard: now,
+            reported: vec![Reported::default(); sessions].into(),
+        });
+        stranger.heard = now;
+        Ok(stranger)
+    }
+
+    pub(super) fn remove(&mut self, from: &SocketAddr) {
+        self.known.remove(from);
+    }
+
+    fn forget_silent(&mut self, now: Time) {
+        if now - self.searched >= SEARCH_INTERVAL {
+            self.searched = now;
+            self.known
+                .retain(|_, stranger| now - stranger.heard < LIFETIME);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The layered sessions of a relay: its hops to gateways, and the reports from them.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use manyflow_amt::{DownstreamLink, FlowMessages, Relay};
+use manyflow_core::{ConfigError, Time};
+use manyflow_layered::hop::HopRate;
+use manyflow_layered::relay::{Datagrams, HopStatus, RelayConfig, SessionInfo, StreamRelay};
+use manyflow_layered::{Feedback, Message};
+
+use super::server::random_seed;
+
+/// Bytes before the UDP payload of a Multicast Data message with an IPv4 and an IPv6 datagram.
+const PAYLOAD_AT_V4: usize = 2 + 20 + 8;
+const PAYLOAD_AT_V6: usize = 2 + 40 + 8;
+
+/// The layered sessions of a relay.
+#[derive(Clone, Debug)]
+pub struct StreamsConfig {
+    /// The hops and the way up.
+    pub relay: RelayConfig,
+    /// The sessions.
+    pub sessions: Vec<SessionInfo>,
+    /// The session and the rank of each flow, in the order of the relay's flows; `None` for flows of
+    /// file sessions.
+    pub groups: Vec<Option<(usize, u8)>>,
+}
+
+/// The layered sessions of a running relay.
+pub(super) struct Streams {
+    relay: StreamRelay,
+    sessions: usize,
+    groups: Vec<Option<(usize, u8)>>,
+    links: Vec<DownstreamLink>,
+    /// Gateways with a hop.
+    children: BTreeSet<SocketAddr>,
+    /// Joins at the last look.
+    joins: usize,
+    /// The datagrams that are about to be sent.
+    out: Vec<u8>,
+}
+
+impl Streams {
+    /// Creates the hops of a relay. A gateway behind one of `links` has a hop of that rate.
+    ///
+    /// # Errors
+    /// If a parameter is outside its range.
+    pub(super) fn new(
+        config: StreamsConfig,
+        links: &[DownstreamLink],
+        now: Time,
+    ) -> Result<Streams, ConfigError> {
+        Ok(Streams {
+            relay: StreamRelay::new(config.relay, &config.sessions, random_seed(), now)?,
+            sessions: config.sessions.len(),
+            groups: config.groups,
+            links: links.to_vec(),
+            children: BTreeSet::new(),
+            joins: 0,
+            out: Vec::new(),
+        })
+    }
+
+    /// Whether the flow is a group of a layered session.
+    pub(super) fn has(&self, flow: usize) -> bool {
+        self.groups.get(flow).is_some_and(Option::is_some)
+    }
+
+    /// Queues messages for all gateways that have joined their flows. Requests in them begin rounds
+    /// of reports.
+    pub(super) fn push(&mut self, now: Time, relay: &mut Relay, messages: &[(usize, Arc<[u8]>)]) {
+        for (flow, message) in messages {
+            self.observe(now, *flow, message);
+        }
+        let batch: Vec<FlowMessages<'_>> = messages
+            .iter()
+            .map(|(flow, message)| FlowMessages {
+                flow: *flow,
+                messages: message,
+                length: message.len(),
+            })
+            .collect();
+        relay.distribute(now, &batch, |gateway, local, place| {
+            let (flow, message) = &messages[place];
+            if let Some((session, rank)) = self.groups[*flow] {
+                // The hop counts what its queue drops.
+                let _ = self
+                    .relay
+                    .push(now, gateway, local, session, Some(rank), message);
+            }
+        });
+    }
+
+    fn observe(&mut self, now: Time, flow: usize, message: &[u8]) {
+        if let Some((session, _)) = self.groups[flow]
+            && let Some(Ok(Message::Data(data))) = payload(message).map(Message::decode)
+        {
+            self.relay.observe_data(now, session, &data);
+        }
+    }
+
+    /// Follows the joins of a gateway, which has sent an AMT message to `local`.
+    pub(super) fn follow(&mut self, now: Time, relay: &Relay, gateway: SocketAddr, local: IpAddr) {
+        let mut tops = vec![None; self.sessions];
+        for flow in relay.joined_flows(gateway) {
+            if let Some((session, rank)) = self.groups.get(flow).copied().flatten() {
+                tops[session] = tops[session].max(Some(rank));
+            }
+        }
+        if tops.iter().all(Option::is_none) {
+            if self.children.remove(&gateway) {
+                self.relay.remove_child(gateway);
+            }
+            return;
+        }
+        if self.children.insert(gateway)
+            && let Some(link) = self.link_of(gateway.ip())
+        {
+            // A relay with too many children refuses the join below, too.
+            let _ = self
+                .relay
+                .add_child(now, gateway, local, HopRate::Given(link.rate));
+        }
+        for (session, top) in tops.into_iter().enumerate() {
+            if let Err(error) = self.relay.set_top(now, gateway, local, session, top) {
+                tracing::debug!(%gateway, %error, "no hop for a gateway");
+            }
+        }
+    }
+
+    /// Returns the link of the longest prefix that contains the gateway.
+    fn link_of(&self, gateway: IpAddr) -> Option<&DownstreamLink> {
+        let links = self.links.iter();
+        links
+            .filter(|link| link.gateways.contains(gateway))
+            .max_by_key(|link| link.gateways.length)
+    }
+
+    /// Follows the joins of all gateways if some have expired.
+    pub(super) fn follow_all(&mut self, now: Time, relay: &Relay) {
+        let joins = relay.joins();
+        if std::mem::replace(&mut self.joins, joins) <= joins {
+            return;
+        }
+        let unspecified = IpAddr::from([0, 0, 0, 0]);
+        for gateway in self.children.clone() {
+            self.follow(now, relay, gateway, unspecified);
+        }
+    }
+
+    /// Handles a hop message of a gateway, or a report of a receiver of IP multicast.
+    pub(super) fn handle_datagram(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        local: IpAddr,
+        datagram: &[u8],
+    ) {
+        if let Err(error) = self.relay.handle_datagram(now, from, local, datagram) {
+            tracing::debug!(%from, %error, "a hop message was refused");
+        }
+    }
+
+    /// Counts a message of data from the parent.
+    pub(super) fn handle_parent_data(&mut self, message: &[u8]) {
+        self.relay.handle_parent_data(message.len());
+    }
+
+    /// Handles a hop message of the parent.
+    pub(super) fn handle_parent_datagram(&mut self, now: Time, datagram: &[u8]) {
+        if let Err(error) = self.relay.handle_parent_datagram(now, datagram) {
+            tracing::debug!(%error, "a hop message of the parent was refused");
+        }
+    }
+
+    /// Runs the timers, and passes the datagrams that are due to `emit`.
+    pub(super) fn run(&mut self, now: Time, mut emit: impl FnMut(Datagrams, &[u8])) {
+        self.relay.handle_timeout(now);
+        while let Some(datagrams) = self.relay.poll_transmit(now, &mut self.out) {
+            emit(datagrams, &self.out);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.relay.poll_timeout()
+    }
+
+    pub(super) fn poll_feedback(&mut self) -> Option<Feedback> {
+        self.relay.poll_feedback()
+    }
+
+    /// Returns the state of the hop to each gateway.
+    pub(super) fn hops(&self) -> Vec<(SocketAddr, HopStatus)> {
+        let children = self.relay.children();
+        let status = |child| Some((child, self.relay.hop(child)?));
+        children.filter_map(status).collect()
+    }
+}
+
+/// Returns the UDP payload of a Multicast Data message.
+fn payload(message: &[u8]) -> Option<&[u8]> {
+    let start = match message.get(2)? >> 4 {
+        4 => PAYLOAD_AT_V4,
+        _ => PAYLOAD_AT_V6,
+    };
+    message.get(start..)
+}
