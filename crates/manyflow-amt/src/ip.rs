@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use etherparse::{IpNumber, IpSlice, Ipv4Header, Ipv6Header, UdpHeader, UdpSlice};
+use etherparse::{IpEcn, IpNumber, IpSlice, Ipv4Header, Ipv6Header, UdpHeader, UdpSlice};
 use thiserror::Error;
 
 use super::Flow;
@@ -45,6 +45,10 @@ pub enum IpError {
 /// Appends the IP datagram that carries `payload` from `flow.source` to `flow.group` to `out`. Its
 /// DF bit is set, which forbids fragmentation.
 pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
+    encode(flow, payload, IpEcn::ZERO, out)
+}
+
+fn encode(flow: &Flow, payload: &[u8], ecn: IpEcn, out: &mut Vec<u8>) -> Result<(), IpError> {
     let too_long = |_| IpError::TooLong(payload.len());
     let udp_len = payload.len() + UdpHeader::LEN;
     let length = u16::try_from(udp_len).map_err(|_| IpError::TooLong(payload.len()))?;
@@ -59,6 +63,7 @@ pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), 
                 group.octets(),
             )
             .map_err(|_| IpError::TooLong(payload.len()))?;
+            ip.ecn = ecn;
             ip.header_checksum = ip.calc_header_checksum();
             out.extend_from_slice(&ip.to_bytes());
             UdpHeader::with_ipv4_checksum(source_port, group_port, &ip, payload)
@@ -66,6 +71,7 @@ pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), 
         }
         (IpAddr::V6(source), IpAddr::V6(group)) => {
             let ip = Ipv6Header {
+                traffic_class: ecn.value(),
                 payload_length: length,
                 next_header: IpNumber::UDP,
                 hop_limit: HOP_LIMIT,
@@ -89,6 +95,13 @@ pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), 
 pub fn encode_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
     out.extend_from_slice(&data_header());
     encode_udp(flow, payload, out)
+}
+
+/// Appends a Multicast Data message, as [`encode_data`] does, whose datagram relays may mark instead
+/// of dropping it: ECT(0) (RFC 3168 section 5).
+pub fn encode_ecn_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
+    out.extend_from_slice(&data_header());
+    encode(flow, payload, IpEcn::TWO, out)
 }
 
 /// Takes one from the TTL or hop limit of the IP datagram in a Multicast Data message, as a router

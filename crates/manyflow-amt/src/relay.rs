@@ -275,9 +275,9 @@ impl Relay {
             counters,
             ..
         } = self;
-        tunnels.for_each_listener(batch, |tunnel, messages| {
+        tunnels.for_each_listener(batch, |tunnel, place| {
             let Tunnel { address, local, .. } = *tunnel;
-            for message in messages.chunks() {
+            for message in batch[place].chunks() {
                 if !tunnel
                     .bucket
                     .take(now, config.gateway_rate_max, message.len())
@@ -296,6 +296,45 @@ impl Relay {
             }
         });
         train.flush(&mut emit);
+    }
+
+    /// Passes the place of each message of a batch to `emit`, once for each gateway that has joined
+    /// its flow: gateway by gateway, in the order of the batch. Each item of the batch is one Multicast
+    /// Data message. The caller queues the messages, as a relay of streams does; links are not used.
+    /// Messages above a maximum rate are dropped.
+    ///
+    /// # Panics
+    /// If a flow is not an index into the flows given to [`new`](Self::new).
+    pub fn distribute(
+        &mut self,
+        now: Time,
+        batch: &[FlowMessages<'_>],
+        mut emit: impl FnMut(SocketAddr, IpAddr, usize),
+    ) {
+        let Self {
+            config,
+            tunnels,
+            bucket,
+            counters,
+            ..
+        } = self;
+        tunnels.for_each_listener(batch, |tunnel, place| {
+            let Tunnel { address, local, .. } = *tunnel;
+            let bytes = batch[place].messages.len();
+            if !tunnel.bucket.take(now, config.gateway_rate_max, bytes) {
+                counters.over_rate += 1;
+            } else if !bucket.take(now, config.rate_max, bytes) {
+                counters.over_relay_rate += 1;
+            } else {
+                counters.forwarded += 1;
+                emit(address, local, place);
+            }
+        });
+    }
+
+    /// Iterates over the flows that a gateway has joined, in increasing order.
+    pub fn joined_flows(&self, gateway: SocketAddr) -> impl Iterator<Item = usize> {
+        self.tunnels.joined_flows(gateway.into())
     }
 
     /// Passes the messages that have crossed their links by now to `emit`, as

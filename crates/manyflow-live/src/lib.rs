@@ -7,6 +7,7 @@
 //! | [`anypoint`] | connections of frames to a service of several members: the switch and its ends |
 //! | [`anypoint_http`] | HTTP through such a connection: the gateway for clients, and members before servers |
 //! | [`anypoint_store`] | a replicated chunk store: its disks, and files put into it and read from it |
+//! | [`stream`] | live data in layers: each receiver at its own quality |
 //! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
 
 pub mod anypoint;
@@ -15,3 +16,4 @@ pub mod anypoint_store;
 pub mod filecast;
 pub mod net;
 pub mod overlay;
+pub mod stream;

@@ -119,6 +119,14 @@ impl Tunnels {
             .map_or(0, |&key| self.tunnels[key].flows.len())
     }
 
+    /// Iterates over the flows that a gateway has joined.
+    pub(super) fn joined_flows(&self, gateway: GatewayAddress) -> impl Iterator<Item = usize> {
+        let tunnel = self.keys.get(&gateway).map(|&key| &self.tunnels[key]);
+        tunnel
+            .into_iter()
+            .flat_map(|tunnel| tunnel.flows.keys().copied())
+    }
+
     pub(super) fn has_joined(&self, gateway: GatewayAddress, flow: usize) -> bool {
         self.keys
             .get(&gateway)
@@ -215,12 +223,12 @@ impl Tunnels {
         self.listeners[flow].is_empty()
     }
 
-    /// Calls `visit` for each gateway and each item of `batch` whose flow the gateway has joined:
-    /// gateway by gateway, with the items in order.
-    pub(super) fn for_each_listener<'a>(
+    /// Calls `visit` for each gateway and the place of each item of `batch` whose flow the gateway has
+    /// joined: gateway by gateway, with the items in order.
+    pub(super) fn for_each_listener(
         &mut self,
-        batch: &[FlowMessages<'a>],
-        mut visit: impl FnMut(&mut Tunnel, FlowMessages<'a>),
+        batch: &[FlowMessages<'_>],
+        mut visit: impl FnMut(&mut Tunnel, usize),
     ) {
         let Self {
             tunnels,
@@ -234,7 +242,7 @@ impl Tunnels {
         }
         visits.sort_unstable();
         for &(key, place) in &*visits {
-            visit(&mut tunnels[key], batch[place]);
+            visit(&mut tunnels[key], place);
         }
     }
 

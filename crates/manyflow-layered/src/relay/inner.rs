@@ -8,7 +8,7 @@ const INNER_AT: usize = 2;
 const IPV4_BYTES: usize = 20;
 
 /// Returns the ECN field of the datagram inside `message`.
-pub(super) fn inner_ecn(message: &[u8]) -> Ecn {
+pub fn inner_ecn(message: &[u8]) -> Ecn {
     let bits = match message.get(INNER_AT..INNER_AT + 2) {
         Some(&[first, second]) if first >> 4 == 4 => second & 3,
         Some(&[first, second]) if first >> 4 == 6 => second >> 4 & 3,

@@ -59,5 +59,6 @@ mod strangers;
 mod stream;
 
 pub use config::{Datagrams, RelayConfig, RelayError, SessionInfo, Where};
+pub use inner::inner_ecn;
 pub use reporting::ReportingEnd;
 pub use stream::{HopStatus, StreamRelay};

@@ -10,6 +10,10 @@
 //!   share_g = max(0, rate_g · interval - backlog_g)
 //! ```
 //!
+//! A sender that paces whole packets would waste the rest of the last packet of each share. So a
+//! share is a whole number of pieces ([`Cutter::in_pieces_of`]). The remainder is carried to the next
+//! unit, and one piece may wait, because it can be due just after the unit comes.
+//!
 //! The shares follow each other in the unit, that of group 0 first. A group with an empty share
 //! leaves its place to the next group. Bytes behind the last share are cut off.
 //!
@@ -37,6 +41,7 @@ const SHARES_MAX: usize = 64;
 pub struct Cutter {
     groups: Vec<Group>,
     backlog_max: Duration,
+    piece_bytes: usize,
     next_number: u32,
     stats: CutterStats,
 }
@@ -61,6 +66,8 @@ struct Group {
     shares: VecDeque<Share>,
     /// The bytes of all shares.
     backlog: usize,
+    /// The bytes that the rate has permitted and no share has used: fewer than a piece.
+    carried: usize,
 }
 
 /// The bytes of one unit that a group has not sent yet, and their place.
@@ -82,6 +89,7 @@ impl Cutter {
         Cutter {
             groups: (0..groups).map(|_| Group::default()).collect(),
             backlog_max,
+            piece_bytes: 1,
             next_number: 0,
             stats: CutterStats::default(),
         }
@@ -91,6 +99,13 @@ impl Cutter {
     /// visible to its receivers.
     pub fn starting_at(mut self, number: u32) -> Cutter {
         self.next_number = number;
+        self
+    }
+
+    /// Makes each share a whole number of pieces of this length, at least 1: the bytes of a unit in a
+    /// full packet.
+    pub fn in_pieces_of(mut self, bytes: usize) -> Cutter {
+        self.piece_bytes = bytes.max(1);
         self
     }
 
@@ -112,7 +127,7 @@ impl Cutter {
         for (rank, group) in self.groups.iter_mut().enumerate() {
             let rate = own_rates.get(rank).copied().unwrap_or(0.0);
             self.stats.bytes_dropped += group.drop_late(bytes_at(rate, self.backlog_max));
-            let share = bytes_at(rate, interval).saturating_sub(group.backlog);
+            let share = group.take_share(bytes_at(rate, interval), self.piece_bytes);
             let end = cut + share.min(length - cut);
             let piece = Piece {
                 unit,
@@ -167,6 +182,14 @@ impl Group {
             self.backlog -= share.bytes.len();
         }
         (before - self.backlog) as u64
+    }
+
+    /// Returns the share of a unit whose interval permits `budget` bytes.
+    fn take_share(&mut self, budget: usize, piece_bytes: usize) -> usize {
+        let excess = self.backlog.saturating_sub(piece_bytes - 1);
+        let open = (self.carried + budget).saturating_sub(excess);
+        self.carried = open % piece_bytes;
+        open - self.carried
     }
 
     fn push(&mut self, piece: Piece, bytes: Bytes) {
@@ -254,6 +277,20 @@ mod tests {
         let lengths = lengths.map(|(piece, bytes)| (piece.time_us, piece.offset, bytes.len()));
         assert_eq!(lengths, [(0, 30, 70), (1, 0, 30)]);
         assert_eq!(piece(&mut cutter, 0, 500), None);
+    }
+
+    #[test]
+    fn shares_are_whole_pieces_and_the_rest_is_carried() {
+        let mut cutter = cutter(1).in_pieces_of(30);
+        let shares: Vec<usize> = (0..4)
+            .map(|_| {
+                cutter.push_unit(0, vec![0; 1_000].into(), INTERVAL, &[800.0]);
+                std::iter::from_fn(|| piece(&mut cutter, 0, 46))
+                    .map(|(_, bytes)| bytes.len())
+                    .sum()
+            })
+            .collect();
+        assert_eq!(shares, [60, 90, 90, 60], "on average 80 bytes");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::filecast::keys::PublicKey;
 use crate::filecast::publish::DESCRIPTION_PATH;
 use crate::filecast::sdp::{
-    DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription, read_text,
+    DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription, read_text, signature,
 };
 use crate::net::tls::{self, TlsError};
 
@@ -119,21 +119,34 @@ pub struct Loaded {
 /// from a file. Reading a file or standard input blocks the thread: call this before a transfer
 /// starts.
 pub async fn load(session: &str, trust: &Trust) -> Result<Loaded, LoadError> {
+    let (text, signer) = load_text(session, trust).await?;
+    Ok(Loaded {
+        description: SessionDescription::parse(&text)?,
+        signer,
+    })
+}
+
+/// Loads the text of a description of any kind, as [`load`] does, and checks its signature. Returns
+/// the key that signed it, too.
+///
+/// # Errors
+/// If the text cannot be loaded, or its signature is wrong or that of a key that is not trusted.
+pub async fn load_text(
+    session: &str,
+    trust: &Trust,
+) -> Result<(String, Option<PublicKey>), LoadError> {
     let text = match session {
         "-" => read_text(io::stdin().lock(), "standard input")?,
         url if url.contains("://") => fetch(url, trust.ca.as_deref()).await?,
         path => read_file(path)?,
     };
-    let (description, signer) = SessionDescription::parse_signed(&text)?;
+    let signer = signature::verify(&text)?;
     let trusted = &trust.signers;
     if !trusted.is_empty() && !signer.is_some_and(|signer| trusted.contains(&signer)) {
         let trusted = trusted.clone();
         return Err(LoadError::Untrusted { signer, trusted });
     }
-    Ok(Loaded {
-        description,
-        signer,
-    })
+    Ok((text, signer))
 }
 
 fn read_file(path: &str) -> Result<String, DescriptionError> {

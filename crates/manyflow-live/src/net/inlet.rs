@@ -6,11 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use manyflow_amt::{Family, Flow, JoinError, Subscription};
+use manyflow_core::Ecn;
+use manyflow_layered::relay::inner_ecn;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::amt::Tunnel;
+use super::amt::{FromRelay, Tunnel, TunnelDatagram};
 use super::multicast::{
-    Interface, MulticastError, MulticastReceiver, ReceiverConfig, is_source_specific,
+    Datagram, Interface, MulticastError, MulticastReceiver, ReceiverConfig, is_source_specific,
 };
 
 /// The reason why a transport does not work.
@@ -72,10 +74,19 @@ pub(crate) struct Packet<'a> {
     pub(crate) payload: &'a [u8],
     /// The Multicast Data message with the packet; `None` if it came by IP multicast.
     pub(crate) message: Option<&'a [u8]>,
+    /// The packet's ECN field; that of the inner datagram in a tunnel.
+    pub(crate) ecn: Ecn,
     /// Time at which the packet was taken from the kernel.
     pub(crate) received_at: Instant,
     /// Time at which the kernel got the packet; `received_at` if the kernel does not say.
     pub(crate) arrived_at: Instant,
+}
+
+/// A datagram from upstream.
+pub(crate) enum Incoming<'a> {
+    Packet(Packet<'a>),
+    /// A message of the parent's hop. Only tunnels have hops.
+    Hop(&'a [u8]),
 }
 
 /// Receives flows of one source and port.
@@ -162,32 +173,33 @@ impl Inlet {
         }
     }
 
-    /// Returns the next of the packets that were received together.
+    /// Returns the next of the packets that were received together. Drops hop messages.
     pub(crate) fn next_packet(&mut self) -> Option<Packet<'_>> {
-        Some(match &mut self.kind {
+        match &mut self.kind {
+            Kind::Multicast(socket) => socket.next_datagram().map(|it| of_group(it, self.port)),
+            Kind::Tunnel(tunnel) => tunnel.next_datagram().map(of_tunnel),
+        }
+    }
+
+    /// Returns the next of the packets and hop messages that were received together.
+    pub(crate) fn next_incoming(&mut self) -> Option<Incoming<'_>> {
+        match &mut self.kind {
             Kind::Multicast(socket) => {
                 let datagram = socket.next_datagram()?;
-                Packet {
-                    source: datagram.source,
-                    group: SocketAddr::new(datagram.group, self.port),
-                    payload: datagram.payload,
-                    message: None,
-                    received_at: datagram.received_at,
-                    arrived_at: datagram.arrived_at,
-                }
+                Some(Incoming::Packet(of_group(datagram, self.port)))
             }
-            Kind::Tunnel(tunnel) => {
-                let datagram = tunnel.next_datagram()?;
-                Packet {
-                    source: datagram.flow.source,
-                    group: datagram.flow.group,
-                    payload: datagram.payload,
-                    message: Some(datagram.message),
-                    received_at: datagram.received_at,
-                    arrived_at: datagram.arrived_at,
-                }
-            }
-        })
+            Kind::Tunnel(tunnel) => Some(match tunnel.next_received()? {
+                FromRelay::Packet(datagram) => Incoming::Packet(of_tunnel(datagram)),
+                FromRelay::Hop(message) => Incoming::Hop(message),
+            }),
+        }
+    }
+
+    /// Sends a hop message to the relay of a tunnel. Does nothing with IP multicast.
+    pub(crate) fn send_hop_message(&self, message: &[u8]) {
+        if let Kind::Tunnel(tunnel) = &self.kind {
+            tunnel.send_hop_message(message);
+        }
     }
 
     /// Looks whether the way of packets still exists, since none come.
@@ -211,6 +223,30 @@ impl fmt::Display for Inlet {
             Kind::Multicast(_) => write!(f, "multicast"),
             Kind::Tunnel(tunnel) => write!(f, "the relay {tunnel}"),
         }
+    }
+}
+
+fn of_group(datagram: Datagram<'_>, port: u16) -> Packet<'_> {
+    Packet {
+        source: datagram.source,
+        group: SocketAddr::new(datagram.group, port),
+        payload: datagram.payload,
+        message: None,
+        ecn: datagram.ecn,
+        received_at: datagram.received_at,
+        arrived_at: datagram.arrived_at,
+    }
+}
+
+fn of_tunnel(datagram: TunnelDatagram<'_>) -> Packet<'_> {
+    Packet {
+        source: datagram.flow.source,
+        group: datagram.flow.group,
+        payload: datagram.payload,
+        message: Some(datagram.message),
+        ecn: inner_ecn(datagram.message),
+        received_at: datagram.received_at,
+        arrived_at: datagram.arrived_at,
     }
 }
 

@@ -7,6 +7,7 @@ pub mod forwarder;
 pub mod inlet;
 pub mod last_mile;
 pub mod multicast;
+pub mod outlets;
 pub mod thin_link;
 pub mod tls;
 pub mod train;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-use quinn_udp::{Transmit, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 
 /// Maximum number of datagrams in a train, which Linux has had since 4.18.
 const DATAGRAMS_MAX: usize = 64;
@@ -81,10 +81,15 @@ impl Train {
         &self,
         socket: &impl AsFd,
         state: &UdpSocketState,
-        source: Option<IpAddr>,
         destination: SocketAddr,
+        ecn: Option<EcnCodepoint>,
     ) -> Unsent {
-        send(socket, state, source, destination, &self.bytes, self.length)
+        let to = Towards {
+            source: None,
+            destination,
+            ecn,
+        };
+        send(socket, state, to, &self.bytes, self.length)
     }
 
     /// Removes all datagrams.
@@ -102,16 +107,24 @@ pub struct Unsent {
     pub refused: u64,
 }
 
-/// Sends the datagrams of `length` bytes in `train`, of which the last may be shorter, from
-/// `source` or the address that the kernel chooses. Never waits.
+/// The addresses and the ECN field of datagrams.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Towards {
+    /// This host's address; `None` takes the one that the kernel chooses.
+    pub(super) source: Option<IpAddr>,
+    pub(super) destination: SocketAddr,
+    /// The ECN field; `None` for datagrams without ECN.
+    pub(super) ecn: Option<EcnCodepoint>,
+}
+
+/// Sends the datagrams of `length` bytes in `train`, of which the last may be shorter. Never waits.
 ///
 /// It does not ask tokio whether the socket is writable: tokio knows that only after it has polled,
 /// so the first datagram would be lost.
 pub(super) fn send(
     socket: &impl AsFd,
     state: &UdpSocketState,
-    source: Option<IpAddr>,
-    destination: SocketAddr,
+    to: Towards,
     train: &[u8],
     length: usize,
 ) -> Unsent {
@@ -121,11 +134,11 @@ pub(super) fn send(
         let together = state.max_gso_segments().min(BYTES_MAX / length).max(1);
         let (now, later) = rest.split_at(rest.len().min(together * length));
         let transmit = Transmit {
-            destination,
-            ecn: None,
+            destination: to.destination,
+            ecn: to.ecn,
             contents: now,
             segment_size: (now.len() > length).then_some(length),
-            src_ip: source,
+            src_ip: to.source,
         };
         let count = now.len().div_ceil(length) as u64;
         match state.try_send(socket.into(), &transmit) {

@@ -12,12 +12,13 @@ use std::ops::Range;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use manyflow_core::Ecn;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::Socket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::train::{self, Unsent};
+use super::train::{self, Towards, Unsent};
 
 /// Upper bound for the length of a datagram, and of those that the kernel joins to one.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
@@ -46,6 +47,8 @@ pub(crate) struct Arrival {
     pub(crate) source: SocketAddr,
     /// The address to which the datagram was sent; `None` if the kernel does not know it.
     pub(crate) destination: Option<IpAddr>,
+    /// The ECN field of the datagram.
+    pub(crate) ecn: Ecn,
     /// Time at which the datagram was taken from the kernel.
     pub(crate) received_at: Instant,
     /// Time at which the kernel got the datagram, or `received_at` if it does not say.
@@ -73,14 +76,12 @@ impl Port {
         train: &[u8],
         length: usize,
     ) -> Unsent {
-        train::send(
-            &self.socket,
-            &self.state,
+        let to = Towards {
             source,
             destination,
-            train,
-            length,
-        )
+            ecn: None,
+        };
+        train::send(&self.socket, &self.state, to, train, length)
     }
 
     /// Polls until `inbox` has datagrams, which must be taken from it before the next call.
@@ -160,12 +161,22 @@ impl Inbox {
                     payload: first..(first + meta.stride).min(end),
                     source: meta.addr,
                     destination: meta.dst_ip,
+                    ecn: ecn(meta.ecn),
                     received_at,
                     arrived_at,
                 });
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the ECN field that the kernel has read. ECT(1) counts as ECT(0) (RFC 3168 section 5).
+fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
+    match codepoint {
+        None => Ecn::NotCapable,
+        Some(EcnCodepoint::Ect0 | EcnCodepoint::Ect1) => Ecn::Capable,
+        Some(EcnCodepoint::Ce) => Ecn::Marked,
     }
 }
 

@@ -105,7 +105,7 @@ impl Stage {
         )
         .unwrap();
         let relay = server.local_addr();
-        let outlets = Outlets::new(&description, None, Some(server));
+        let outlets = Outlets::new(&session::flows(&description), None, Some(server));
         let sender = SessionSender::new(session, objects, outlets);
         let sender = sender.with_sealer(sealer);
         let sending = tokio::spawn(async {

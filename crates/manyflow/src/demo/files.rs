@@ -142,7 +142,7 @@ pub(crate) async fn run(args: FilesDemoArgs, display: &Display) -> Result<()> {
     let address = relay.local_addr();
     let objects = transfer.objects(args.seed)?;
     transfer.description.table_sha256 = Some(objects.table_sha256());
-    let outlets = Outlets::new(&transfer.description, None, Some(relay));
+    let outlets = Outlets::new(&session::flows(&transfer.description), None, Some(relay));
     let sender = SessionSender::new(transfer.session.clone(), objects, outlets);
     let sending = tokio::spawn(sender.run(std::future::pending()));
 

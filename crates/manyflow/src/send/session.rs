@@ -79,7 +79,7 @@ impl Opened {
             None => self.description.to_sdp(),
         };
         let text = text.map_err(|error| usage(error.to_string()))?;
-        let outlets = Outlets::new(&self.description, self.multicast, self.relay);
+        let outlets = Outlets::new(&flows(&self.description), self.multicast, self.relay);
         let sender = SessionSender::new(self.session, objects, outlets)
             .with_threads(threads(self.args.threads))
             .with_sealer(self.keys.sealer)

@@ -229,7 +229,7 @@ async fn send(soak: Arc<Soak>, relay: SocketAddr) -> Result<()> {
             RelayConfig::default(),
             session::flows(&soak.description),
         )?;
-        let outlets = Outlets::new(&soak.description, None, Some(server));
+        let outlets = Outlets::new(&session::flows(&soak.description), None, Some(server));
         let objects = soak.objects(first_symbol)?;
         let sender = SessionSender::new(soak.session.clone(), objects, outlets);
         tokio::select! {

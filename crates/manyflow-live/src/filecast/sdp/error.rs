@@ -53,14 +53,14 @@ pub enum DescriptionError {
     Forged(PublicKey),
 }
 
-pub(super) fn missing(what: &str, expected: &str) -> DescriptionError {
+pub(crate) fn missing(what: &str, expected: &str) -> DescriptionError {
     DescriptionError::Missing {
         what: what.to_owned(),
         expected: expected.to_owned(),
     }
 }
 
-pub(super) fn invalid(what: &str, value: impl Display, expected: &str) -> DescriptionError {
+pub(crate) fn invalid(what: &str, value: impl Display, expected: &str) -> DescriptionError {
     let value = value.to_string().chars().take(80).collect();
     DescriptionError::Invalid {
         what: what.to_owned(),
@@ -70,13 +70,13 @@ pub(super) fn invalid(what: &str, value: impl Display, expected: &str) -> Descri
 }
 
 /// Parses a number. Its range is checked with the whole description.
-pub(super) fn number<T: FromStr>(what: &str, text: &str) -> Result<T, DescriptionError> {
+pub(crate) fn number<T: FromStr>(what: &str, text: &str) -> Result<T, DescriptionError> {
     text.parse()
         .map_err(|_| invalid(what, text, "a number in its range"))
 }
 
 /// Returns an error about `value` unless `condition` holds.
-pub(super) fn require(
+pub(crate) fn require(
     condition: bool,
     what: &str,
     value: impl Display,
@@ -90,7 +90,7 @@ pub(super) fn require(
 }
 
 /// Returns an error about `value` if it is outside of `range` or not a number.
-pub(super) fn in_range<T: PartialOrd + Display>(
+pub(crate) fn in_range<T: PartialOrd + Display>(
     what: &str,
     value: T,
     range: RangeInclusive<T>,

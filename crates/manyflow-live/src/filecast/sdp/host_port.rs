@@ -30,7 +30,7 @@ impl HostPort {
     }
 
     /// Parses the value of the attribute `what`.
-    pub(super) fn parse(what: &str, text: &str) -> Result<Self, DescriptionError> {
+    pub(crate) fn parse(what: &str, text: &str) -> Result<Self, DescriptionError> {
         let expected = || invalid(what, text, "HOST:PORT, an IPv6 address in brackets");
         let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
         let bracketed = host
@@ -49,7 +49,7 @@ impl HostPort {
         }
     }
 
-    pub(super) fn check(&self, what: &str) -> Result<(), DescriptionError> {
+    pub(crate) fn check(&self, what: &str) -> Result<(), DescriptionError> {
         Self::parse(what, &self.authority()).map(drop)
     }
 }

@@ -36,20 +36,21 @@
 //! with another description. To authenticate tables that change, each of them would need a
 //! signature of its own and a number that receivers compare.
 
+mod addresses;
 mod digest;
-mod error;
+pub(crate) mod error;
 mod host_port;
+pub(crate) mod lines;
 mod protection;
-mod signature;
+pub(crate) mod signature;
 mod text;
 mod webrc;
 
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::net::multicast::is_source_specific;
-
+pub(crate) use addresses::{check_addresses, check_name, group_after};
 pub use error::DescriptionError;
 use error::{in_range, require};
 pub use host_port::{Completion, HostPort};
@@ -61,7 +62,6 @@ pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum of a Transport Session Identifier: 48 bits (RFC 5651 section 5.1).
 const TSI_MAX: u64 = (1 << 48) - 1;
-const NAME_BYTES_MAX: usize = 255;
 /// NTP's seconds count from 1900, those of [`SystemTime::UNIX_EPOCH`] from 1970.
 const UNIX_EPOCH_NTP_S: u64 = 2_208_988_800;
 
@@ -139,29 +139,12 @@ impl SessionDescription {
 
     /// Returns the group of a channel by its number: 0 to T-1 are the waves, T is the base channel.
     pub fn group(&self, channel: u32) -> Option<IpAddr> {
-        if channel >= self.channels() {
-            return None;
-        }
-        let wide_channel = u128::from(channel);
-        Some(match self.first_group {
-            IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(channel)?).into(),
-            IpAddr::V6(first) => {
-                Ipv6Addr::from_bits(first.to_bits().checked_add(wide_channel)?).into()
-            }
-        })
+        (channel < self.channels()).then(|| group_after(self.first_group, channel))?
     }
 
     /// Checks the properties of every description that is written or read.
     fn check(&self) -> Result<(), DescriptionError> {
-        let name = &self.name;
-        let is_line = !name.is_empty() && !name.contains(char::is_control);
-        let named = is_line && name.len() <= NAME_BYTES_MAX;
-        require(
-            named,
-            "s=",
-            name,
-            "1 to 255 bytes without control characters",
-        )?;
+        check_name(&self.name)?;
         in_range("a=flute-tsi", self.tsi, 0..=TSI_MAX)?;
         in_range("the port in m=", self.port, 1..=u16::MAX)?;
         let id = self.fec_encoding_id;
@@ -178,43 +161,6 @@ impl SessionDescription {
             completion.check()?;
         }
         self.webrc.check()?;
-        self.check_addresses()
-    }
-
-    fn check_addresses(&self) -> Result<(), DescriptionError> {
-        let Self {
-            source,
-            first_group,
-            ttl,
-            ..
-        } = *self;
-        let unicast = !source.is_multicast() && !source.is_unspecified();
-        require(
-            unicast,
-            "a=source-filter",
-            source,
-            "the sender's unicast address",
-        )?;
-        let same_version = source.is_ipv4() == first_group.is_ipv4();
-        require(
-            same_version,
-            "c=",
-            first_group,
-            &format!("the IP version of the source {source}"),
-        )?;
-        let ttl_text = ttl.map_or("none".to_owned(), |ttl| ttl.to_string());
-        let ttl_fits = ttl.is_some() == source.is_ipv4();
-        require(
-            ttl_fits,
-            "the TTL in c=",
-            ttl_text,
-            "one with IPv4, none with IPv6",
-        )?;
-        let channels = self.channels();
-        let range = |group: IpAddr| (group.is_multicast(), is_source_specific(group));
-        let last = self.group(channels - 1).map(range);
-        let inside = first_group.is_multicast() && last == Some(range(first_group));
-        let expected = format!("the first of {channels} groups in one multicast range");
-        require(inside, "c=", first_group, &expected)
+        check_addresses(self.source, self.first_group, self.ttl, self.channels())
     }
 }

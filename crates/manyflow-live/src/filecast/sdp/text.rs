@@ -1,11 +1,8 @@
 //! Writes and parses a description as text. sdp-types handles the structure of SDP; this module
 //! handles the contents for FLUTE and WEBRC.
 
-use std::net::IpAddr;
-
-use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterMode};
-
-use super::error::{DescriptionError, invalid, missing, number, require};
+use super::error::{DescriptionError, missing, number, require};
+use super::lines::{Sdp, parse_session};
 use super::{
     Completion, DESCRIPTION_BYTES_MAX, HostPort, SessionDescription, WebrcParameters, digest,
     protection, signature,
@@ -96,12 +93,8 @@ impl SessionDescription {
     }
 
     fn parse_sdp(text: &str) -> Result<Self, DescriptionError> {
-        let session = Session::parse(text.as_bytes());
-        let session = session.map_err(|error| DescriptionError::NotSdp(error.to_string()))?;
-        let sdp = Sdp {
-            session: &session,
-            media: flute_media(&session)?,
-        };
+        let session = parse_session(text)?;
+        let sdp = Sdp::of(&session, PROTOCOL)?;
         let groups = sdp.groups()?;
         let description = Self {
             name: session.session_name.clone(),
@@ -111,7 +104,7 @@ impl SessionDescription {
             first_group: groups.first,
             port: sdp.media.port,
             ttl: groups.ttl,
-            fec_encoding_id: sdp.fec_encoding_id()?,
+            fec_encoding_id: fec_encoding_id(&sdp)?,
             table_sha256: sdp
                 .optional_attribute("fdt-digest")?
                 .map(digest::parse)
@@ -145,112 +138,16 @@ impl SessionDescription {
     }
 }
 
-/// The part of an SDP file that describes the FLUTE session.
-struct Sdp<'a> {
-    session: &'a Session,
-    media: &'a Media,
-}
-
-/// The `c=` line: `FIRST/TTL/COUNT` with IPv4, `FIRST/COUNT` with IPv6 (RFC 8866 section 5.7).
-struct Groups {
-    first: IpAddr,
-    ttl: Option<u8>,
-    count: u32,
-}
-
-fn flute_media(session: &Session) -> Result<&Media, DescriptionError> {
-    let is_flute = |media: &&Media| media.proto.eq_ignore_ascii_case(PROTOCOL);
-    let mut flute = session.medias.iter().filter(is_flute);
-    match (flute.next(), flute.next()) {
-        (Some(media), None) => Ok(media),
-        (None, _) => Err(missing("m=", "m=application PORT FLUTE/UDP *")),
-        (_, Some(second)) => Err(invalid("m=", &second.proto, "one m= line with FLUTE/UDP")),
-    }
-}
-
-impl<'a> Sdp<'a> {
-    fn groups(&self) -> Result<Groups, DescriptionError> {
-        let connection = self
-            .media
-            .connections
-            .first()
-            .or(self.session.connection.as_ref());
-        let connection = connection.ok_or_else(|| missing("c=", "c=IN IP4 232.1.2.0/1/46"))?;
-        let text = &connection.connection_address;
-        let fields: Vec<&str> = text.split('/').collect();
-        let parsed = match fields[..] {
-            [first, ttl, count] => ipv4_groups(first, ttl, count),
-            [first, count] => ipv6_groups(first, count),
-            _ => None,
-        };
-        let expected = "FIRST/TTL/COUNT with IPv4, FIRST/COUNT with IPv6";
-        parsed.ok_or_else(|| invalid("c=", text, expected))
-    }
-
-    /// Returns the sender's address, which FLUTE descriptions give as the only source of a source
-    /// filter.
-    fn source(&self) -> Result<IpAddr, DescriptionError> {
-        let text = self.attribute("source-filter")?;
-        let expected = "incl IN IP4|IP6 * ADDRESS, with one address";
-        let invalid = || invalid("a=source-filter", text, expected);
-        let filter: SourceFilter = text.parse().map_err(|_| invalid())?;
-        match (filter.mode, &filter.sources[..]) {
-            (SourceFilterMode::Incl, [SourceFilterAddress::IpAddr(address)]) => Ok(*address),
-            _ => Err(invalid()),
-        }
-    }
-
-    /// Returns the FEC Encoding ID. `a=FEC:REFERENCE` selects one of the declarations
-    /// `a=FEC-declaration:REFERENCE encoding-id=ID; ...`.
-    fn fec_encoding_id(&self) -> Result<u8, DescriptionError> {
-        let reference = self.attribute("FEC")?;
-        let parameters = self.values("FEC-declaration").find_map(|value| {
-            let (declared, parameters) = value.split_once(' ')?;
-            (declared == reference).then_some(parameters)
-        });
-        let missing = || missing("a=FEC-declaration", "the one that a=FEC refers to");
-        let mut parameters = parameters.ok_or_else(missing)?.split(';').map(str::trim);
-        let id = parameters.find_map(|parameter| parameter.strip_prefix("encoding-id="));
-        number("the FEC encoding-id", id.unwrap_or_default())
-    }
-
-    fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {
-        let missing = || missing(&format!("a={name}"), "what `manyflow send` writes");
-        self.optional_attribute(name)?.ok_or_else(missing)
-    }
-
-    fn optional_attribute(&self, name: &'static str) -> Result<Option<&'a str>, DescriptionError> {
-        let mut values = self.values(name);
-        match (values.next(), values.next()) {
-            (_, Some(second)) => Err(invalid(&format!("a={name}"), second, "the attribute once")),
-            (value, None) => Ok(value),
-        }
-    }
-
-    /// Returns the values of an attribute of the session or of the media.
-    fn values(&self, name: &'static str) -> impl Iterator<Item = &'a str> {
-        let session = self.session.get_attribute_values(name);
-        session
-            .chain(self.media.get_attribute_values(name))
-            .flatten()
-            .map(str::trim)
-    }
-}
-
-fn ipv4_groups(first: &str, ttl: &str, count: &str) -> Option<Groups> {
-    let first = IpAddr::V4(first.parse().ok()?);
-    Some(Groups {
-        first,
-        ttl: Some(ttl.parse().ok()?),
-        count: count.parse().ok()?,
-    })
-}
-
-fn ipv6_groups(first: &str, count: &str) -> Option<Groups> {
-    let first = IpAddr::V6(first.parse().ok()?);
-    Some(Groups {
-        first,
-        ttl: None,
-        count: count.parse().ok()?,
-    })
+/// Returns the FEC Encoding ID. `a=FEC:REFERENCE` selects one of the declarations
+/// `a=FEC-declaration:REFERENCE encoding-id=ID; ...`.
+fn fec_encoding_id(sdp: &Sdp<'_>) -> Result<u8, DescriptionError> {
+    let reference = sdp.attribute("FEC")?;
+    let parameters = sdp.values("FEC-declaration").find_map(|value| {
+        let (declared, parameters) = value.split_once(' ')?;
+        (declared == reference).then_some(parameters)
+    });
+    let missing = || missing("a=FEC-declaration", "the one that a=FEC refers to");
+    let mut parameters = parameters.ok_or_else(missing)?.split(';').map(str::trim);
+    let id = parameters.find_map(|parameter| parameter.strip_prefix("encoding-id="));
+    number("the FEC encoding-id", id.unwrap_or_default())
 }

@@ -33,10 +33,11 @@ pub use receive::{
     Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, memory_for_table, receive,
 };
 pub use send::{SendProgress, SessionSender};
-pub use transport::{Outlets, flows};
+pub use transport::flows;
 
 use crate::filecast::sdp::{CciFormat, WebrcParameters};
 pub use crate::net::inlet::{Route, TransportError};
+pub use crate::net::outlets::Outlets;
 
 /// Returns the parameters that describe `session`, whose receivers use epochs of `epoch`.
 pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {

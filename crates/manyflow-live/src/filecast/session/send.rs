@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::group::Sealer;
-use super::transport::Outlets;
 use crate::filecast::files::Scratch;
 use crate::net::amt::RelayStats;
 use crate::net::clock::Clock;
+use crate::net::outlets::Outlets;
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

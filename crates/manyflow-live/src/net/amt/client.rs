@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use manyflow_amt::{Flow, Gateway, GatewayConfig, GatewayEvent, JoinError, Subscription};
+use manyflow_layered::hop;
 use socket2::SockRef;
 use tokio::io::Interest;
 
@@ -30,6 +31,16 @@ pub struct TunnelDatagram<'a> {
     pub arrived_at: Instant,
 }
 
+/// A datagram from the relay.
+#[derive(Clone, Debug)]
+pub enum FromRelay<'a> {
+    /// A packet that came through the tunnel.
+    Packet(TunnelDatagram<'a>),
+    /// A message of the relay's hop to this host ([`manyflow_layered::hop`]), which shares the
+    /// tunnel's ports.
+    Hop(&'a [u8]),
+}
+
 /// The result of [`GatewayClient::recv`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
@@ -49,8 +60,15 @@ pub struct GatewayClient {
     is_cut_off: bool,
     clock: Clock,
     inbox: Inbox,
-    /// Packets in the inbox.
-    received: VecDeque<Packet>,
+    /// Packets and hop messages in the inbox, in the order of their arrival.
+    received: VecDeque<Received>,
+}
+
+/// A datagram in the inbox.
+enum Received {
+    Packet(Packet),
+    /// The place of a hop message.
+    Hop(Range<usize>),
 }
 
 /// A packet of a flow, with the place of its payload in the inbox.
@@ -151,15 +169,47 @@ impl GatewayClient {
         }
     }
 
-    /// Returns the next of the packets that were received together.
+    /// Returns the next of the packets that were received together. Drops hop messages.
     pub fn next_datagram(&mut self) -> Option<TunnelDatagram<'_>> {
-        let packet = self.received.pop_front()?;
-        Some(TunnelDatagram {
-            flow: packet.flow,
-            payload: self.inbox.bytes(packet.payload),
-            message: self.inbox.bytes(packet.message),
-            received_at: packet.received_at,
-            arrived_at: packet.arrived_at,
+        while let Some(Received::Hop(..)) = self.received.front() {
+            self.received.pop_front();
+        }
+        match self.next_received()? {
+            FromRelay::Packet(datagram) => Some(datagram),
+            FromRelay::Hop(_) => None,
+        }
+    }
+
+    /// Returns the next of the packets and hop messages that were received together.
+    pub fn next_received(&mut self) -> Option<FromRelay<'_>> {
+        Some(match self.received.pop_front()? {
+            Received::Packet(packet) => FromRelay::Packet(TunnelDatagram {
+                flow: packet.flow,
+                payload: self.inbox.bytes(packet.payload),
+                message: self.inbox.bytes(packet.message),
+                received_at: packet.received_at,
+                arrived_at: packet.arrived_at,
+            }),
+            Received::Hop(place) => FromRelay::Hop(self.inbox.bytes(place)),
+        })
+    }
+
+    /// Sends a hop message to the relay. A message that the kernel does not take is lost.
+    pub fn send_hop_message(&self, message: &[u8]) {
+        if let Err(error) = self.send(message) {
+            tracing::debug!(%error, relay = %self.peer, "a hop message was not sent");
+        }
+    }
+
+    /// Sends a datagram to the relay. Tries twice if the error may belong to an earlier datagram:
+    /// then the kernel has not tried to send this one.
+    ///
+    /// tokio's `try_send` fails until tokio has polled the socket: the first Request would be lost.
+    fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        let send = || SockRef::from(self.port.socket()).send(datagram);
+        send().or_else(|error| match is_unreachable(&error) {
+            true => send(),
+            false => Err(error),
         })
     }
 
@@ -217,6 +267,10 @@ impl GatewayClient {
         while let Some(arrival) = self.inbox.next() {
             let datagram = self.inbox.bytes(arrival.payload.clone());
             let now = self.clock.time_of(arrival.received_at);
+            if hop::is_hop_message(datagram) {
+                self.received.push_back(Received::Hop(arrival.payload));
+                continue;
+            }
             let data = self.gateway.handle_datagram(now, arrival.source, datagram);
             let Some((flow, payload)) = data else {
                 continue;
@@ -224,13 +278,13 @@ impl GatewayClient {
             // The payload is a part of the datagram.
             let offset = payload.as_ptr().addr() - datagram.as_ptr().addr();
             let start = arrival.payload.start + offset;
-            self.received.push_back(Packet {
+            self.received.push_back(Received::Packet(Packet {
                 flow,
                 payload: start..start + payload.len(),
                 message: arrival.payload,
                 received_at: arrival.received_at,
                 arrived_at: arrival.arrived_at,
-            });
+            }));
         }
         Ok(())
     }
@@ -245,18 +299,7 @@ impl GatewayClient {
                     tracing::debug!(%error, relay = %self.peer, "no route to the relay");
                 }
             }
-            // tokio's `try_send` fails until tokio has polled the socket: the first Request would
-            // be lost.
-            let send = || SockRef::from(self.port.socket()).send(&transmit.contents);
-            // The error may belong to an earlier datagram. Then the kernel has not tried to send
-            // this one.
-            if let Err(error) = send().or_else(|error| {
-                if is_unreachable(&error) {
-                    send()
-                } else {
-                    Err(error)
-                }
-            }) {
+            if let Err(error) = self.send(&transmit.contents) {
                 tracing::debug!(%error, relay = %self.peer, "a message to the relay was not sent");
             }
         }

@@ -2,6 +2,7 @@
 
 mod client;
 mod server;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -11,8 +12,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use self::client::{GatewayClient, Incoming, TunnelDatagram};
-pub use self::server::{RelaySender, RelayServer, RelayStats};
+pub use self::client::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
+pub use self::server::{RelayOptions, RelaySender, RelayServer, RelayStats};
+pub use self::streams::StreamsConfig;
 pub(crate) use self::tunnel::Tunnel;
 use crate::net::multicast::SOCKET_BUFFER_BYTES;
 

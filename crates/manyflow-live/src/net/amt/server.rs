@@ -1,5 +1,6 @@
 //! A relay on a socket.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,11 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use manyflow_amt::ip::IpError;
+use manyflow_amt::ip::{IpError, encode_ecn_data};
 use manyflow_amt::{
     DownstreamLink, Flow, FlowMessages, Relay, RelayConfig, RelayCounters, RelayEvent,
 };
 use manyflow_core::Time;
+use manyflow_layered::Feedback;
+use manyflow_layered::hop::is_hop_message;
+use manyflow_layered::relay::{HopStatus, Where};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::sync::Notify;
@@ -20,12 +24,18 @@ use tokio::time::sleep;
 use tracing::Instrument as _;
 
 use super::open_socket;
+use super::streams::{Streams, StreamsConfig};
 use crate::net::clock::Clock;
 use crate::net::train::Train;
 use crate::net::udp::{Inbox, Port};
 
 /// Pause after an error of the socket, so that a lasting failure does not keep a core busy.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
+
+/// Maximum length of what a Multicast Data message adds to a payload.
+const HEADERS_BYTES_MAX: usize = 50;
+/// Maximum number of hop messages that wait for the way to the parent.
+const FOR_PARENT_MAX: usize = 64;
 
 /// A relay that answers gateways in the background until it is dropped.
 #[derive(Debug)]
@@ -61,14 +71,35 @@ pub struct RelayStats {
 struct Shared {
     port: Port,
     local: SocketAddr,
+    flows: Vec<Flow>,
     clock: Clock,
-    relay: Mutex<Relay>,
+    machines: Mutex<Machines>,
     /// Notifies the task that [`RelayServer::next_event`] may return an event.
     handled: Notify,
+    /// Notifies [`RelayServer::next_feedback`] and [`RelayServer::next_for_parent`].
+    answered: Notify,
     /// Notifies the server's task that a message leaves a link before the relay's last deadline.
     queued: Notify,
     unsent: AtomicU64,
     too_long: AtomicU64,
+}
+
+/// The state machines of a relay.
+struct Machines {
+    relay: Relay,
+    /// The layered sessions, if there are any.
+    streams: Option<Streams>,
+    /// Hop messages for the parent.
+    for_parent: VecDeque<Vec<u8>>,
+}
+
+/// The parts of a relay that most do not have.
+#[derive(Clone, Debug, Default)]
+pub struct RelayOptions {
+    /// Links to gateways with rates of their own.
+    pub links: Vec<DownstreamLink>,
+    /// Layered sessions.
+    pub streams: Option<StreamsConfig>,
 }
 
 impl RelayServer {
@@ -80,32 +111,39 @@ impl RelayServer {
     /// # Panics
     /// If called outside of a tokio runtime.
     pub fn bind(address: SocketAddr, config: RelayConfig, flows: Vec<Flow>) -> io::Result<Self> {
-        Self::bind_with_links(address, config, flows, &[])
+        Self::bind_with(address, config, flows, RelayOptions::default())
     }
 
-    /// Starts a relay as [`bind`](Self::bind) does, which sends the data of gateways behind `links`
-    /// over these links.
+    /// Starts a relay as [`bind`](Self::bind) does, with links and layered sessions.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// As [`bind`](Self::bind), or if a parameter of the layered sessions is outside its range.
     ///
     /// # Panics
     /// If called outside of a tokio runtime.
-    pub fn bind_with_links(
+    pub fn bind_with(
         address: SocketAddr,
         config: RelayConfig,
         flows: Vec<Flow>,
-        links: &[DownstreamLink],
+        options: RelayOptions,
     ) -> io::Result<Self> {
         let port = Port::new(open_socket(address)?)?;
         let clock = Clock::start();
-        let relay = Relay::new(clock.now(), config, flows, random_seed()).with_links(links);
+        let RelayOptions { links, streams } = options;
+        let streams = streams.map(|config| Streams::new(config, &links, clock.now()));
+        let machines = Machines {
+            relay: Relay::new(clock.now(), config, flows.clone(), random_seed()).with_links(&links),
+            streams: streams.transpose().map_err(io::Error::other)?,
+            for_parent: VecDeque::new(),
+        };
         let shared = Arc::new(Shared {
             local: port.socket().local_addr()?,
             port,
             clock,
-            relay: Mutex::new(relay),
+            flows,
+            machines: Mutex::new(machines),
             handled: Notify::new(),
+            answered: Notify::new(),
             queued: Notify::new(),
             unsent: AtomicU64::new(0),
             too_long: AtomicU64::new(0),
@@ -126,10 +164,61 @@ impl RelayServer {
         }
     }
 
+    /// Waits for the next summary of reports, if this end is the sender of layered sessions. Cancel
+    /// safe.
+    pub async fn next_feedback(&self) -> Feedback {
+        loop {
+            let feedback = self.shared.machines().poll_feedback();
+            match feedback {
+                Some(feedback) => return feedback,
+                None => self.shared.answered.notified().await,
+            }
+        }
+    }
+
+    /// Waits for the next hop message to the parent. Cancel safe.
+    pub(crate) async fn next_for_parent(&self) -> Vec<u8> {
+        loop {
+            let message = self.shared.machines().for_parent.pop_front();
+            match message {
+                Some(message) => return message,
+                None => self.shared.answered.notified().await,
+            }
+        }
+    }
+
+    /// Counts a message of data from the parent, if its flow is a group of a layered session.
+    pub(crate) fn handle_parent_data(&self, flow: usize, message: &[u8]) {
+        if let Some(streams) = &mut self.shared.machines().streams
+            && streams.has(flow)
+        {
+            streams.handle_parent_data(message);
+        }
+    }
+
+    /// Handles a hop message of the parent.
+    pub(crate) fn handle_parent_datagram(&self, datagram: &[u8]) {
+        let mut machines = self.shared.machines();
+        if let Some(streams) = &mut machines.streams {
+            streams.handle_parent_datagram(self.shared.clock.now(), datagram);
+            self.shared.run_streams(&mut machines);
+        }
+    }
+
+    /// Returns the state of the hop to each gateway of layered sessions.
+    pub fn hops(&self) -> Vec<(SocketAddr, HopStatus)> {
+        let machines = self.shared.machines();
+        machines
+            .streams
+            .as_ref()
+            .map(Streams::hops)
+            .unwrap_or_default()
+    }
+
     /// Waits for the next flow that gets its first gateway or loses its last one. Cancel safe.
     pub async fn next_event(&self) -> RelayEvent {
         loop {
-            let event = self.shared.relay().poll_event();
+            let event = self.shared.machines().relay.poll_event();
             match event {
                 Some(event) => return event,
                 None => self.shared.handled.notified().await,
@@ -139,7 +228,7 @@ impl RelayServer {
 
     /// Returns the relay's present load and its counts.
     pub fn stats(&self) -> RelayStats {
-        let relay = self.shared.relay();
+        let relay = &self.shared.machines().relay;
         RelayStats {
             gateways: relay.gateways(),
             joins: relay.joins(),
@@ -162,7 +251,7 @@ impl RelaySender {
     /// # Panics
     /// If there is no such flow.
     pub fn is_joined(&self, flow: usize) -> bool {
-        self.shared.relay().is_joined(flow)
+        self.shared.machines().relay.is_joined(flow)
     }
 
     /// Sends the datagrams of `train` to all gateways that have joined the flow. `flow` is an index
@@ -176,15 +265,25 @@ impl RelaySender {
     /// If there is no such flow.
     pub fn send(&self, flow: usize, train: &Train) -> Result<(), IpError> {
         let shared = &*self.shared;
-        let mut relay = shared.relay();
-        let before = relay.poll_timeout();
-        relay.forward(
-            shared.clock.now(),
-            flow,
-            train.datagrams(),
-            |gateway, local, messages, length| shared.send(local, gateway, messages, length),
-        )?;
-        shared.note_queued(relay.poll_timeout(), before);
+        let machines = &mut *shared.machines();
+        let before = machines.poll_timeout();
+        if machines.has_stream(flow) {
+            let flows = train.datagrams().map(|datagram| {
+                let mut message = Vec::with_capacity(datagram.len() + HEADERS_BYTES_MAX);
+                encode_ecn_data(&shared.flows[flow], datagram, &mut message)?;
+                Ok((flow, message.into()))
+            });
+            let messages: Vec<_> = flows.collect::<Result<_, IpError>>()?;
+            shared.push_streams(machines, &messages);
+        } else {
+            machines.relay.forward(
+                shared.clock.now(),
+                flow,
+                train.datagrams(),
+                |gateway, local, messages, length| shared.send(local, gateway, messages, length),
+            )?;
+        }
+        shared.note_queued(machines.poll_timeout(), before);
         Ok(())
     }
 
@@ -195,20 +294,85 @@ impl RelaySender {
     /// If there is no such flow.
     pub fn send_messages(&self, batch: &[FlowMessages<'_>]) {
         let shared = &*self.shared;
-        let mut relay = shared.relay();
-        let before = relay.poll_timeout();
-        relay.forward_messages(
+        let machines = &mut *shared.machines();
+        let before = machines.poll_timeout();
+        let (layered, others): (Vec<_>, Vec<_>) = batch
+            .iter()
+            .copied()
+            .partition(|messages| machines.has_stream(messages.flow));
+        machines.relay.forward_messages(
             shared.clock.now(),
-            batch,
+            &others,
             |gateway, local, messages, length| shared.send(local, gateway, messages, length),
         );
-        shared.note_queued(relay.poll_timeout(), before);
+        let single = |batch: &FlowMessages<'_>| {
+            let messages = batch.messages.chunks(batch.length.max(1));
+            let flow = batch.flow;
+            messages
+                .map(move |message| (flow, message.into()))
+                .collect::<Vec<_>>()
+        };
+        let layered: Vec<_> = layered.iter().flat_map(single).collect();
+        if !layered.is_empty() {
+            shared.push_streams(machines, &layered);
+        }
+        shared.note_queued(machines.poll_timeout(), before);
+    }
+}
+
+impl Machines {
+    fn has_stream(&self, flow: usize) -> bool {
+        self.streams
+            .as_ref()
+            .is_some_and(|streams| streams.has(flow))
+    }
+
+    fn poll_feedback(&mut self) -> Option<Feedback> {
+        self.streams.as_mut()?.poll_feedback()
+    }
+
+    fn poll_timeout(&self) -> Time {
+        let relay = self.relay.poll_timeout();
+        let streams = self.streams.as_ref().and_then(Streams::poll_timeout);
+        streams.map_or(relay, |streams| streams.min(relay))
     }
 }
 
 impl Shared {
-    fn relay(&self) -> MutexGuard<'_, Relay> {
-        self.relay.lock().expect("no datagram makes a relay panic")
+    fn machines(&self) -> MutexGuard<'_, Machines> {
+        self.machines
+            .lock()
+            .expect("no datagram makes a relay panic")
+    }
+
+    /// Queues messages of layered sessions, and sends what is due.
+    fn push_streams(&self, machines: &mut Machines, messages: &[(usize, Arc<[u8]>)]) {
+        let now = self.clock.now();
+        if let Some(streams) = &mut machines.streams {
+            streams.push(now, &mut machines.relay, messages);
+        }
+        self.run_streams(machines);
+    }
+
+    /// Sends what hops have to send, and keeps what goes to the parent.
+    fn run_streams(&self, machines: &mut Machines) {
+        let Machines {
+            streams: Some(streams),
+            for_parent,
+            ..
+        } = machines
+        else {
+            return;
+        };
+        streams.run(self.clock.now(), |datagrams, bytes| match datagrams.place {
+            Where::Child { to, local } => self.send(local, to, bytes, datagrams.segment_bytes),
+            Where::Parent => {
+                if for_parent.len() < FOR_PARENT_MAX {
+                    for_parent.push_back(bytes.to_vec());
+                }
+            }
+        });
+        self.answered.notify_one();
     }
 
     /// Wakes the server's task if it would sleep past the time at which a message leaves a link.
@@ -221,12 +385,17 @@ impl Shared {
     /// Runs the relay's timers, and sends the messages that have crossed their links.
     fn handle_timeout(&self) {
         let now = self.clock.now();
-        let mut relay = self.relay();
-        relay.handle_timeout(now);
-        relay.poll_links(now, |gateway, local, messages, length| {
-            self.send(local, gateway, messages, length);
-        });
-        drop(relay);
+        let machines = &mut *self.machines();
+        machines.relay.handle_timeout(now);
+        machines
+            .relay
+            .poll_links(now, |gateway, local, messages, length| {
+                self.send(local, gateway, messages, length);
+            });
+        if let Some(streams) = &mut machines.streams {
+            streams.follow_all(now, &machines.relay);
+        }
+        self.run_streams(machines);
         self.handled.notify_one();
     }
 
@@ -248,11 +417,20 @@ impl Shared {
     /// sections 5.3.3.3 and 5.3.3.6.3): a gateway accepts no answer from another.
     fn handle_datagram(&self, from: SocketAddr, local: Option<IpAddr>, datagram: &[u8]) {
         let local = local.unwrap_or(self.local.ip());
-        let mut relay = self.relay();
-        relay.handle_datagram(self.clock.now(), from, local, datagram);
-        if let Some(reply) = relay.poll_transmit() {
+        let now = self.clock.now();
+        let machines = &mut *self.machines();
+        if let Some(streams) = &mut machines.streams
+            && is_hop_message(datagram)
+        {
+            return streams.handle_datagram(now, from, local, datagram);
+        }
+        machines.relay.handle_datagram(now, from, local, datagram);
+        if let Some(reply) = machines.relay.poll_transmit() {
             let message = &reply.contents;
             self.send(local, reply.destination, message, message.len());
+        }
+        if let Some(streams) = &mut machines.streams {
+            streams.follow(now, &machines.relay, from, local);
         }
     }
 }
@@ -269,7 +447,7 @@ impl std::fmt::Debug for Shared {
 async fn serve(shared: Arc<Shared>) {
     let mut inbox = Inbox::default();
     loop {
-        let deadline = shared.relay().poll_timeout();
+        let deadline = shared.machines().poll_timeout();
         tokio::select! {
             received = poll_fn(|context| shared.port.poll_recv(&mut inbox, context)) => match received {
                 Ok(()) => while let Some(arrival) = inbox.next() {

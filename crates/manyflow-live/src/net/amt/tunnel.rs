@@ -12,7 +12,7 @@ use manyflow_amt::{
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{GatewayClient, Incoming, TunnelDatagram};
+use super::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
 use crate::net::inlet::TransportError;
 
 /// Unanswered Requests after which the next relay is tried. They take 2 s to 3 s.
@@ -115,15 +115,25 @@ impl Tunnel {
         self.gateway.follow_network();
     }
 
-    /// Waits for datagrams, which [`next_datagram`](Self::next_datagram) returns. Cancel safe.
+    /// Waits for datagrams, which [`next_received`](Self::next_received) returns. Cancel safe.
     pub(crate) async fn wait(&mut self) -> Result<(), TransportError> {
         while self.next_incoming().await? != Some(Incoming::Datagrams) {}
         Ok(())
     }
 
-    /// Returns the next of the datagrams that were received together.
+    /// Returns the next of the packets that were received together. Drops hop messages.
     pub(crate) fn next_datagram(&mut self) -> Option<TunnelDatagram<'_>> {
         self.gateway.next_datagram()
+    }
+
+    /// Returns the next of the packets and hop messages that were received together.
+    pub(crate) fn next_received(&mut self) -> Option<FromRelay<'_>> {
+        self.gateway.next_received()
+    }
+
+    /// Sends a hop message to the relay in use.
+    pub(crate) fn send_hop_message(&self, message: &[u8]) {
+        self.gateway.send_hop_message(message);
     }
 
     /// Returns what the gateway reports, or `None` after the next relay was tried. Cancel safe.

@@ -14,7 +14,7 @@ mod hosts;
 
 use std::future::{pending, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use self::flows::{Demand, FlowTable};
 use self::hosts::LocalHosts;
 pub use self::hosts::{HostsConfig, HostsStats};
-use super::amt::{RelaySender, RelayServer, RelayStats};
-use super::inlet::{Inlet, Packet, Route, TransportError};
+use super::amt::{RelayOptions, RelaySender, RelayServer, RelayStats, StreamsConfig};
+use super::inlet::{Incoming, Inlet, Packet, Route, TransportError};
 use super::multicast::MulticastError;
 use super::train::Train;
 
@@ -62,6 +62,12 @@ pub struct ForwarderConfig {
     pub links: Vec<DownstreamLink>,
     /// The network whose hosts are served by IP multicast.
     pub hosts: Option<HostsConfig>,
+    /// The layered sessions among the flows, with their hops to gateways. All their flows come on one
+    /// way.
+    pub streams: Option<StreamsConfig>,
+    /// The address to which reports of layered sessions go, if their packets come by IP multicast.
+    /// Otherwise reports go to the relay upstream.
+    pub reports_to: Option<SocketAddr>,
 }
 
 /// The reason why a forwarder cannot start or go on.
@@ -90,6 +96,22 @@ pub enum ForwarderError {
         "{0} is an IPv6 group, which hosts cannot receive from this relay: serve only gateways"
     )]
     Ipv6Hosts(IpAddr),
+    /// Layered sessions come on different ways.
+    #[error(
+        "the streams come from different relays: run one relay for each, or name the way of all with --relay"
+    )]
+    StreamsApart,
+    /// Layered sessions have no gateways to serve.
+    #[error("a relay of streams serves receivers on an address: name one with --listen")]
+    StreamsUnserved,
+    /// The socket for reports cannot be opened.
+    #[error("cannot report to {address}: {cause}; is there a route to the sender?")]
+    Reports {
+        /// The sender's address for reports.
+        address: SocketAddr,
+        /// The system's reason.
+        cause: io::Error,
+    },
 }
 
 /// The present load of a forwarder, and the counts of its work.
@@ -120,12 +142,21 @@ pub struct Forwarder {
     upstreams: Vec<Upstream>,
     /// The upstream of each flow.
     upstream_of: Vec<usize>,
+    upward: Option<Upward>,
     /// The upstream to poll first, so that a busy one does not starve the others.
     first: usize,
     server: Option<RelayServer>,
     outlets: Outlets,
     status: ForwarderStatus,
     progress: watch::Sender<ForwarderStatus>,
+}
+
+/// The way of layered sessions to their parent.
+struct Upward {
+    /// The way on which their flows come.
+    upstream: usize,
+    /// The socket for reports; `None` if they go through the upstream's tunnel.
+    socket: Option<UdpSocket>,
 }
 
 /// A way on which flows come.
@@ -152,7 +183,7 @@ impl Forwarder {
         for Feed {
             flows: of_feed,
             route,
-        } in config.feeds
+        } in config.feeds.clone()
         {
             for flow in of_feed {
                 let key = UpstreamKey::new(flow, &route);
@@ -168,9 +199,14 @@ impl Forwarder {
                 upstream_of.push(place);
             }
         }
+        let upward = upward(&config, &upstream_of)?;
+        let options = RelayOptions {
+            links: config.links,
+            streams: config.streams,
+        };
         let server = match config.listen {
             Some(address) => Some(
-                RelayServer::bind_with_links(address, config.relay, flows.clone(), &config.links)
+                RelayServer::bind_with(address, config.relay, flows.clone(), options)
                     .map_err(|cause| ForwarderError::Listen { address, cause })?,
             ),
             None => None,
@@ -181,6 +217,7 @@ impl Forwarder {
             demand: Demand::new(flows.len()),
             upstreams,
             upstream_of,
+            upward,
             first: 0,
             outlets: Outlets::new(
                 server.as_ref().map(RelayServer::sender),
@@ -225,6 +262,9 @@ impl Forwarder {
             tokio::select! {
                 () = &mut stop => break,
                 event = next_event(self.server.as_ref()) => self.handle_event(event),
+                message = next_for_parent(self.server.as_ref()), if self.upward.is_some() => {
+                    self.send_upward(&message);
+                }
                 event = next_host_event(self.outlets.hosts.as_mut()) => self.handle_event(event),
                 (place, waited) = wait_any(&mut self.upstreams, self.first) => {
                     waited?;
@@ -261,12 +301,25 @@ impl Forwarder {
     /// Forwards the packets that have come on one way.
     fn forward_from(&mut self, place: usize) {
         let upstream = &mut self.upstreams[place];
-        while let Some(packet) = upstream.inlet.next_packet() {
+        let is_streams = self.upward.as_ref().is_some_and(|up| up.upstream == place);
+        let streams = self.server.as_ref().filter(|_| is_streams);
+        while let Some(incoming) = upstream.inlet.next_incoming() {
+            let packet = match (incoming, streams) {
+                (Incoming::Packet(packet), _) => packet,
+                (Incoming::Hop(message), Some(server)) => {
+                    server.handle_parent_datagram(message);
+                    continue;
+                }
+                (Incoming::Hop(_), None) => continue,
+            };
             upstream.heard = packet.received_at;
             let Some(flow) = self.table.find(packet.group, packet.source.ip()) else {
                 self.status.foreign += 1;
                 continue;
             };
+            if let (Some(server), Some(message)) = (streams, packet.message) {
+                server.handle_parent_data(flow, message);
+            }
             // Packets of a flow that was left may still come for a moment.
             if !self.demand.is_joined(flow) {
                 continue;
@@ -278,6 +331,21 @@ impl Forwarder {
             }
         }
         self.outlets.flush(&self.flows);
+    }
+
+    /// Sends a hop message to the parent. A message that the kernel does not take is lost.
+    fn send_upward(&self, message: &[u8]) {
+        let Some(upward) = &self.upward else { return };
+        match &upward.socket {
+            None => self.upstreams[upward.upstream]
+                .inlet
+                .send_hop_message(message),
+            Some(socket) => {
+                if let Err(error) = socket.send(message) {
+                    tracing::debug!(%error, "a report was not sent");
+                }
+            }
+        }
     }
 
     fn tick(&mut self) {
@@ -309,6 +377,46 @@ impl Forwarder {
         };
         let _ = timeout(CLOSE_GRACE, closed).await;
     }
+}
+
+/// Returns the way of layered sessions to their parent; `None` if there are none.
+fn upward(
+    config: &ForwarderConfig,
+    upstream_of: &[usize],
+) -> Result<Option<Upward>, ForwarderError> {
+    let Some(streams) = &config.streams else {
+        return Ok(None);
+    };
+    if config.listen.is_none() {
+        return Err(ForwarderError::StreamsUnserved);
+    }
+    let layered = streams.groups.iter().zip(upstream_of);
+    let mut ways = layered.filter_map(|(group, upstream)| group.and(Some(*upstream)));
+    let Some(upstream) = ways.next() else {
+        return Ok(None);
+    };
+    if ways.any(|other| other != upstream) {
+        return Err(ForwarderError::StreamsApart);
+    }
+    let open = |address: SocketAddr| {
+        report_socket(address).map_err(|cause| ForwarderError::Reports { address, cause })
+    };
+    Ok(Some(Upward {
+        upstream,
+        socket: config.reports_to.map(open).transpose()?,
+    }))
+}
+
+/// Opens a socket for reports to `address`.
+pub(crate) fn report_socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Checks that hosts can be served: by IPv4, and with packets that do not come from their network.
@@ -388,6 +496,14 @@ impl Upstream {
 async fn next_event(server: Option<&RelayServer>) -> RelayEvent {
     match server {
         Some(server) => server.next_event().await,
+        None => pending().await,
+    }
+}
+
+/// Waits for a hop message to the parent.
+async fn next_for_parent(server: Option<&RelayServer>) -> Vec<u8> {
+    match server {
+        Some(server) => server.next_for_parent().await,
         None => pending().await,
     }
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use manyflow_core::Ecn;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::interface::LocalInterface;
@@ -41,6 +42,8 @@ pub struct Datagram<'a> {
     pub source: SocketAddr,
     /// The group to which the datagram was sent.
     pub group: IpAddr,
+    /// The ECN field of the datagram.
+    pub ecn: Ecn,
     /// Time at which the datagram was taken from the kernel.
     pub received_at: Instant,
     /// Time at which the kernel got the datagram; `received_at` if the kernel does not say. It
@@ -280,6 +283,7 @@ impl MulticastReceiver {
             payload: self.inbox.bytes(arrival.payload),
             source: arrival.source,
             group,
+            ecn: arrival.ecn,
             received_at: arrival.received_at,
             arrived_at: arrival.arrived_at,
         }

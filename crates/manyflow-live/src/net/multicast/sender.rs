@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
-use quinn_udp::UdpSocketState;
+use quinn_udp::{EcnCodepoint, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::interface::LocalInterface;
@@ -46,6 +46,7 @@ pub struct MulticastSender {
     state: UdpSocketState,
     source: IpAddr,
     port: u16,
+    ecn: Option<EcnCodepoint>,
 }
 
 impl MulticastSender {
@@ -95,7 +96,14 @@ impl MulticastSender {
             socket: socket.into(),
             source: source.ip(),
             port: config.port,
+            ecn: None,
         })
+    }
+
+    /// Lets routers mark the packets instead of dropping them: ECT(0) (RFC 3168 section 5).
+    pub fn with_ecn(mut self) -> Self {
+        self.ecn = Some(EcnCodepoint::Ect0);
+        self
     }
 
     /// Returns the source address of the packets, which receivers name in a source-specific join.
@@ -111,7 +119,7 @@ impl MulticastSender {
 
     /// Passes datagrams to this group and port to the kernel, as [`send`](Self::send) does.
     pub(crate) fn send_to(&self, group: SocketAddr, train: &Train) -> Unsent {
-        train.send(&self.socket, &self.state, None, group)
+        train.send(&self.socket, &self.state, group, self.ecn)
     }
 }
 

@@ -1,0 +1,121 @@
+//! The lines of a description that files and streams have in common.
+
+use std::net::IpAddr;
+
+use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterMode};
+
+use super::error::{DescriptionError, invalid, missing};
+
+/// Parses the structure of SDP.
+///
+/// # Errors
+/// If the text is not SDP.
+pub(crate) fn parse_session(text: &str) -> Result<Session, DescriptionError> {
+    Session::parse(text.as_bytes()).map_err(|error| DescriptionError::NotSdp(error.to_string()))
+}
+
+/// The part of an SDP file that describes one session.
+pub(crate) struct Sdp<'a> {
+    session: &'a Session,
+    pub(crate) media: &'a Media,
+}
+
+/// The `c=` line: `FIRST/TTL/COUNT` with IPv4, `FIRST/COUNT` with IPv6 (RFC 8866 section 5.7).
+pub(crate) struct Groups {
+    pub(crate) first: IpAddr,
+    pub(crate) ttl: Option<u8>,
+    pub(crate) count: u32,
+}
+
+impl<'a> Sdp<'a> {
+    /// Finds the one `m=` line with `protocol`.
+    ///
+    /// # Errors
+    /// If there is none, or more than one.
+    pub(crate) fn of(session: &'a Session, protocol: &str) -> Result<Self, DescriptionError> {
+        let has_protocol = |media: &&Media| media.proto.eq_ignore_ascii_case(protocol);
+        let mut found = session.medias.iter().filter(has_protocol);
+        match (found.next(), found.next()) {
+            (Some(media), None) => Ok(Self { session, media }),
+            (None, _) => Err(missing("m=", &format!("m=application PORT {protocol} *"))),
+            (_, Some(second)) => {
+                let expected = format!("one m= line with {protocol}");
+                Err(invalid("m=", &second.proto, &expected))
+            }
+        }
+    }
+
+    pub(crate) fn groups(&self) -> Result<Groups, DescriptionError> {
+        let connection = self
+            .media
+            .connections
+            .first()
+            .or(self.session.connection.as_ref());
+        let connection = connection.ok_or_else(|| missing("c=", "c=IN IP4 232.1.2.0/1/46"))?;
+        let text = &connection.connection_address;
+        let fields: Vec<&str> = text.split('/').collect();
+        let parsed = match fields[..] {
+            [first, ttl, count] => ipv4_groups(first, ttl, count),
+            [first, count] => ipv6_groups(first, count),
+            _ => None,
+        };
+        let expected = "FIRST/TTL/COUNT with IPv4, FIRST/COUNT with IPv6";
+        parsed.ok_or_else(|| invalid("c=", text, expected))
+    }
+
+    /// Returns the sender's address, which FLUTE descriptions give as the only source of a source
+    /// filter.
+    pub(crate) fn source(&self) -> Result<IpAddr, DescriptionError> {
+        let text = self.attribute("source-filter")?;
+        let expected = "incl IN IP4|IP6 * ADDRESS, with one address";
+        let invalid = || invalid("a=source-filter", text, expected);
+        let filter: SourceFilter = text.parse().map_err(|_| invalid())?;
+        match (filter.mode, &filter.sources[..]) {
+            (SourceFilterMode::Incl, [SourceFilterAddress::IpAddr(address)]) => Ok(*address),
+            _ => Err(invalid()),
+        }
+    }
+
+    pub(crate) fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {
+        let missing = || missing(&format!("a={name}"), "what `manyflow send` writes");
+        self.optional_attribute(name)?.ok_or_else(missing)
+    }
+
+    pub(crate) fn optional_attribute(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<&'a str>, DescriptionError> {
+        let mut values = self.values(name);
+        match (values.next(), values.next()) {
+            (_, Some(second)) => Err(invalid(&format!("a={name}"), second, "the attribute once")),
+            (value, None) => Ok(value),
+        }
+    }
+
+    /// Returns the values of an attribute of the session or of the media.
+    pub(crate) fn values(&self, name: &'static str) -> impl Iterator<Item = &'a str> {
+        let session = self.session.get_attribute_values(name);
+        session
+            .chain(self.media.get_attribute_values(name))
+            .flatten()
+            .map(str::trim)
+    }
+}
+
+fn ipv4_groups(first: &str, ttl: &str, count: &str) -> Option<Groups> {
+    let first = IpAddr::V4(first.parse().ok()?);
+    Some(Groups {
+        first,
+        ttl: Some(ttl.parse().ok()?),
+        count: count.parse().ok()?,
+    })
+}
+
+fn ipv6_groups(first: &str, count: &str) -> Option<Groups> {
+    let first = IpAddr::V6(first.parse().ok()?);
+    Some(Groups {
+        first,
+        ttl: None,
+        count: count.parse().ok()?,
+    })
+}

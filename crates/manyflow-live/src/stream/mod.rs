@@ -1,0 +1,31 @@
+//! Streams of layered data: each receiver gets the longest prefix of each unit that its path
+//! carries.
+//!
+//! ```text
+//!   source --units--> Cutter --pieces--> packets of groups --> multicast socket, hops to gateways
+//!                                            ^ rates               | reports
+//!                       sim::Sender, rlm::Sender <-----------------+
+//!
+//!   sink <--prefixes-- Assembler <--pieces-- packets of joined groups <-- multicast, tunnel
+//!                       sim::Receiver, rlm::Receiver --joins, reports--> parent
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `description.rs` | [`StreamDescription`]: the session as an SDP file |
+//! | `send.rs` | [`StreamSender`]: paces groups and fills packets with pieces |
+//! | `receive.rs` | [`receive`]: joins groups, puts units together and reports |
+//! | `parent.rs` | the way of reports: the tunnel's relay, or the sender |
+//!
+//! Relays between both are [forwarders](crate::net::forwarder) with
+//! [layered sessions](crate::net::amt::StreamsConfig).
+
+mod description;
+mod parent;
+mod receive;
+mod send;
+
+pub use description::{StreamDescription, StreamProtocol};
+pub use parent::{report_address, report_key};
+pub use receive::{StreamReceiveConfig, StreamReceiveError, StreamReceiveProgress, receive};
+pub use send::{SendControl, SourceUnit, StreamSendProgress, StreamSender};

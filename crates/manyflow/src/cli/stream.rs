@@ -1,0 +1,197 @@
+//! The options of `stream send` and `stream recv`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use manyflow_core::units::{Rate, parse_duration};
+
+use super::ServerArgs;
+use crate::group_range::GroupRange;
+
+const STREAM_SEND_EXAMPLES: &str = "\
+Examples:
+  # The built-in test pattern, without multicast: receivers connect to this host
+  manyflow stream send --pattern --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
+  # The files of a folder, 10 in each second, again and again
+  manyflow stream send --folder frames --fps 10 --repeat --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
+  # On a network with multicast, from a program that writes units with their lengths
+  manyflow stream send --program './camera --codec jpeg2000' --multicast 232.1.3.0/24 --interface eth0 --publish 0.0.0.0:8080
+
+  # From standard input, with RLM and groups of fixed rates
+  ./sensor | manyflow stream send --pipe - --protocol rlm --group-rate 200kbit/s --group-rate 800kbit/s --listen 0.0.0.0:2268
+
+  # Accept only reports that are sealed with a key (manyflow keygen --shared-key stream.key)
+  manyflow stream send --pattern --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --key stream.key";
+
+const STREAM_RECV_EXAMPLES: &str = "\
+Examples:
+  # Each unit becomes a file
+  manyflow stream recv http://192.0.2.1:8080/session.sdp --folder frames --extension j2k
+
+  # To a program, with at most 300 ms between sender and program
+  manyflow stream recv http://192.0.2.1:8080/session.sdp --program './viewer' --latency 300ms
+
+  # Through a relay, or a second one if the first is silent
+  manyflow stream recv stream.sdp --relay one.example.net,two.example.net --folder frames
+
+  # Only measure, with the quality of the built-in pattern
+  manyflow stream recv http://192.0.2.1:8080/session.sdp --pattern --for 30s";
+
+/// The subcommands of `stream`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamCommand {
+    /// Send the units of an embedded bitstream, such as frames, in layers
+    #[command(after_help = STREAM_SEND_EXAMPLES)]
+    Send(Box<StreamSendArgs>),
+    /// Receive a stream at the quality that this host's path carries
+    #[command(after_help = STREAM_RECV_EXAMPLES)]
+    Recv(Box<StreamRecvArgs>),
+}
+
+/// Rate controls of streams.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StreamProtocolArg {
+    /// The rates of groups follow the receivers' reports
+    Sim,
+    /// Groups have fixed rates, and receivers try them
+    Rlm,
+}
+
+/// Arguments of `stream send`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("source").required(true))]
+pub(crate) struct StreamSendArgs {
+    /// Send the files of this folder, sorted by name: each file is a unit
+    #[arg(long, value_name = "FOLDER", group = "source")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Read units from this file or named pipe, or from standard input (-): 4 bytes with the length
+    /// of a unit, most significant first, then the unit
+    #[arg(long, value_name = "FILE|-", group = "source")]
+    pub(crate) pipe: Option<PathBuf>,
+    /// Run this shell command, and read units from its standard output as from --pipe
+    #[arg(long, value_name = "COMMAND", group = "source")]
+    pub(crate) program: Option<String>,
+    /// Send the built-in moving test picture
+    #[arg(long, group = "source")]
+    pub(crate) pattern: bool,
+    /// The units per second of --folder and --pattern
+    #[arg(long, value_name = "NUMBER", default_value_t = 10.0)]
+    pub(crate) fps: f64,
+    /// Begin the folder again at its end
+    #[arg(long, requires = "folder")]
+    pub(crate) repeat: bool,
+    /// The name of the stream for people
+    #[arg(long, default_value = "stream")]
+    pub(crate) name: String,
+    /// The rate control
+    #[arg(long, value_enum, default_value_t = StreamProtocolArg::Sim)]
+    pub(crate) protocol: StreamProtocolArg,
+    /// The number of groups with SIM, 1 to 32
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub(crate) groups: u8,
+    /// The rate of a group by itself with RLM, lowest first; repeated for each group
+    #[arg(long, value_name = "RATE", required_if_eq("protocol", "rlm"))]
+    pub(crate) group_rate: Vec<Rate>,
+    /// The maximum rate of all groups together with SIM
+    #[arg(long, value_name = "RATE", default_value = "50Mbit/s")]
+    pub(crate) max_rate: Rate,
+    /// The length of an IP packet in bytes, without those of a tunnel
+    #[arg(long, value_name = "BYTES", default_value_t = 1400, value_parser = clap::value_parser!(u16).range(256..=9000))]
+    pub(crate) packet: u16,
+    /// Send to consecutive multicast groups from this range
+    #[arg(long, value_name = "GROUP[/PREFIX]")]
+    pub(crate) multicast: Option<GroupRange>,
+    /// The interface for outgoing multicast: its name or address
+    #[arg(long, value_name = "NAME|ADDRESS", requires = "multicast")]
+    pub(crate) interface: Option<String>,
+    /// The time to live of multicast packets: the maximum number of hops
+    #[arg(long, default_value_t = 1, requires = "multicast")]
+    pub(crate) ttl: u8,
+    /// The UDP port of the multicast groups
+    #[arg(long, default_value_t = 5446)]
+    pub(crate) port: u16,
+    /// Serve receivers and relays on this address, and take their reports there
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        required_unless_present = "multicast"
+    )]
+    pub(crate) listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) servers: ServerArgs,
+    /// Write the session description to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: Option<PathBuf>,
+    /// Sign the session description with this private key (Ed25519, PKCS#8 in PEM)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sign: Option<PathBuf>,
+    /// Accept only reports that are sealed with this key, which relays and receivers have, too: 32
+    /// bytes in base64
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Stop after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+/// Arguments of `stream recv`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("sink"))]
+pub(crate) struct StreamRecvArgs {
+    /// The session description: an http:// or https:// address, a file, or - for standard input
+    pub(crate) session: String,
+    /// Write each unit to a file in this folder
+    #[arg(long, value_name = "FOLDER", group = "sink")]
+    pub(crate) folder: Option<PathBuf>,
+    /// The extension of the files in --folder
+    #[arg(long, default_value = "bin", requires = "folder")]
+    pub(crate) extension: String,
+    /// Write units to this file or named pipe, or to standard output (-): 4 bytes with the length of
+    /// a unit, most significant first, then the unit
+    #[arg(long, value_name = "FILE|-", group = "sink")]
+    pub(crate) pipe: Option<PathBuf>,
+    /// Run this shell command, and write units to its standard input as to --pipe
+    #[arg(long, value_name = "COMMAND", group = "sink")]
+    pub(crate) program: Option<String>,
+    /// Decode the built-in test picture, and report its quality
+    #[arg(long, group = "sink")]
+    pub(crate) pattern: bool,
+    /// The time from the first possible arrival of a unit to its delivery: a duration, or "auto",
+    /// which follows the path between 50 ms and 2 s
+    #[arg(long, value_name = "TIME|auto", default_value = "auto")]
+    pub(crate) latency: String,
+    /// The maximum number of groups to join
+    #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub(crate) groups_max: u8,
+    /// Accept the session description only if this key has signed it: a file with a public key, or
+    /// the key itself as keygen prints it; can be repeated
+    #[arg(long, value_name = "FILE|KEY")]
+    pub(crate) trust: Vec<String>,
+    /// Accept HTTPS servers only of the certificate authorities in this file (PEM), instead of
+    /// those that this machine trusts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Receive by multicast on this interface: its name or address
+    #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
+    pub(crate) interface: Option<String>,
+    /// Receive through the first of these relays that answers, even if the description names
+    /// another; --relay a --relay b is the same as --relay a,b
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    pub(crate) relay: Vec<String>,
+    /// Seal reports with this key, if the session needs one: 32 bytes in base64
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Give up after this time without a packet
+    #[arg(long, default_value = "30s", value_parser = parse_duration)]
+    pub(crate) patience: Duration,
+    /// Stop after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+}
