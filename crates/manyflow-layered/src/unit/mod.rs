@@ -21,6 +21,7 @@
 //! | `cutter.rs` | [`Cutter`]: shares of each unit for the groups, by their rates |
 //! | `assembler.rs`, `partial.rs` | [`Assembler`]: units from pieces, in order and in bounded memory |
 //! | `playout.rs` | the deadlines of units: [`Latency`], fixed or adaptive |
+//! | [`pattern`] | a test picture with an embedded coder, for streams without another program |
 //!
 //! # Numbers and times
 //!
@@ -61,6 +62,7 @@
 mod assembler;
 mod cutter;
 mod partial;
+pub mod pattern;
 mod playout;
 mod wire;
 
