@@ -1,0 +1,243 @@
+//! A sender of units on loopback, and receivers behind links.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use manyflow_amt::RelayConfig;
+use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::units::Rate;
+use manyflow_layered::relay::{self, SessionInfo};
+use manyflow_layered::unit::{Latency, Unit};
+use manyflow_layered::{rlm, sim};
+use manyflow_live::filecast::sdp::HostPort;
+use manyflow_live::filecast::session::{Outlets, Route};
+use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_live::net::last_mile::LastMile;
+use manyflow_live::stream::{
+    self, SendControl, SourceUnit, StreamDescription, StreamProtocol, StreamReceiveConfig,
+    StreamReceiveProgress, StreamSender,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+const SESSION: u32 = 7;
+/// Units are longer than any link of a test carries.
+const UNIT_BYTES: usize = 150_000;
+const UNIT_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest time for which a condition is awaited.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A link in user space to one receiver.
+pub(crate) struct Link {
+    config: LinkConfig,
+}
+
+impl Link {
+    /// A link with 20 ms of delay and a queue of 100 ms.
+    pub(crate) fn new(rate: Rate) -> Link {
+        let config = LinkConfig {
+            rate: Some(rate),
+            delay: Duration::from_millis(20),
+            queue: QueueLimit::Bytes(rate.bits_per_s() / 80),
+            ..LinkConfig::default()
+        };
+        Link { config }
+    }
+}
+
+/// A running sender, and the receivers of a test.
+pub(crate) struct Stage {
+    pub(crate) description: StreamDescription,
+    relay: SocketAddr,
+    _stop: oneshot::Sender<()>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Stage {
+    /// Starts a sender with this number of groups.
+    pub(crate) async fn start(groups: u8) -> Stage {
+        let description = description(groups);
+        let info = SessionInfo {
+            session: SESSION,
+            groups,
+        };
+        let options = RelayOptions {
+            streams: Some(StreamsConfig {
+                relay: relay::RelayConfig::default(),
+                sessions: vec![info],
+                groups: (0..groups).map(|group| Some((0, group))).collect(),
+            }),
+            ..RelayOptions::default()
+        };
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let flows = description.flows();
+        let server =
+            RelayServer::bind_with(listen, RelayConfig::default(), flows.clone(), options).unwrap();
+        let relay = server.local_addr();
+        let control = SendControl::Sim(sim::SenderConfig {
+            groups,
+            packet_bytes: 1400,
+            ..sim::SenderConfig::default()
+        });
+        let outlets = Outlets::new(&flows, None, Some(server));
+        let sender = StreamSender::new(SESSION, &control, outlets).unwrap();
+        let (units, source) = mpsc::channel(2);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let sending = tokio::spawn(async move {
+            sender
+                .run(source, async {
+                    let _ = stopped.await;
+                })
+                .await;
+        });
+        Stage {
+            description,
+            relay,
+            _stop: stop,
+            tasks: vec![sending, tokio::spawn(produce(units))],
+        }
+    }
+
+    /// Starts a receiver behind a link to the sender.
+    pub(crate) async fn receive_behind(&mut self, link: Link) -> Reception {
+        let up = LinkConfig {
+            delay: link.config.delay,
+            ..LinkConfig::default()
+        };
+        let mile = LastMile::start(self.relay, link.config, up, 1)
+            .await
+            .unwrap();
+        let config = StreamReceiveConfig {
+            description: self.description.clone(),
+            route: Route::Relays(vec![mile.address().to_string()]),
+            sim: sim::ReceiverConfig::default(),
+            rlm: rlm::ReceiverConfig::default(),
+            groups_max: self.description.groups,
+            key: None,
+            latency: Latency::Adaptive {
+                min: Duration::from_millis(50),
+                max: Duration::from_secs(2),
+            },
+            patience: Duration::from_secs(30),
+        };
+        let (units, received) = mpsc::channel(64);
+        let (watched, progress) = watch::channel(StreamReceiveProgress::default());
+        let log = Arc::new(Mutex::new(Log::default()));
+        let receiving = async move {
+            let forever = std::future::pending::<()>();
+            if let Err(error) = stream::receive(config, units, watched, forever).await {
+                panic!("{error}");
+            }
+        };
+        self.tasks.push(tokio::spawn(receiving));
+        self.tasks
+            .push(tokio::spawn(record(received, Arc::clone(&log))));
+        Reception {
+            log,
+            progress,
+            mile,
+        }
+    }
+
+    /// Waits until the condition holds.
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < PATIENCE, "waiting in vain: {what}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A running receiver.
+pub(crate) struct Reception {
+    log: Arc<Mutex<Log>>,
+    pub(crate) progress: watch::Receiver<StreamReceiveProgress>,
+    pub(crate) mile: LastMile,
+}
+
+/// The units that a receiver has got.
+#[derive(Debug, Default)]
+struct Log {
+    /// The length of each prefix, and the time of its delivery.
+    prefixes: VecDeque<(Instant, usize)>,
+    wrong: u64,
+}
+
+impl Reception {
+    /// Returns the bytes of prefixes that were delivered in the last second.
+    pub(crate) fn last_second(&self) -> usize {
+        let log = self.log.lock().unwrap();
+        let recent = |(at, _): &&(Instant, usize)| at.elapsed() < Duration::from_secs(1);
+        log.prefixes
+            .iter()
+            .rev()
+            .take_while(recent)
+            .map(|(_, bytes)| bytes)
+            .sum()
+    }
+
+    /// Whether each prefix was the beginning of the unit that was sent.
+    pub(crate) fn prefixes_are_right(&self) -> bool {
+        let log = self.log.lock().unwrap();
+        log.wrong == 0 && !log.prefixes.is_empty()
+    }
+}
+
+async fn record(mut units: mpsc::Receiver<Unit>, log: Arc<Mutex<Log>>) {
+    while let Some(unit) = units.recv().await {
+        let mut log = log.lock().unwrap();
+        log.prefixes.push_back((Instant::now(), unit.prefix.len()));
+        let pattern = (0..).map(|place: usize| place as u8);
+        let is_right = unit
+            .prefix
+            .iter()
+            .copied()
+            .eq(pattern.take(unit.prefix.len()));
+        log.wrong += u64::from(!is_right);
+    }
+}
+
+async fn produce(units: mpsc::Sender<SourceUnit>) {
+    let mut ticks = tokio::time::interval(UNIT_INTERVAL);
+    let bytes: Bytes = (0..UNIT_BYTES).map(|place| place as u8).collect();
+    loop {
+        ticks.tick().await;
+        let unit = SourceUnit {
+            bytes: bytes.clone(),
+            interval: Some(UNIT_INTERVAL),
+        };
+        if units.send(unit).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn description(groups: u8) -> StreamDescription {
+    StreamDescription {
+        name: "test".to_owned(),
+        session: SESSION,
+        version: 1,
+        source: "127.0.0.1".parse().unwrap(),
+        first_group: "232.1.3.0".parse().unwrap(),
+        port: 5446,
+        ttl: Some(1),
+        protocol: StreamProtocol::Sim,
+        groups,
+        reports: HostPort {
+            host: "127.0.0.1".to_owned(),
+            port: 1,
+        },
+        needs_key: false,
+        amt_relay: None,
+    }
+}
