@@ -14,6 +14,8 @@ const ARRIVALS_MAX: usize = 32;
 /// The number of missing packets that count as lost at once. Fewer may have been overtaken, and
 /// count only if they are still missing at the next echo.
 const OVERTAKEN_MAX: i64 = 2;
+/// The weight of one packet in the average share of packets that are lost.
+const LOSS_WEIGHT: f64 = 1.0 / 256.0;
 /// The time after which half of the memory of the minimum RTT is forgotten.
 const MINIMUM_LIFETIME: Duration = Duration::from_secs(15);
 
@@ -42,12 +44,16 @@ pub(super) struct Observation {
     pub(super) number: u32,
     /// The time since the echo before, at most one second.
     pub(super) span: Duration,
-    /// The shortest of the last RTTs: the RTT without the noise of single packets.
+    /// The RTT of this sounding.
+    pub(super) rtt: Duration,
+    /// The shorter of the last two RTTs: the RTT without the noise of single packets.
     pub(super) standing: Duration,
     /// The minimum RTT of the path.
     pub(super) minimum: Duration,
     /// The packets that were lost.
     pub(super) lost: u64,
+    /// The share of packets that are lost, averaged over some hundred packets.
+    pub(super) loss_share: f64,
     /// The rate at which packets arrived over the last round-trip times, in bytes per second.
     pub(super) delivered: Option<f64>,
     /// Whether the hop had packets to send all the time before the sounding.
@@ -77,6 +83,9 @@ pub(super) struct Soundings {
     minimum_since: Time,
     pub(super) lost: u64,
     pub(super) echoes: u64,
+    loss_share: f64,
+    /// The packets that were sent before the last sounding that was answered.
+    confirmed: u64,
 }
 
 impl Soundings {
@@ -98,6 +107,8 @@ impl Soundings {
             minimum_since: now,
             lost: 0,
             echoes: 0,
+            loss_share: 0.0,
+            confirmed: 0,
         }
     }
 
@@ -186,6 +197,10 @@ impl Soundings {
         let rtt = now - record.at;
         let standing = self.measure_rtt(now, rtt, keep_minimum);
         let lost = self.count_losses(record.packets, echo)?;
+        let sent = record.packets.saturating_sub(self.confirmed).max(1) as f64;
+        self.confirmed = record.packets;
+        let weight = (LOSS_WEIGHT * sent).min(1.0);
+        self.loss_share += weight * ((lost as f64 / sent).min(1.0) - self.loss_share);
         let span = self.arrived.back().map_or(rtt, |last| now - last.at);
         let arrived = Arrived {
             at: now,
@@ -196,9 +211,11 @@ impl Soundings {
         Some(Observation {
             number: echo.number,
             span: span.min(Duration::from_secs(1)),
+            rtt,
             standing,
             minimum: self.minimum_rtt().unwrap_or(rtt),
             lost,
+            loss_share: self.loss_share,
             delivered,
             is_busy: record.is_busy && !skipped_idle,
         })
