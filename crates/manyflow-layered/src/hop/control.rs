@@ -19,6 +19,10 @@ use super::soundings::Observation;
 const START_LEAD: f64 = 2.0;
 /// The share of the delivered rate at which a queue drains.
 const DRAIN: f64 = 0.85;
+/// The share of a draining rate that is delivered unless the path has become slower.
+const CONFIRMED: f64 = 0.85;
+/// The maximum number of times for which a draining rate is lowered again.
+const AGAIN_MAX: u8 = 2;
 /// The share of the delivered rate from which the rate grows.
 const GROW_FROM: f64 = 0.98;
 /// The increase of a growing rate in each round, as a share of the rate.
@@ -41,19 +45,24 @@ const BELOW: f64 = 0.97;
 const TCP_CONSTANT: f64 = 1.5;
 /// The share of the window that remains after a loss beside other senders (RFC 5681).
 const DECREASE: f64 = 0.6;
-/// The increase of the window in each RTT, in packets. With the decrease above, the share of a window
-/// with 1 and 0.5 (RFC 5681) would take 0.75. Paced packets meet a full queue more often than bursts
-/// do, which a little more makes up for.
-const INCREASE: f64 = 0.9;
+/// The increase of the window in each RTT, in packets. With the decrease above, it gives the share
+/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6).
+const INCREASE: f64 = 0.75;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.
 const PATIENCE: f64 = 1.5;
+/// The maximum number of RTTs between two echoes for which a rate and a window increase. Soundings
+/// of a slow hop are rarer than one per RTT.
+const ROUNDS_MAX: f64 = 4.0;
+const WINDOW_ROUNDS_MAX: f64 = 1.0;
+/// The maximum increase of a growing rate at one echo, as a share of the rate.
+const STEP_MAX: f64 = 0.1;
 /// The time in which an unused rate loses half of its distance from the initial rate.
 const IDLE_HALF_LIFE_S: f64 = 10.0;
 /// The time between two tests whether a competing hop is alone.
-const TEST_INTERVAL: Duration = Duration::from_secs(10);
-/// The number of rounds with a short queue, after a decrease, that show that the hop is alone.
-const ALONE_ROUNDS: u32 = 8;
+const TEST_INTERVAL: Duration = Duration::from_secs(20);
+/// The number of RTTs with a short queue, after a decrease, that show that the hop is alone.
+const ALONE_ROUNDS: f64 = 8.0;
 
 /// The state of the control.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -70,13 +79,15 @@ enum Mode {
         /// The time from which other senders are taken to fill the queue; `None` until the effect of
         /// the lower rate is seen.
         until: Option<Time>,
+        /// How often the rate can be lowered again because the path has become slower.
+        again: u8,
     },
     /// The rate follows a window, as TCP's does.
     Compete {
         /// The window in bytes.
         window: f64,
-        /// The rounds with a short queue.
-        short: u32,
+        /// The RTTs with a short queue.
+        short: f64,
         /// The time from which a loss is followed by a test whether the hop is alone.
         test: Time,
     },
@@ -146,10 +157,17 @@ impl Control {
         if seen.number < self.settled {
             return;
         }
+        // The first of these soundings counts packets that were sent before the decrease.
+        let lost = if seen.number > self.settled {
+            seen.lost
+        } else {
+            0
+        };
+        let seen = &Observation { lost, ..*seen };
         match self.mode {
             Mode::Startup => self.start_up(seen, next, rtt),
             Mode::Grow { calm } => self.grow(seen, next, rtt, calm),
-            Mode::Drain { until } => self.drain(now, seen, next, rtt, until),
+            Mode::Drain { .. } => self.drain(now, seen, next, rtt),
             Mode::Compete { .. } => self.compete(now, seen, next, rtt),
         }
         self.rate = self.rate.clamp(self.minimum, self.maximum);
@@ -160,10 +178,9 @@ impl Control {
         // The shorter of two RTTs would show the queue later, when it is twice as long.
         let queue = seen.rtt.saturating_sub(seen.minimum);
         if queue > delay_limit(seen.minimum) || seen.lost > 0 {
-            self.begin_drain(seen, next);
+            self.begin_drain(seen, next, AGAIN_MAX);
         } else if seen.is_busy {
-            let rounds = (seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4)).min(1.0);
-            let doubled = self.rate * libm::exp2(rounds);
+            let doubled = self.rate * libm::exp2(rounds(seen, rtt).min(1.0));
             let limit = START_LEAD * seen.delivered.unwrap_or(self.rate);
             self.rate = doubled.min(limit.max(self.rate));
         }
@@ -173,7 +190,7 @@ impl Control {
         let queue = seen.standing.saturating_sub(seen.minimum);
         let has_queue = queue > delay_limit(seen.minimum);
         if has_queue {
-            self.begin_drain(seen, next);
+            self.begin_drain(seen, next, AGAIN_MAX);
             return;
         }
         if seen.lost > 0 {
@@ -183,8 +200,7 @@ impl Control {
         if !seen.is_busy {
             return;
         }
-        // A round is an RTT, or longer if soundings are less frequent.
-        let rounds = (seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4)).min(1.0);
+        let rounds = rounds(seen, rtt).min(ROUNDS_MAX);
         let velocity = (1.0 + calm / CALM_ROUNDS).min(VELOCITY_MAX);
         let mut share = GROWTH * velocity * rounds;
         if let Some(ceiling) = self.ceiling {
@@ -194,7 +210,7 @@ impl Control {
                 share = GROWTH * CAUTION * rounds;
             }
         }
-        self.rate += self.rate * share;
+        self.rate += self.rate * share.min(STEP_MAX);
         let is_short = queue <= delay_limit(seen.minimum) / 2;
         let calm = if is_short { calm + rounds } else { 0.0 };
         self.mode = Mode::Grow { calm };
@@ -209,7 +225,10 @@ impl Control {
             // TCP would have a lower rate.
             self.base = CLOSE * self.rate;
             self.rate = DRAIN * self.base;
-            self.mode = Mode::Drain { until: None };
+            self.mode = Mode::Drain {
+                until: None,
+                again: AGAIN_MAX,
+            };
             return;
         }
         match self.ceiling.take() {
@@ -230,22 +249,18 @@ impl Control {
     }
 
     /// Decreases the rate to a share of what is delivered, until the queue has drained.
-    fn begin_drain(&mut self, seen: &Observation, next: u32) {
+    fn begin_drain(&mut self, seen: &Observation, next: u32, again: u8) {
         let delivered = seen.delivered.unwrap_or(self.rate).min(self.rate);
         self.base = delivered.max(self.minimum);
         self.rate = DRAIN * self.base;
         self.settled = next;
-        self.mode = Mode::Drain { until: None };
+        self.mode = Mode::Drain { until: None, again };
     }
 
-    fn drain(
-        &mut self,
-        now: Time,
-        seen: &Observation,
-        next: u32,
-        rtt: Duration,
-        until: Option<Time>,
-    ) {
+    fn drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration) {
+        let Mode::Drain { until, again } = self.mode else {
+            return;
+        };
         let queue = seen.standing.saturating_sub(seen.minimum);
         if queue <= delay_limit(seen.minimum) / 3 {
             self.rate = GROW_FROM * self.base;
@@ -253,16 +268,25 @@ impl Control {
             self.settled = next;
             return;
         }
+        let is_slower = |delivered| delivered < CONFIRMED * self.rate;
+        if again > 0 && seen.delivered.is_some_and(is_slower) {
+            // The path has become slower: part of the delivered rate was measured before that.
+            self.begin_drain(seen, next, again - 1);
+            return;
+        }
         let until = until.unwrap_or_else(|| {
             let alone = queue.div_f64(1.0 - DRAIN);
             now + alone.mul_f64(PATIENCE) + 4 * rtt.max(seen.span)
         });
-        self.mode = Mode::Drain { until: Some(until) };
+        self.mode = Mode::Drain {
+            until: Some(until),
+            again,
+        };
         if now >= until {
             let window = (self.base * rtt.as_secs_f64()).max(2.0 * self.packet_bytes);
             self.mode = Mode::Compete {
                 window,
-                short: 0,
+                short: 0.0,
                 test: now + TEST_INTERVAL,
             };
             self.rate = window / rtt.as_secs_f64();
@@ -281,9 +305,9 @@ impl Control {
         let rtt_s = rtt.as_secs_f64().max(1e-4);
         let queue = seen.standing.saturating_sub(seen.minimum);
         let short = if queue <= delay_limit(seen.minimum) {
-            short + 1
+            short + rounds(seen, seen.rtt).max(1.0)
         } else {
-            0
+            0.0
         };
         if short >= ALONE_ROUNDS {
             self.base = self.rate;
@@ -296,11 +320,14 @@ impl Control {
             if now >= test {
                 self.base = window / rtt_s;
                 self.rate = DRAIN * self.base;
-                self.mode = Mode::Drain { until: None };
+                self.mode = Mode::Drain {
+                    until: None,
+                    again: AGAIN_MAX,
+                };
                 return;
             }
         } else if seen.is_busy {
-            window += INCREASE * self.packet_bytes * (seen.span.as_secs_f64() / rtt_s).min(1.0);
+            window += INCREASE * self.packet_bytes * rounds(seen, rtt).min(WINDOW_ROUNDS_MAX);
         }
         self.rate = window / rtt_s;
         self.mode = Mode::Compete {
@@ -310,10 +337,10 @@ impl Control {
         };
     }
 
-    /// Halves the rate after soundings that nobody answered.
+    /// Halves the rate after soundings that nobody answered. The first answer begins a startup.
     pub(super) fn on_silence(&mut self) {
         self.rate = (self.rate / 2.0).max(self.minimum);
-        self.mode = Mode::Grow { calm: 0.0 };
+        self.mode = Mode::Startup;
     }
 
     /// Lowers a rate that was not used for `idle` slowly towards the initial rate.
@@ -332,4 +359,9 @@ impl Control {
 /// and 10 ms.
 fn delay_limit(minimum: Duration) -> Duration {
     (minimum / 4).clamp(Duration::from_millis(2), Duration::from_millis(10))
+}
+
+/// Returns the number of RTTs since the echo before.
+fn rounds(seen: &Observation, rtt: Duration) -> f64 {
+    seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4)
 }

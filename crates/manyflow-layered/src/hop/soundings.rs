@@ -14,6 +14,10 @@ const ARRIVALS_MAX: usize = 32;
 /// The number of missing packets that count as lost at once. Fewer may have been overtaken, and
 /// count only if they are still missing at the next echo.
 const OVERTAKEN_MAX: i64 = 2;
+/// The maximum number of packets that may be missing because the path reorders packets.
+const REORDERED_MAX: i64 = 32;
+/// The number of echoes after which one packet less may be missing.
+const REORDERING_ECHOES: u64 = 256;
 /// The weight of one packet in the average share of packets that are lost.
 const LOSS_WEIGHT: f64 = 1.0 / 256.0;
 /// The time after which half of the memory of the minimum RTT is forgotten.
@@ -84,6 +88,8 @@ pub(super) struct Soundings {
     pub(super) lost: u64,
     pub(super) echoes: u64,
     loss_share: f64,
+    /// The number of packets that may be missing because the path reorders packets.
+    reordered: i64,
     /// The packets that were sent before the last sounding that was answered.
     confirmed: u64,
 }
@@ -108,6 +114,7 @@ impl Soundings {
             lost: 0,
             echoes: 0,
             loss_share: 0.0,
+            reordered: 0,
             confirmed: 0,
         }
     }
@@ -229,9 +236,13 @@ impl Soundings {
         }
         self.minimum.0 = self.minimum.0.min(rtt);
         self.srtt = Some(self.srtt.map_or(rtt, |srtt| (3 * srtt + rtt) / 4));
-        let standing = self.last_rtt.map_or(rtt, |last| last.min(rtt));
-        self.last_rtt = Some(rtt);
-        standing
+        // Rare soundings are not averaged: the queue would be full at the second one.
+        let is_rare = self
+            .arrived
+            .back()
+            .is_some_and(|last| now - last.at > rtt * 3 / 2);
+        let last = self.last_rtt.replace(rtt).filter(|_| !is_rare);
+        last.map_or(rtt, |last| last.min(rtt))
     }
 
     /// Returns the packets that were lost, by the difference between the counts of both ends. The
@@ -247,18 +258,29 @@ impl Soundings {
                 return None;
             }
         };
+        self.learn_reordering(known.saturating_sub(missing));
         let added = missing.saturating_sub(known);
-        let sure = if added > OVERTAKEN_MAX {
-            added
+        let sure = if added > OVERTAKEN_MAX + self.reordered {
+            added - self.reordered
         } else {
-            missing.min(last).saturating_sub(known).max(0)
+            (missing.min(last).saturating_sub(known) - self.reordered).max(0)
         };
-        // Packets that were taken for lost and have arrived since lower the difference again.
         let known = known.saturating_add(sure).min(missing);
         self.missing = Some((known, missing));
         let lost = sure.unsigned_abs();
         self.lost = self.lost.saturating_add(lost);
         Some(lost)
+    }
+
+    /// Handles the arrival of `late` packets that were taken for lost. As many can be missing from
+    /// now on before any is taken for lost.
+    fn learn_reordering(&mut self, late: i64) {
+        if late > 0 {
+            self.lost = self.lost.saturating_sub(late.unsigned_abs());
+            self.reordered = self.reordered.max(late).min(REORDERED_MAX);
+        } else if self.echoes.is_multiple_of(REORDERING_ECHOES) {
+            self.reordered = (self.reordered - 1).max(0);
+        }
     }
 
     /// Measures the rate at which packets arrived, over at least one RTT and eight packets' time.
