@@ -190,17 +190,20 @@ fn share(
 /// takes itself for alone and yields, and links that carry fewer than three packets per RTT, where
 /// TCP lives by its timer.
 fn check_shares(variant: Variant, queues: &[f64]) {
+    let mut misses = Vec::new();
     for (mbit, delay) in [(1.0, 25), (3.0, 10), (3.0, 25), (10.0, 10), (10.0, 25)] {
         for queue in queues {
             for start in [0.0, 5.0] {
                 let (hop, tcp) = share(mbit, delay, *queue, variant, 1, start);
-                let name =
-                    format!("{variant:?}, {mbit} Mbit/s, {delay} ms, {queue} BDP, {start} s");
-                assert!((0.5..=2.0).contains(&(hop / tcp)), "{name}: {hop} to {tcp}");
-                assert!(hop + tcp > 0.9 * mbit, "{name}: {hop} and {tcp}");
+                let name = format!("{mbit} Mbit/s, {delay} ms, {queue} BDP, start {start} s");
+                println!("{variant:?}, {name}: {:.2}", hop / tcp);
+                if !(0.5..=2.0).contains(&(hop / tcp)) || hop + tcp < 0.9 * mbit {
+                    misses.push(format!("{name}: {hop} to {tcp}"));
+                }
             }
         }
     }
+    assert!(misses.is_empty(), "{variant:?}: {misses:#?}");
 }
 
 #[test]

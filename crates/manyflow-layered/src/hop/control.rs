@@ -45,9 +45,10 @@ const BELOW: f64 = 0.97;
 const TCP_CONSTANT: f64 = 1.5;
 /// The share of the window that remains after a loss beside other senders (RFC 5681).
 const DECREASE: f64 = 0.6;
-/// The increase of the window in each RTT, in packets. With the decrease above, it gives the share
-/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6).
-const INCREASE: f64 = 0.75;
+/// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share of
+/// a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little more makes up for the tests
+/// whether the hop is alone, in which the window does not increase.
+const INCREASE: f64 = 0.8;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.
 const PATIENCE: f64 = 1.5;
@@ -60,7 +61,7 @@ const STEP_MAX: f64 = 0.1;
 /// The time in which an unused rate loses half of its distance from the initial rate.
 const IDLE_HALF_LIFE_S: f64 = 10.0;
 /// The time between two tests whether a competing hop is alone.
-const TEST_INTERVAL: Duration = Duration::from_secs(20);
+const TEST_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of RTTs with a short queue, after a decrease, that show that the hop is alone.
 const ALONE_ROUNDS: f64 = 8.0;
 
