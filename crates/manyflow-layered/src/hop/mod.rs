@@ -70,6 +70,10 @@ mod link;
 mod queue;
 mod seal;
 mod soundings;
+#[cfg(test)]
+mod tests_queue;
+#[cfg(test)]
+mod tests_wire;
 mod wire;
 
 pub use config::{HopConfig, HopRate};
