@@ -160,34 +160,41 @@ impl World {
                 session,
                 group,
             } => {
-                let session = 7 + u32::from(session % 3);
-                let experiment = Experiment {
-                    session,
-                    group: group % 32,
-                };
-                let mut out = Vec::new();
-                let stamp = self.stamp(child, false);
-                stamp.encode_experiment(experiment, Direction::Up, None, &mut out);
-                self.give(child, &out);
+                self.announce(child, session, group);
             }
             Step::Parent { nonce, number } => {
-                let (nonce, number) = (nonce.into(), number.into());
-                let mut out = Vec::new();
-                Sounding {
-                    nonce,
-                    number,
-                    packets: 0,
-                    bytes: 0,
-                }
-                .encode(None, &mut out);
-                let _ = self.relay.handle_parent_datagram(self.now, &out);
-                self.relay.handle_parent_data(out.len());
+                self.sound(nonce.into(), number.into());
             }
             Step::Bytes { child, ref bytes } => {
                 self.give(child, bytes);
                 let _ = self.relay.handle_parent_datagram(self.now, bytes);
             }
         }
+    }
+
+    fn announce(&mut self, child: u8, session: u8, group: u8) {
+        let experiment = Experiment {
+            session: 7 + u32::from(session % 3),
+            group: group % 32,
+        };
+        let mut out = Vec::new();
+        let stamp = self.stamp(child, false);
+        stamp.encode_experiment(experiment, Direction::Up, None, &mut out);
+        self.give(child, &out);
+    }
+
+    /// Gives the relay a sounding of its parent.
+    fn sound(&mut self, nonce: u64, number: u32) {
+        let sounding = Sounding {
+            nonce,
+            number,
+            packets: 0,
+            bytes: 0,
+        };
+        let mut out = Vec::new();
+        sounding.encode(None, &mut out);
+        let _ = self.relay.handle_parent_datagram(self.now, &out);
+        self.relay.handle_parent_data(out.len());
     }
 
     fn ask(&mut self, group: u8, ahead: u16) {

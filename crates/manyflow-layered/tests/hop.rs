@@ -8,9 +8,9 @@ use manyflow_core::link::QueueLimit;
 use manyflow_layered::hop::{Hop, HopConfig, HopEnd, HopRate};
 use path::*;
 
-/// The rates in Mbit/s, RTTs in ms and queues of the links that a hop has for itself. A queue of one
-/// bandwidth-delay product holds at least two packets: a link that cannot hold a packet while it
-/// sends another one loses packets at any rate.
+/// The rates in Mbit/s, RTTs in ms and queues of the links that a hop has for itself. A queue of
+/// one bandwidth-delay product holds at least two packets: a link that cannot hold a packet while
+/// it sends another one loses packets at any rate.
 fn links() -> Vec<(u64, u64, u64)> {
     let mut links = Vec::new();
     for bits in [300_000, 1_000_000, 3_000_000, 10_000_000] {

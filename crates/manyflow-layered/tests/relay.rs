@@ -39,7 +39,7 @@ fn config() -> RelayConfig {
 }
 
 fn relay(config: RelayConfig) -> StreamRelay {
-    StreamRelay::new(config, &SESSIONS, [3; 32], Time::ZERO).unwrap()
+    StreamRelay::new(config, &SESSIONS, [3; 32], Time::ZERO).expect("valid in these tests")
 }
 
 fn request(group: u8, request: u16) -> Data {
@@ -87,7 +87,9 @@ impl Family {
         for number in 1..=children {
             let top = Some(1);
             let (relay, at) = (&mut family.relay, address(number));
-            relay.set_top(Time::ZERO, at, LOCAL, 0, top).unwrap();
+            relay
+                .set_top(Time::ZERO, at, LOCAL, 0, top)
+                .expect("valid in these tests");
             let end = ReportingEnd::new(key.clone(), number.into());
             family.children.insert(at, end);
         }
@@ -104,7 +106,7 @@ impl Family {
                 Where::Parent => up.push(out.clone()),
                 Where::Child { to, .. } => {
                     if let Some(child) = self.children.get_mut(&to) {
-                        child.handle_datagram(&out).unwrap();
+                        child.handle_datagram(&out).expect("valid in these tests");
                     }
                 }
             }
@@ -113,7 +115,7 @@ impl Family {
             while child.poll_transmit(&mut out) {
                 self.relay
                     .handle_datagram(self.now, *at, LOCAL, &out)
-                    .unwrap();
+                    .expect("valid in these tests");
             }
         }
         up
@@ -121,7 +123,7 @@ impl Family {
 
     fn report(&mut self, number: u16, feedback: Feedback) -> Result<(), RelayError> {
         let at = address(number);
-        let child = self.children.get_mut(&at).unwrap();
+        let child = self.children.get_mut(&at).expect("valid in these tests");
         child.report(&[feedback]);
         let mut out = Vec::new();
         assert!(child.poll_transmit(&mut out));

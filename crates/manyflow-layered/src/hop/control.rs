@@ -45,9 +45,9 @@ const BELOW: f64 = 0.97;
 const TCP_CONSTANT: f64 = 1.5;
 /// The share of the window that remains after a loss beside other senders (RFC 5681).
 const DECREASE: f64 = 0.6;
-/// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share of
-/// a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little more makes up for the tests
-/// whether the hop is alone, in which the window does not increase.
+/// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share
+/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little more makes up for the
+/// tests whether the hop is alone, in which the window does not increase.
 const INCREASE: f64 = 0.8;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.
@@ -77,8 +77,8 @@ enum Mode {
     },
     /// The rate is below the delivered rate until the queue is empty.
     Drain {
-        /// The time from which other senders are taken to fill the queue; `None` until the effect of
-        /// the lower rate is seen.
+        /// The time from which other senders are taken to fill the queue; `None` until the effect
+        /// of the lower rate is seen.
         until: Option<Time>,
         /// How often the rate can be lowered again because the path has become slower.
         again: u8,

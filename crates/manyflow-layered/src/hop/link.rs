@@ -26,7 +26,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// The idle time from which a found rate decays.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
-/// What a hop sends next.
+/// A packet or a sounding that a hop sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transmit<T> {
     /// A data packet, with its length in bytes.

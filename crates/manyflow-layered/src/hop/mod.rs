@@ -43,19 +43,20 @@
 //!
 //! # Found rates
 //!
-//! - **Startup**: the rate doubles in each RTT, until a queue builds (the RTT exceeds its minimum by
-//!   a quarter, within 2 and 10 ms) or packets are lost.
+//! - **Startup**: the rate doubles in each RTT, until a queue builds (the RTT exceeds its minimum
+//!   by a quarter, within 2 and 10 ms) or packets are lost.
 //! - **Drain**: 0.85 times the delivered rate, until the queue has drained. So a hop that is alone
 //!   on its link yields to its own queue before the link drops packets, as Copa does (Arun and
 //!   Balakrishnan, NSDI 2018).
 //! - **Grow**: 0.98 times the delivered rate at first, then more by 0.5 % in each round and
 //!   increasingly more while there is no queue. Near a rate at which packets were lost without a
 //!   queue, a tenth of that.
-//! - **Compete**: if the queue does not drain in twice the time that the hop alone would need, other
-//!   senders fill it. The hop then keeps a window, as Reno does (RFC 5681): one packet more per RTT,
-//!   half after a loss. It returns to growing when the queue is short for four rounds in a row.
-//! - A rate that the application does not use does not grow. After an idle time its distance from the
-//!   initial rate halves every 10 s. Without echoes it halves every four RTTs.
+//! - **Compete**: if the queue does not drain in twice the time that the hop alone would need,
+//!   other senders fill it. The hop then keeps a window, as Reno does (RFC 5681): one packet more
+//!   per RTT, half after a loss. It returns to growing when the queue is short for four rounds in a
+//!   row.
+//! - A rate that the application does not use does not grow. After an idle time its distance from
+//!   the initial rate halves every 10 s. Without echoes it halves every four RTTs.
 //!
 //! # Messages
 //!

@@ -322,8 +322,8 @@ impl StreamRelay {
         Ok(session)
     }
 
-    /// Passes on an experiment of the child at `from`, or of the parent, to all other ends that have
-    /// the session.
+    /// Passes on an experiment of the child at `from`, or of the parent, to all other ends that
+    /// have the session.
     fn on_experiment(
         &mut self,
         now: Time,
@@ -363,8 +363,8 @@ impl StreamRelay {
         }
     }
 
-    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload of
-    /// UDP.
+    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload
+    /// of UDP.
     #[inline]
     pub fn handle_parent_data(&mut self, bytes: usize) {
         if let Some(parent) = &mut self.parent {

@@ -28,7 +28,7 @@ struct Up(Echo);
 
 impl Carried for Up {}
 
-/// What arrived in an interval.
+/// The packets that arrived in an interval.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) bits_per_s: f64,
@@ -71,7 +71,7 @@ impl Path {
         };
         Path {
             now: Time::ZERO,
-            hop: Hop::new(config, 77, 1, Time::ZERO).unwrap(),
+            hop: Hop::new(config, 77, 1, Time::ZERO).expect("valid parameters"),
             end: HopEnd::new(9),
             down: Link::new(link, 1),
             up: Link::new(up, 2),

@@ -98,8 +98,8 @@ impl Leaf {
         };
         let config = ReceiverConfig::default();
         let parent = EndpointId(0);
-        let receiver =
-            Receiver::new(config, GROUPS, SESSION, number, parent, Time::ZERO, None).unwrap();
+        let receiver = Receiver::new(config, GROUPS, SESSION, number, parent, Time::ZERO, None)
+            .expect("valid in this test");
         Leaf {
             receiver,
             end: ReportingEnd::new(None, number),
@@ -112,12 +112,12 @@ impl Leaf {
     /// Handles a datagram from the relay.
     fn receive(&mut self, now: Time, bytes: &[u8]) {
         if is_hop_message(bytes) {
-            self.end.handle_datagram(bytes).unwrap();
+            self.end.handle_datagram(bytes).expect("valid in this test");
             return;
         }
         self.end.handle_data(bytes.len());
         assert!(checksum_is_right(&bytes[2..22]));
-        let header = Message::decode(&bytes[INNER_BYTES..]).unwrap();
+        let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
         let Message::Data(data) = header else {
             panic!("{header:?} is not data");
         };
@@ -160,9 +160,9 @@ impl Tree {
             .map(|(number, rate)| Leaf::new(number, *rate));
         Tree {
             now: Time::ZERO,
-            sender: Sender::new(config, SESSION, Time::ZERO, None).unwrap(),
+            sender: Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
             relay: StreamRelay::new(RelayConfig::default(), &sessions, [1; 32], Time::ZERO)
-                .unwrap(),
+                .expect("valid in this test"),
             leaves: leaves.collect(),
         }
     }
@@ -196,7 +196,11 @@ impl Tree {
                 ]
             });
             let ends = [self.sender.poll_timeout(), self.relay.poll_timeout()];
-            let next = links.chain(ends).flatten().min().unwrap();
+            let next = links
+                .chain(ends)
+                .flatten()
+                .min()
+                .expect("a sender always has a timer");
             if next > end {
                 break;
             }
@@ -273,7 +277,9 @@ impl Tree {
                 }
                 Action::Join(_) | Action::Leave(_) => {
                     let top = leaf.receiver.subscribed().checked_sub(1);
-                    self.relay.set_top(now, at, LOCAL, 0, top).unwrap();
+                    self.relay
+                        .set_top(now, at, LOCAL, 0, top)
+                        .expect("valid in this test");
                 }
             }
         }
