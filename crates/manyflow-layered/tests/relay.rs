@@ -408,7 +408,7 @@ proptest! {
                 for (place, number) in order.iter().enumerate() {
                     let place = place as u32;
                     let group = (place % 2) as u8;
-                    let feedback = report(7, group, round, place % 3 == 0, 1000 * (place + 1));
+                    let feedback = report(7, group, round, place.is_multiple_of(3), 1000 * (place + 1));
                     family.report(*number, feedback).unwrap();
                 }
                 sent.extend(family.exchange());

@@ -183,8 +183,8 @@ fn share(
     )
 }
 
-/// Returns the ratio of the hop's rate to that of TCP on links with queues of the given multiples of
-/// the bandwidth-delay product, with the name of each case, and the share of the link in use.
+/// Returns the ratio of the hop's rate to that of TCP on links with queues of the given multiples
+/// of the bandwidth-delay product, with the name of each case, and the share of the link in use.
 ///
 /// Not covered: queues of less than one product, where NewReno's queue drains so often that the hop
 /// takes itself for alone and yields, and links that carry fewer than three packets per RTT, where
