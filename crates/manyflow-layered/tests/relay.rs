@@ -149,6 +149,56 @@ fn a_summary_waits_for_all_children_from_the_first_round_on() {
 }
 
 #[test]
+fn summaries_pass_through_two_relays_and_a_restart_of_the_upper_one() {
+    let key = Some(HopKey::new([5; 16]));
+    let lower = RelayConfig {
+        has_parent: true,
+        key: key.clone(),
+        ..config()
+    };
+    let upper = RelayConfig {
+        key,
+        id: 1,
+        ..config()
+    };
+    let mut family = Family::new(lower, 2);
+    let at = address(500);
+    for restart in 0..2 {
+        let seed = [restart; 32];
+        let mut above = StreamRelay::new(upper.clone(), &SESSIONS, seed, Time::ZERO).unwrap();
+        above.set_top(Time::ZERO, at, LOCAL, 0, Some(1)).unwrap();
+        let mut out = Vec::new();
+        assert!(above.poll_transmit(Time::ZERO, &mut out).is_some());
+        family
+            .relay
+            .handle_parent_datagram(Time::ZERO, &out)
+            .unwrap();
+        let round = u16::from(restart) + 1;
+        above.observe_data(Time::ZERO, 0, &request(0, round));
+        family.relay.observe_data(Time::ZERO, 0, &request(0, round));
+        for child in 1..=2 {
+            let feedback = report(7, 1, round, child == 1, 100 * u32::from(child));
+            family.report(child, feedback).unwrap();
+        }
+        // The echo, and the summary.
+        let up = family.exchange();
+        assert_eq!(up.len(), 2, "after {restart} restarts");
+        for message in &up {
+            above
+                .handle_datagram(Time::ZERO, at, LOCAL, message)
+                .unwrap();
+        }
+        let summary = above.poll_feedback().unwrap();
+        assert_eq!(
+            (summary.source, summary.reports, summary.congested),
+            (1, 2, 1)
+        );
+        assert_eq!((summary.minimum, summary.maximum), (100, 200));
+        assert_eq!(above.hop(at).unwrap().counters.echoes, 1);
+    }
+}
+
+#[test]
 fn a_request_that_only_a_higher_group_carried_is_answered() {
     let mut family = Family::new(config(), 1);
     family.relay.observe_data(family.now, 0, &request(3, 1));
