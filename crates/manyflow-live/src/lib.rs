@@ -8,6 +8,7 @@
 //! | [`anypoint_http`] | HTTP through such a connection: the gateway for clients, and members before servers |
 //! | [`anypoint_store`] | a replicated chunk store: its disks, and files put into it and read from it |
 //! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
+//! | [`stream`] | layered streams: the units of a sender's source, and a receiver's sink |
 
 pub mod anypoint;
 pub mod anypoint_http;
@@ -15,3 +16,4 @@ pub mod anypoint_store;
 pub mod filecast;
 pub mod net;
 pub mod overlay;
+pub mod stream;
