@@ -123,7 +123,7 @@ async fn a_program_gets_the_units_and_its_failure_is_reported() {
 #[tokio::test]
 async fn a_program_that_does_not_read_costs_units_but_no_time() {
     // Its input takes some 64 KiB, and the queue 64 units.
-    let mut sink = Sink::open(Output::Program("sleep 1000".to_owned())).unwrap();
+    let mut sink = Sink::open(Output::Program("exec sleep 1000".to_owned())).unwrap();
     let unit = Bytes::from(vec![0; 100_000]);
     let pushed = (0..200)
         .filter(|number| sink.push(*number, unit.clone()).unwrap())
@@ -131,7 +131,7 @@ async fn a_program_that_does_not_read_costs_units_but_no_time() {
     assert!((64..=66).contains(&pushed), "{pushed} units were queued");
     assert_eq!(sink.stats().dropped, 200 - pushed as u64);
     // The queue is bounded in bytes, too; a single unit always fits.
-    let mut sink = Sink::open(Output::Program("sleep 1000".to_owned())).unwrap();
+    let mut sink = Sink::open(Output::Program("exec sleep 1000".to_owned())).unwrap();
     let huge = Bytes::from(vec![0; 40 << 20]);
     assert!(sink.push(0, huge.clone()).unwrap());
     assert!(!sink.push(1, huge).unwrap());
@@ -194,4 +194,38 @@ async fn errors_name_the_file_or_the_program() {
         fps: Some(f64::NAN),
     };
     assert!(matches!(Source::open(config), Err(SourceError::Fps(_))));
+}
+
+/// The program of `contrib` that encodes and decodes a time series.
+const SAMPLES: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../contrib/python/progressive_samples.py"
+);
+
+#[tokio::test]
+async fn the_python_program_writes_units_and_decodes_their_prefixes() {
+    let check = std::process::Command::new(SAMPLES)
+        .arg("--self-test")
+        .output();
+    assert!(check.unwrap().status.success(), "its examples hold");
+    let mut source = source(Input::Program(format!("'{SAMPLES}' encode --units 3")));
+    let units = units(&mut source, 10).await;
+    assert_eq!(units.len(), 3);
+
+    let files = tempfile::tempdir().unwrap();
+    let errors = files.path().join("errors");
+    let decode = format!("'{SAMPLES}' decode > '{}'", errors.display());
+    let mut sink = Sink::open(Output::Program(decode)).unwrap();
+    for (number, unit) in units.iter().enumerate() {
+        let prefix = unit.slice(..unit.len() * (number + 1) / 3);
+        sink.push(number as u32, prefix).unwrap();
+    }
+    sink.finish().await.unwrap();
+    let text = fs::read_to_string(&errors).unwrap();
+    let error = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+    let errors: Vec<f64> = text.lines().map(error).collect();
+    assert!(
+        matches!(errors[..], [a, b, 0.0] if a > 0.0 && b > 0.0),
+        "{text}"
+    );
 }
