@@ -140,6 +140,10 @@ impl Sink {
     /// # Errors
     /// If an earlier unit could not be written. The sink takes no more units.
     pub fn push(&mut self, number: u32, unit: Bytes) -> Result<bool, SinkError> {
+        // The thread has ended; its queue may still be full.
+        if self.queue.is_closed() {
+            return Err(self.failure());
+        }
         let bytes = unit.len();
         let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         // One unit may wait, however long it is.

@@ -51,8 +51,8 @@ pub enum Input {
 pub struct SourceConfig {
     /// Where units come from.
     pub input: Input,
-    /// Units per second. Without it, a folder and the test picture give 10 per second, and a pipe or
-    /// a program gives each unit as soon as it is read.
+    /// Units per second. Without it, a folder and the test picture give 10 per second, and a pipe
+    /// or a program gives each unit as soon as it is read.
     pub fps: Option<f64>,
 }
 
