@@ -60,12 +60,14 @@
 //!   missed four rounds.
 
 mod aggregator;
+mod arrivals;
 mod config;
 mod menu;
 mod rates;
 mod receiver;
 mod round;
 mod sender;
+mod trials;
 
 pub use aggregator::Aggregator;
 pub use config::{ConfigError, ReceiverConfig, SenderConfig};

@@ -4,11 +4,21 @@
 use super::SenderConfig;
 use super::menu::Menu;
 
-/// The number of reports about one group in a round, and how many of them say "congested".
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+/// The number of rounds in a row without reports after which a group counts as idle.
+const IDLE_ROUNDS: u32 = 5;
+
+/// The share of a group's rate below which reports count even in the round after a decrease.
+const SHORTFALL: f64 = 0.8;
+
+/// The reports about one group in a round.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Reports {
+    /// The number of reports.
     pub(super) all: u32,
+    /// The number of reports that say "congested".
     pub(super) congested: u32,
+    /// The lowest and the highest received rate, in bytes per second.
+    pub(super) received: [f64; 2],
 }
 
 /// C_0 to C_(n_g - 1), in bytes per second. Each exceeds the previous one by at least the minimum
@@ -16,6 +26,8 @@ pub(super) struct Reports {
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
+    /// The number of rounds in a row without reports about each group.
+    idle: Vec<u32>,
     /// Groups that were decreased in the last round: the present reports are from before the
     /// decrease took effect.
     held: Vec<bool>,
@@ -24,7 +36,9 @@ pub(super) struct Rates {
     start_factor: f64,
     minimum: f64,
     maximum: f64,
+    step_max: f64,
     decrease: f64,
+    decrease_min: f64,
     pub(super) menu: Menu,
 }
 
@@ -36,12 +50,15 @@ impl Rates {
             cumulative: (1..=config.groups)
                 .map(|groups| f64::from(groups) * initial)
                 .collect(),
+            idle: vec![0; config.groups.into()],
             held: vec![false; config.groups.into()],
             starting: vec![true; config.groups.into()],
             start_factor: config.start_factor,
             minimum: bytes_per_s(config.minimum_rate),
             maximum: bytes_per_s(config.maximum_rate),
+            step_max: config.step_max,
             decrease: config.decrease,
+            decrease_min: config.decrease_min.min(config.decrease),
             menu: Menu::new(config.groups),
         }
     }
@@ -64,7 +81,13 @@ impl Rates {
     pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
-            if core::mem::take(&mut self.held[group]) || reports.all == 0 {
+            if reports.all == 0 {
+                self.on_idle_round(group);
+                continue;
+            }
+            self.idle[group] = 0;
+            let is_held = core::mem::take(&mut self.held[group]);
+            if is_held && !self.falls_short(group, *reports) {
                 continue;
             }
             self.held[group] = self.is_congested(group, *reports);
@@ -74,8 +97,9 @@ impl Rates {
             } else {
                 1.0
             };
+            let step = step.min(self.step_max * rate);
             self.cumulative[group] = match self.held[group] {
-                true => rate * self.decrease,
+                true => rate * self.remainder(group, *reports),
                 false => self.within_menu(group, (rate + step).max(rate * factor), step),
             };
         }
@@ -97,7 +121,7 @@ impl Rates {
     /// Returns whether a group is congested. The lowest group is if any of its receivers is, the
     /// top group if all are; the others if any is, or a majority once the menu is active.
     fn is_congested(&self, group: usize, reports: Reports) -> bool {
-        let Reports { all, congested } = reports;
+        let Reports { all, congested, .. } = reports;
         debug_assert!(
             congested <= all,
             "more reports are congested than there are"
@@ -111,6 +135,33 @@ impl Rates {
         } else {
             congested > 0
         }
+    }
+
+    /// Handles a round without reports about a group. The rate of an idle group falls, and its next
+    /// receivers start it again.
+    fn on_idle_round(&mut self, group: usize) {
+        self.idle[group] = self.idle[group].saturating_add(1);
+        if self.idle[group] >= IDLE_ROUNDS {
+            self.starting[group] = true;
+            self.cumulative[group] *= self.decrease;
+        }
+    }
+
+    /// Returns whether the receivers of a congested group get far less than its rate. Then the last
+    /// decrease was not enough, although the reports are from before it took effect.
+    fn falls_short(&self, group: usize, reports: Reports) -> bool {
+        self.is_congested(group, reports) && self.remainder(group, reports) < SHORTFALL
+    }
+
+    /// Returns the factor of a decrease: the share of the group's rate that receivers get, between
+    /// the smallest factor and the usual one. The slowest receiver counts if one report makes the
+    /// group congested, and otherwise the fastest.
+    fn remainder(&self, group: usize, reports: Reports) -> f64 {
+        let is_top = group + 1 == self.cumulative.len();
+        let any = group == 0 || (!is_top && !self.menu.is_active());
+        let [slowest, fastest] = reports.received;
+        let received = if any { slowest } else { fastest };
+        (received / self.cumulative[group]).clamp(self.decrease_min, self.decrease)
     }
 
     /// Limits a rate to its bound in the menu. A rate above the bound falls to one step below it:
@@ -149,7 +200,12 @@ mod tests {
     }
 
     fn reports(all: u32, congested: u32) -> Reports {
-        Reports { all, congested }
+        let received = [1e9; 2];
+        Reports {
+            all,
+            congested,
+            received,
+        }
     }
 
     /// Returns whether a round with these reports about one group lowers its rate.
