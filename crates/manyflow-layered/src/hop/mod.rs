@@ -58,9 +58,9 @@
 //!   is short for eight RTTs in a row, or when it drains in a test after a
 //!   loss, at most every 10 s.
 //! - A rate that the application does not use does not grow. After an idle time its distance from
-//!   the initial rate halves every 10 s. Without echoes the rate halves every four RTTs, and at most
-//!   every 500 ms. A child that never answers, such as a gateway of other software, gets the minimum
-//!   rate; give such a hop its rate.
+//!   the initial rate halves every 10 s. Without echoes the rate halves every four RTTs, and at
+//!   most every 500 ms. A child that never answers, such as a gateway of other software, gets the
+//!   minimum rate; give such a hop its rate.
 //!
 //! Beside TCP the share is between 1:2 and 2:1 on links whose queue is one bandwidth-delay product,
 //! if that is at least six packets (`cargo test -p manyflow-layered --test tcp -- --nocapture`
