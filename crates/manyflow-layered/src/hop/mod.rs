@@ -55,12 +55,12 @@
 //! - **Compete**: if the queue does not drain in one and a half times the time that the hop alone
 //!   would need, other senders fill it. The hop then keeps a window, nearly as Reno does (RFC
 //!   5681): 0.8 packets more per RTT, 0.6 of it after a loss. It returns to growing when the queue
-//!   is short for eight RTTs in a row, or when it drains in a test after a loss,
-//!   at most every 10 s.
+//!   is short for eight RTTs in a row, or when it drains in a test after a
+//!   loss, at most every 10 s.
 //! - A rate that the application does not use does not grow. After an idle time its distance from
 //!   the initial rate halves every 10 s. Without echoes the rate halves every four RTTs, and at
-//!   most every 500 ms. A child that never answers, such as a gateway of other software, gets the minimum
-//!   rate; give such a hop its rate.
+//!   most every 500 ms. A child that never answers, such as a gateway of other software, gets the
+//!   minimum rate; give such a hop its rate.
 //!
 //! Beside TCP the share is between 1:2 and 2:1 on links whose queue is one bandwidth-delay product,
 //! if that is at least six packets (`cargo test -p manyflow-layered --test tcp -- --nocapture`
