@@ -193,7 +193,8 @@ impl Watched {
     }
 
     /// Runs up to the next change of the subscription, but at most the settling rounds and one
-    /// selection interval, while the rate of the top group alternates between `rates`. Returns the number of subscribed groups.
+    /// selection interval, while the rate of the top group alternates between `rates`. Returns the
+    /// number of subscribed groups.
     fn rounds(&mut self, rates: [u32; 2], ecn: Ecn) -> u8 {
         let before = self.receiver.subscribed();
         for _ in 0..16 {
