@@ -23,8 +23,8 @@ pub struct StreamsConfig {
     pub relay: RelayConfig,
     /// The sessions.
     pub sessions: Vec<SessionInfo>,
-    /// The session and the rank of each flow, in the order of the relay's flows; `None` for flows of
-    /// file sessions.
+    /// The session and the rank of each flow, in the order of the relay's flows; `None` for flows
+    /// of file sessions.
     pub groups: Vec<Option<(usize, u8)>>,
 }
 

@@ -62,8 +62,8 @@ pub struct ForwarderConfig {
     pub links: Vec<DownstreamLink>,
     /// The network whose hosts are served by IP multicast.
     pub hosts: Option<HostsConfig>,
-    /// The layered sessions among the flows, with their hops to gateways. All their flows come on one
-    /// way.
+    /// The layered sessions among the flows, with their hops to gateways. All their flows come on
+    /// one way.
     pub streams: Option<StreamsConfig>,
     /// The address to which reports of layered sessions go, if their packets come by IP multicast.
     /// Otherwise reports go to the relay upstream.
