@@ -15,8 +15,8 @@ pub(super) struct Upward {
 }
 
 impl Upward {
-    /// Opens the way; `None` if there are no layered sessions. `upstream_of` has the upstream of each
-    /// flow.
+    /// Opens the way; `None` if there are no layered sessions. `upstream_of` has the upstream of
+    /// each flow.
     ///
     /// # Errors
     /// If the sessions come on different ways or have no gateways to serve, or the socket cannot be
