@@ -160,6 +160,15 @@ impl StreamSender {
         })
     }
 
+    /// Gives the first unit this number. Without one it is random, so that receivers notice when a
+    /// sender starts again.
+    pub fn with_first_number(mut self, number: Option<u32>) -> StreamSender {
+        if let Some(number) = number {
+            self.cutter = self.cutter.starting_at(number);
+        }
+        self
+    }
+
     /// Returns a channel that reports the progress several times per second.
     pub fn progress(&self) -> watch::Receiver<StreamSendProgress> {
         self.watched.subscribe()

@@ -63,7 +63,8 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     }
     let outlets = Outlets::new(&description.flows(), multicast, Some(server));
     let sender = StreamSender::new(description.session, &control, outlets)
-        .map_err(|error| usage(error.to_string()))?;
+        .map_err(|error| usage(error.to_string()))?
+        .with_first_number(args.first_number);
     let progress = sender.progress();
     let _metrics =
         metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
