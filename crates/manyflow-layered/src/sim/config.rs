@@ -21,11 +21,18 @@ pub struct SenderConfig {
     pub maximum_rate: Rate,
     /// The additive increase: packets per round-trip time, in each round-trip time; above 0.
     pub increase: f64,
+    /// The largest additive increase of a round, as a share of the group's cumulative rate; above 0.
+    /// A large value such as 1000 is the paper's rule, which has no such limit.
+    pub step_max: f64,
     /// The factor by which the rate of a group grows in each round until the group is congested for
     /// the first time, 1 to 2. With 1, a rate only ever increases by addition, as in the paper.
     pub start_factor: f64,
     /// The multiplicative decrease: the factor that remains of a rate, between 0 and 1.
     pub decrease: f64,
+    /// The smallest factor of a decrease, above 0 to 1. If receivers get less of a group's
+    /// cumulative rate than `decrease`, the rate falls to the share that they get, but not below
+    /// this factor. A value from `decrease` up is the paper's rule.
+    pub decrease_min: f64,
     /// The longest round-trip time of the session until reports give it, 1 ms to 10 s.
     pub initial_rtt: Duration,
     /// The menu adaptation interval, in longest round-trip times (section III-D); at least 2.
@@ -41,8 +48,10 @@ impl Default for SenderConfig {
             minimum_rate: Rate::from_bits_per_s(32_000),
             maximum_rate: Rate::from_bits_per_s(10_000_000_000),
             increase: 1.0,
+            step_max: 1000.0,
             start_factor: 1.25,
             decrease: 0.9375,
+            decrease_min: 1.0,
             initial_rtt: Duration::from_millis(100),
             menu_rtts: 50,
         }
@@ -100,12 +109,18 @@ impl SenderConfig {
                     && self.maximum_rate.bits_per_s() <= 34_000_000_000,
             ),
             ("the increase", "above 0", self.increase > 0.0),
+            ("the maximum step", "above 0", self.step_max > 0.0),
             (
                 "the start factor",
                 "1 to 2",
                 (1.0..=2.0).contains(&self.start_factor),
             ),
             ("the decrease", "between 0 and 1", fraction(self.decrease)),
+            (
+                "the minimum decrease",
+                "above 0, at most 1",
+                self.decrease_min > 0.0 && self.decrease_min <= 1.0,
+            ),
             (
                 "the initial RTT",
                 "1 ms to 10 s",

@@ -4,11 +4,19 @@
 use super::SenderConfig;
 use super::menu::Menu;
 
-/// The number of reports about one group in a round, and how many of them say "congested".
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+/// The weight of a round's cumulative rate in its average: the default weight of a round in the
+/// received rates that receivers report.
+const SENT_WEIGHT: f64 = 0.25;
+
+/// The reports about one group in a round.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Reports {
+    /// The number of reports.
     pub(super) all: u32,
+    /// The number of reports that say "congested".
     pub(super) congested: u32,
+    /// The lowest and the highest received rate, in bytes per second.
+    pub(super) received: [f64; 2],
 }
 
 /// C_0 to C_(n_g - 1), in bytes per second. Each exceeds the previous one by at least the minimum
@@ -16,6 +24,8 @@ pub(super) struct Reports {
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
+    /// The averages of the cumulative rates, as receivers average what they receive.
+    sent: Vec<f64>,
     /// Groups that were decreased in the last round: the present reports are from before the
     /// decrease took effect.
     held: Vec<bool>,
@@ -24,7 +34,9 @@ pub(super) struct Rates {
     start_factor: f64,
     minimum: f64,
     maximum: f64,
+    step_max: f64,
     decrease: f64,
+    decrease_min: f64,
     pub(super) menu: Menu,
 }
 
@@ -32,16 +44,20 @@ impl Rates {
     pub(super) fn new(config: &SenderConfig) -> Rates {
         let bytes_per_s = |rate: manyflow_core::units::Rate| rate.bits_per_s() as f64 / 8.0;
         let initial = bytes_per_s(config.initial_rate);
+        let cumulative: Vec<f64> = (1..=config.groups)
+            .map(|groups| f64::from(groups) * initial)
+            .collect();
         Rates {
-            cumulative: (1..=config.groups)
-                .map(|groups| f64::from(groups) * initial)
-                .collect(),
+            sent: cumulative.clone(),
+            cumulative,
             held: vec![false; config.groups.into()],
             starting: vec![true; config.groups.into()],
             start_factor: config.start_factor,
             minimum: bytes_per_s(config.minimum_rate),
             maximum: bytes_per_s(config.maximum_rate),
+            step_max: config.step_max,
             decrease: config.decrease,
+            decrease_min: config.decrease_min.min(config.decrease),
             menu: Menu::new(config.groups),
         }
     }
@@ -64,6 +80,7 @@ impl Rates {
     pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
+            self.sent[group] += SENT_WEIGHT * (rate - self.sent[group]);
             if core::mem::take(&mut self.held[group]) || reports.all == 0 {
                 continue;
             }
@@ -74,8 +91,9 @@ impl Rates {
             } else {
                 1.0
             };
+            let step = step.min(self.step_max * rate);
             self.cumulative[group] = match self.held[group] {
-                true => rate * self.decrease,
+                true => rate * self.remainder(group, *reports),
                 false => self.within_menu(group, (rate + step).max(rate * factor), step),
             };
         }
@@ -97,7 +115,7 @@ impl Rates {
     /// Returns whether a group is congested. The lowest group is if any of its receivers is, the
     /// top group if all are; the others if any is, or a majority once the menu is active.
     fn is_congested(&self, group: usize, reports: Reports) -> bool {
-        let Reports { all, congested } = reports;
+        let Reports { all, congested, .. } = reports;
         debug_assert!(
             congested <= all,
             "more reports are congested than there are"
@@ -111,6 +129,15 @@ impl Rates {
         } else {
             congested > 0
         }
+    }
+
+    /// Returns the factor of a decrease: the share of the group's rate that receivers get, between
+    /// the smallest factor and the usual one. The receivers that count are those that make the
+    /// group congested: the slowest if any of them does, otherwise the fastest.
+    fn remainder(&self, group: usize, reports: Reports) -> f64 {
+        let any = group == 0 || (group + 1 < self.cumulative.len() && !self.menu.is_active());
+        let received = reports.received[usize::from(!any)];
+        (received / self.sent[group]).clamp(self.decrease_min, self.decrease)
     }
 
     /// Limits a rate to its bound in the menu. A rate above the bound falls to one step below it:
@@ -149,7 +176,12 @@ mod tests {
     }
 
     fn reports(all: u32, congested: u32) -> Reports {
-        Reports { all, congested }
+        let received = [1e9; 2];
+        Reports {
+            all,
+            congested,
+            received,
+        }
     }
 
     /// Returns whether a round with these reports about one group lowers its rate.

@@ -128,6 +128,7 @@ impl Sender {
             reports[usize::from(group)] = Reports {
                 all: summary.reports,
                 congested: summary.congested,
+                received: [summary.minimum.into(), summary.maximum.into()],
             };
             (low, high) = (low.min(summary.minimum), high.max(summary.maximum));
         }
