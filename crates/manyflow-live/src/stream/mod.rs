@@ -15,16 +15,22 @@
 //! | `description.rs` | [`StreamDescription`]: the session as an SDP file |
 //! | `send.rs` | [`StreamSender`]: paces groups and fills packets with pieces |
 //! | `receive.rs` | [`receive`]: joins groups, puts units together and reports |
+//! | `config.rs` | the parameters of live sessions |
 //! | `parent.rs` | the way of reports: the tunnel's relay, or the sender |
 //!
 //! Relays between both are [forwarders](crate::net::forwarder) with
 //! [layered sessions](crate::net::amt::StreamsConfig).
 
+mod config;
 mod description;
 mod parent;
 mod receive;
 mod send;
 
+pub use config::{
+    LIVE_PACKET_BYTES, live_hop_config, live_receiver_config, live_rlm_receiver_config,
+    live_rlm_sender_config, live_sender_config,
+};
 pub use description::{StreamDescription, StreamProtocol};
 pub use parent::{report_address, report_key};
 pub use receive::{StreamReceiveConfig, StreamReceiveError, StreamReceiveProgress, receive};
