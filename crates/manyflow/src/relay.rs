@@ -121,6 +121,8 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
         },
         links: args.link.iter().map(|link| link.0).collect(),
         hosts: hosts(args),
+        streams: None,
+        reports_to: None,
     })
 }
 
