@@ -42,7 +42,7 @@ unit: ## Run unit, property, integration and documentation tests
 # be built again.
 BUILD_PROGRAMS = cargo build --locked --workspace --bins --examples
 
-EXAMPLES = webrc_link webrc_udp three_daemons group_chat switch_two_members own_controller own_topology scenario_to_csv
+EXAMPLES = webrc_link webrc_udp three_daemons group_chat switch_two_members own_controller own_topology scenario_to_csv progressive_samples
 
 examples: ## Run the programs of examples/
 	$(BUILD_PROGRAMS)

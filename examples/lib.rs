@@ -10,5 +10,6 @@
 //! | `own_controller` | a flow controller of one's own for an overlay |
 //! | `own_topology` | a simulated network built by hand, with TCP in it |
 //! | `scenario_to_csv` | a scenario file run from a program, its series written as CSV |
+//! | `progressive_samples` | a time series as layered data: cut for three groups, and received in prefixes |
 //!
 //! Run one with `cargo run -p manyflow-examples --example webrc_link`; `make examples` runs all.

@@ -13,6 +13,10 @@ pub enum Event {
     Left(Channel),
     /// A receiver of RLM lost packets in its steady state.
     LossEvent,
+    /// This number of packets of joined groups did not reach a receiver of SIM. The receiver finds
+    /// gaps in the sequence of each group, from the first packet after a join to the last before a
+    /// leave, and reports them once in a round.
+    Lost(u32),
     /// The sender set the cumulative rate of a group.
     GroupRate {
         /// The group's rank.

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (Gorinsky, Ramakrishnan and Vin) |
 //! | [`rlm`] | RLM: groups of fixed rates, receivers try groups and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
-//! | [`unit`] | layered data: units cut by the rates of the groups, and assembled to prefixes |
+//! | [`mod@unit`] | layered data: units cut by the rates of the groups, and assembled to prefixes |
 //! | [`hop`] | one link of a tree of relays: queue, marks, a rate that is found, soundings |
 //! | [`relay`] | relays that take the place of SIM's routers |
 //! | `message.rs`, `wire.rs` | the packets of both protocols, and their encoding |

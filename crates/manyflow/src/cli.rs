@@ -18,6 +18,7 @@ mod router;
 mod sim;
 mod soak;
 mod store;
+mod stream;
 mod switch;
 mod top;
 
@@ -46,6 +47,7 @@ use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
 pub(crate) use sim::{FigureArgs, InspectArgs, RunArgs, SimArgs};
 pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
 pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
+pub(crate) use stream::{StreamCommand, StreamProtocolArg, StreamRecvArgs, StreamSendArgs};
 use switch::SWITCH_EXAMPLES;
 pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
@@ -104,6 +106,10 @@ pub(crate) enum Command {
     /// Forward sessions from a sender or another relay to receivers
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayArgs),
+    /// Send and receive live data in layers, so that each receiver gets the quality that its path
+    /// carries
+    #[command(subcommand)]
+    Stream(StreamCommand),
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),

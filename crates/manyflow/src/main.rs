@@ -28,6 +28,7 @@ mod signals;
 mod sim;
 mod soak;
 mod store;
+mod stream;
 mod stream_lab;
 mod switch;
 mod top;
@@ -41,6 +42,7 @@ use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
 use manyflow_live::overlay::ClientError;
+use manyflow_live::stream::StreamReceiveError;
 use post_receive::PostReceiveError;
 use serde_json::json;
 
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
             Command::Serve(args) => serve::run(args, &display).await,
             Command::Recv(args) => recv::run(args, &display).await,
             Command::Relay(args) => relay::run(args, &display).await,
+            Command::Stream(command) => stream::run(command, &display).await,
             Command::Daemon(args) => daemon::run(args, &display).await,
             Command::Top(args) => top::run(&args, &display).await,
             Command::Switch(args) => switch::run(args, &display).await,
@@ -176,6 +179,13 @@ fn exit_code(error: &anyhow::Error) -> u8 {
             | LoadError::NotHttp(_)
             | LoadError::Authorities(_)
             | LoadError::Status { .. } => 2,
+            _ => 1,
+        };
+    }
+    if let Some(error) = error.downcast_ref::<StreamReceiveError>() {
+        return match error {
+            StreamReceiveError::Silent { .. } => 3,
+            StreamReceiveError::NoKey | StreamReceiveError::Config(_) => 2,
             _ => 1,
         };
     }

@@ -8,6 +8,7 @@ use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
 use manyflow_live::filecast::session::{Progress, SendProgress};
 use manyflow_live::net::amt::RelayStats;
 use manyflow_live::net::forwarder::ForwarderStatus;
+use manyflow_live::stream::{StreamReceiveProgress, StreamSendProgress};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -368,6 +369,70 @@ impl Reported for ForwarderStatus {
         )?;
         report_hosts(out)?;
         report_relay(out, "", |status| status.relay)
+    }
+}
+
+impl Reported for StreamSendProgress {
+    const PREFIX: &str = "manyflow_stream_send";
+
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
+        out.counter("units", "Units of the source.", |sent| sent.cutter.units)?;
+        out.counter(
+            "units_without_base",
+            "Units of which the lowest group has no byte.",
+            |sent| sent.cutter.units_without_base,
+        )?;
+        out.counter("packets", "Packets sent.", |sent| sent.packets)?;
+        out.counter("bytes", "UDP payload of these packets.", |sent| sent.bytes)?;
+        out.counter("reports", "Reports that have arrived.", |sent| sent.reports)?;
+        out.gauge(
+            "receivers",
+            "Receivers that the last reports describe.",
+            |sent| Some(sent.receivers),
+        )?;
+        out.gauge(
+            "rate_bits_per_second",
+            "Rate of all groups together.",
+            |sent| {
+                let top = usize::from(sent.groups).checked_sub(1)?;
+                Some(sent.rates[top].bits_per_s())
+            },
+        )?;
+        report_relay(out, "relay_", |sent| sent.relay)
+    }
+}
+
+impl Reported for StreamReceiveProgress {
+    const PREFIX: &str = "manyflow_stream_recv";
+
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
+        out.gauge("groups", "Joined groups.", |got| {
+            Some(u32::from(got.groups))
+        })?;
+        out.counter("group_changes", "Joins and leaves.", |got| got.changes)?;
+        out.counter("packets", "Packets received.", |got| got.packets)?;
+        out.counter("bytes", "IP bytes of these packets.", |got| got.bytes)?;
+        out.counter("packets_lost", "Packets lost.", |got| got.lost)?;
+        out.counter("packets_marked", "Packets with a mark.", |got| got.marked)?;
+        out.counter("units", "Units delivered.", |got| got.units.units)?;
+        out.counter(
+            "units_missing",
+            "Units of which nothing came in time.",
+            |got| got.units.units_missing,
+        )?;
+        out.counter(
+            "units_dropped",
+            "Units that the consumer was too slow to take.",
+            |got| got.dropped,
+        )?;
+        out.counter("prefix_bytes", "Bytes of delivered prefixes.", |got| {
+            got.units.bytes
+        })?;
+        out.gauge(
+            "latency_milliseconds",
+            "Time from the first possible arrival of a unit to its delivery.",
+            |got| Some(got.latency.as_millis() as u64),
+        )
     }
 }
 

@@ -53,11 +53,11 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     }
     let reports = reports(&args, &description, group_key.as_ref());
     let config = ReceiveConfig {
-        route: route(
+        route: route_to(
             &args.relay,
             args.interface.as_deref(),
             &args.session,
-            &description,
+            description.amt_relay.as_ref(),
         )?,
         description,
         webrc,
@@ -165,11 +165,11 @@ async fn overdue() {
 
 /// Chooses the route of a session's packets to this host: the one on the command line, else the
 /// description's relay, else multicast.
-pub(crate) fn route(
+pub(crate) fn route_to(
     relays: &[String],
     interface: Option<&str>,
     session: &str,
-    description: &SessionDescription,
+    described: Option<&HostPort>,
 ) -> Result<Route> {
     if !relays.is_empty() {
         return Ok(Route::Relays(relays.to_vec()));
@@ -178,7 +178,7 @@ pub(crate) fn route(
         let Ok(interface) = interface.parse();
         return Ok(Route::Multicast(Some(interface)));
     }
-    let Some(relay) = &description.amt_relay else {
+    let Some(relay) = described else {
         return Ok(Route::Multicast(None));
     };
     let relay = reachable(relay, session).ok_or_else(|| {

@@ -6,11 +6,16 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_amt::{Flow, RelayConfig};
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::load::{Trust, load};
+use manyflow_layered::hop::HopKey;
+use manyflow_layered::relay::{self as layered, SessionInfo};
+use manyflow_live::filecast::load::{Trust, load_text};
+use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
 use manyflow_live::filecast::session::{Route, flows};
+use manyflow_live::net::amt::StreamsConfig;
 use manyflow_live::net::forwarder::{
     Feed, Forwarder, ForwarderConfig, ForwarderStatus, HostsConfig,
 };
+use manyflow_live::stream::{StreamDescription, report_address};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -18,8 +23,9 @@ use crate::cli::RelayArgs;
 use crate::display::{self, Display, OutputError};
 use crate::group_range::GroupRange;
 use crate::keygen::trusted_keys;
-use crate::recv::route;
+use crate::recv::route_to;
 use crate::signals::interrupted;
+use crate::stream::read_key;
 use crate::{metrics, usage};
 
 /// Maximum number of groups in the range of `--groups`.
@@ -87,18 +93,27 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
         ca: args.ca.clone(),
     };
     let (mut feeds, mut rate) = (Vec::new(), 0);
+    let mut streams = Streams::default();
     for session in &args.session {
-        let description = load(session, &trust).await?.description;
-        feeds.push(Feed {
-            flows: flows(&description),
-            route: route(
-                &args.relay,
-                args.interface.as_deref(),
-                session,
-                &description,
-            )?,
-        });
-        rate += description.webrc.session_rate_bits_per_s;
+        let (text, _) = load_text(session, &trust).await?;
+        let route = |relay: Option<&HostPort>| {
+            route_to(&args.relay, args.interface.as_deref(), session, relay)
+        };
+        if StreamDescription::is_stream(&text) {
+            let (description, _) = StreamDescription::parse(&text)?;
+            let route = route(description.amt_relay.as_ref())?;
+            feeds.push(streams.add(&description, route).await?);
+            // The hop of each gateway limits its rate.
+            rate += Rate::from_bits_per_s(10_000_000_000).bits_per_s();
+        } else {
+            let description = SessionDescription::parse(&text)?;
+            feeds.push(Feed {
+                flows: flows(&description),
+                route: route(description.amt_relay.as_ref())?,
+            });
+            rate += description.webrc.session_rate_bits_per_s;
+            streams.skip(feeds.last().map_or(0, |feed| feed.flows.len()));
+        }
     }
     // Each gateway may receive all sessions; the tunnel adds up to 20 %.
     let mut gateway_rate_max = Rate::from_bits_per_s(rate / 10 * 12);
@@ -108,7 +123,9 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
             route: route_of_groups(args)?,
         });
         gateway_rate_max = args.relay_rate_max;
+        streams.skip(feeds.last().map_or(0, |feed| feed.flows.len()));
     }
+    let reports_to = streams.reports_to;
     Ok(ForwarderConfig {
         feeds,
         listen: args.listen,
@@ -121,9 +138,65 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
         },
         links: args.link.iter().map(|link| link.0).collect(),
         hosts: hosts(args),
-        streams: None,
-        reports_to: None,
+        streams: streams.finish(read_key(args.key.as_deref())?)?,
+        reports_to,
     })
+}
+
+/// The streams among the sessions of a relay.
+#[derive(Default)]
+struct Streams {
+    sessions: Vec<SessionInfo>,
+    groups: Vec<Option<(usize, u8)>>,
+    needs_key: bool,
+    reports_to: Option<SocketAddr>,
+}
+
+impl Streams {
+    /// Adds a stream, and returns its flows.
+    async fn add(&mut self, description: &StreamDescription, route: Route) -> Result<Feed> {
+        let place = self.sessions.len();
+        self.sessions.push(SessionInfo {
+            session: description.session,
+            groups: description.groups,
+        });
+        self.groups
+            .extend((0..description.groups).map(|group| Some((place, group))));
+        self.needs_key |= description.needs_key;
+        if let Route::Multicast(_) = route {
+            self.reports_to = Some(report_address(description).await?);
+        }
+        Ok(Feed {
+            flows: description.flows(),
+            route,
+        })
+    }
+
+    /// Adds flows of a session without layers.
+    fn skip(&mut self, flows: usize) {
+        self.groups.extend(vec![None; flows]);
+    }
+
+    fn finish(self, key: Option<HopKey>) -> Result<Option<StreamsConfig>> {
+        if self.sessions.is_empty() {
+            return Ok(None);
+        }
+        if self.needs_key && key.is_none() {
+            return Err(usage(
+                "a stream's reports need a shared key (a=report-key): get it from the sender, and give it with --key",
+            ));
+        }
+        Ok(Some(StreamsConfig {
+            relay: layered::RelayConfig {
+                key,
+                id: rand::random(),
+                has_parent: true,
+                ..layered::RelayConfig::default()
+            },
+            sessions: self.sessions,
+            groups: self.groups,
+        }))
+    }
 }
 
 /// Returns the flows from `source` to all groups of a range.

@@ -436,7 +436,10 @@ fn describe_session(
     tsi: u32,
     multicast: Option<&MulticastSender>,
 ) -> Result<SessionDescription> {
-    let source = multicast.map_or_else(|| tunnel_source(args), MulticastSender::source);
+    let source = multicast.map_or_else(
+        || tunnel_source(args.listen, args.port),
+        MulticastSender::source,
+    );
     let first_group = args.multicast.map_or_else(
         || {
             if source.is_ipv4() {
@@ -479,14 +482,12 @@ fn describe_session(
 
 /// The source address of the session inside tunnels: the relay's own address, or that of the route
 /// to its receivers.
-fn tunnel_source(args: &SendArgs) -> IpAddr {
-    let listen = args
-        .listen
-        .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+pub(crate) fn tunnel_source(listen: Option<SocketAddr>, port: u16) -> IpAddr {
+    let listen = listen.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
     if !listen.is_unspecified() {
         return listen;
     }
-    let group: SocketAddr = (TUNNEL_GROUP_V4, args.port).into();
+    let group: SocketAddr = (TUNNEL_GROUP_V4, port).into();
     // Connecting a datagram socket sends nothing; it makes the kernel choose a source address.
     let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         socket.connect(group)?;

@@ -15,8 +15,14 @@ use manyflow_core::{Rate, Time};
 use super::config::HopRate;
 use super::soundings::Observation;
 
+/// The maximum multiple of the delivered rate in startup.
+const START_LEAD: f64 = 2.0;
 /// The share of the delivered rate at which a queue drains.
 const DRAIN: f64 = 0.85;
+/// The share of a draining rate that is delivered unless the path has become slower.
+const CONFIRMED: f64 = 0.85;
+/// The maximum number of times for which a draining rate is lowered again.
+const AGAIN_MAX: u8 = 2;
 /// The share of the delivered rate from which the rate grows.
 const GROW_FROM: f64 = 0.98;
 /// The increase of a growing rate in each round, as a share of the rate.
@@ -28,12 +34,36 @@ const VELOCITY_MAX: f64 = 16.0;
 /// The factor by which the increase is smaller near a rate at which packets were lost without a
 /// queue.
 const CAUTION: f64 = 0.1;
+/// The minimum share of a growing rate that a path carries if it loses packets without a queue.
+const CLOSE: f64 = 0.9;
+/// The share of a rate at which packets were lost without a queue that remains.
+const AFTER_LOSS: f64 = 0.95;
+/// The share of such a rate below which losses have another reason.
+const BELOW: f64 = 0.97;
+/// The square of TCP's window in packets is this constant over the share of packets that are lost
+/// (Mathis et al., "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997).
+const TCP_CONSTANT: f64 = 1.5;
 /// The share of the window that remains after a loss beside other senders (RFC 5681).
-const DECREASE: f64 = 0.5;
+const DECREASE: f64 = 0.6;
+/// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share
+/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little more makes up for the
+/// tests whether the hop is alone, in which the window does not increase.
+const INCREASE: f64 = 0.8;
+/// The multiple of the time in which the hop alone would drain the queue, after which others fill
+/// it.
+const PATIENCE: f64 = 1.5;
+/// The maximum number of RTTs between two echoes for which a rate and a window increase. Soundings
+/// of a slow hop are rarer than one per RTT.
+const ROUNDS_MAX: f64 = 4.0;
+const WINDOW_ROUNDS_MAX: f64 = 1.0;
+/// The maximum increase of a growing rate at one echo, as a share of the rate.
+const STEP_MAX: f64 = 0.1;
 /// The time in which an unused rate loses half of its distance from the initial rate.
 const IDLE_HALF_LIFE_S: f64 = 10.0;
-/// The number of rounds with a short queue, after a decrease, that show that the hop is alone.
-const ALONE_ROUNDS: u32 = 4;
+/// The time between two tests whether a competing hop is alone.
+const TEST_INTERVAL: Duration = Duration::from_secs(10);
+/// The number of RTTs with a short queue, after a decrease, that show that the hop is alone.
+const ALONE_ROUNDS: f64 = 8.0;
 
 /// The state of the control.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -47,15 +77,20 @@ enum Mode {
     },
     /// The rate is below the delivered rate until the queue is empty.
     Drain {
-        /// The time from which other senders are taken to fill the queue.
-        until: Time,
+        /// The time from which other senders are taken to fill the queue; `None` until the effect
+        /// of the lower rate is seen.
+        until: Option<Time>,
+        /// How often the rate can be lowered again because the path has become slower.
+        again: u8,
     },
     /// The rate follows a window, as TCP's does.
     Compete {
         /// The window in bytes.
         window: f64,
-        /// The rounds with a short queue.
-        short: u32,
+        /// The RTTs with a short queue.
+        short: f64,
+        /// The time from which a loss is followed by a test whether the hop is alone.
+        test: Time,
     },
 }
 
@@ -123,49 +158,50 @@ impl Control {
         if seen.number < self.settled {
             return;
         }
-        let queue = seen.standing.saturating_sub(seen.minimum);
-        let limit = delay_limit(seen.minimum);
+        // The first of these soundings counts packets that were sent before the decrease.
+        let lost = if seen.number > self.settled {
+            seen.lost
+        } else {
+            0
+        };
+        let seen = &Observation { lost, ..*seen };
         match self.mode {
-            Mode::Startup => self.start_up(now, seen, next, rtt, queue > limit),
-            Mode::Grow { calm } => self.grow(now, seen, next, rtt, calm),
-            Mode::Drain { until } => self.drain(now, seen, next, rtt, until),
-            Mode::Compete { window, short } => self.compete(seen, next, rtt, window, short),
+            Mode::Startup => self.start_up(seen, next, rtt),
+            Mode::Grow { calm } => self.grow(seen, next, rtt, calm),
+            Mode::Drain { .. } => self.drain(now, seen, next, rtt),
+            Mode::Compete { .. } => self.compete(now, seen, next, rtt),
         }
         self.rate = self.rate.clamp(self.minimum, self.maximum);
         debug_assert!(self.rate.is_finite() && self.rate > 0.0);
     }
 
-    fn start_up(
-        &mut self,
-        now: Time,
-        seen: &Observation,
-        next: u32,
-        rtt: Duration,
-        has_queue: bool,
-    ) {
-        if has_queue || seen.lost > 0 {
-            self.begin_drain(now, seen, next, rtt);
+    fn start_up(&mut self, seen: &Observation, next: u32, rtt: Duration) {
+        // The shorter of two RTTs would show the queue later, when it is twice as long.
+        let queue = seen.rtt.saturating_sub(seen.minimum);
+        if queue > delay_limit(seen.minimum) || seen.lost > 0 {
+            self.begin_drain(seen, next, AGAIN_MAX);
         } else if seen.is_busy {
-            let rounds = seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4);
-            self.rate *= libm::exp2(rounds.min(1.0));
+            let doubled = self.rate * libm::exp2(rounds(seen, rtt).min(1.0));
+            let limit = START_LEAD * seen.delivered.unwrap_or(self.rate);
+            self.rate = doubled.min(limit.max(self.rate));
         }
     }
 
-    fn grow(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration, calm: f64) {
+    fn grow(&mut self, seen: &Observation, next: u32, rtt: Duration, calm: f64) {
         let queue = seen.standing.saturating_sub(seen.minimum);
         let has_queue = queue > delay_limit(seen.minimum);
-        if seen.lost > 0 && !has_queue {
-            self.ceiling = Some(seen.delivered.unwrap_or(self.rate));
+        if has_queue {
+            self.begin_drain(seen, next, AGAIN_MAX);
+            return;
         }
-        if seen.lost > 0 || has_queue {
-            self.begin_drain(now, seen, next, rtt);
+        if seen.lost > 0 {
+            self.on_loss(seen, next, rtt, calm);
             return;
         }
         if !seen.is_busy {
             return;
         }
-        // A round is an RTT, or longer if soundings are less frequent.
-        let rounds = (seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4)).min(1.0);
+        let rounds = rounds(seen, rtt).min(ROUNDS_MAX);
         let velocity = (1.0 + calm / CALM_ROUNDS).min(VELOCITY_MAX);
         let mut share = GROWTH * velocity * rounds;
         if let Some(ceiling) = self.ceiling {
@@ -175,47 +211,104 @@ impl Control {
                 share = GROWTH * CAUTION * rounds;
             }
         }
-        self.rate += self.rate * share;
+        self.rate += self.rate * share.min(STEP_MAX);
         let is_short = queue <= delay_limit(seen.minimum) / 2;
         let calm = if is_short { calm + rounds } else { 0.0 };
         self.mode = Mode::Grow { calm };
     }
 
+    /// Handles a loss while the queue is short: the link has nearly no queue, or loses packets by
+    /// itself.
+    fn on_loss(&mut self, seen: &Observation, next: u32, rtt: Duration, calm: f64) {
+        self.settled = next;
+        let window = self.rate * rtt.as_secs_f64() / self.packet_bytes;
+        if window * window * seen.loss_share > TCP_CONSTANT {
+            // TCP would have a lower rate.
+            self.base = CLOSE * self.rate;
+            self.rate = DRAIN * self.base;
+            self.mode = Mode::Drain {
+                until: None,
+                again: AGAIN_MAX,
+            };
+            return;
+        }
+        match self.ceiling.take() {
+            Some(ceiling) if self.rate < BELOW * ceiling => {
+                // Packets are lost at any rate.
+                self.rate *= GROW_FROM;
+                self.mode = Mode::Grow { calm };
+            }
+            _ => {
+                // The delivered rate is measured over few packets, and lower by those lost.
+                let delivered = seen.delivered.unwrap_or(0.0);
+                let ceiling = delivered.clamp(CLOSE * self.rate, self.rate);
+                self.ceiling = Some(ceiling);
+                self.rate = AFTER_LOSS * ceiling;
+                self.mode = Mode::Grow { calm: 0.0 };
+            }
+        }
+    }
+
     /// Decreases the rate to a share of what is delivered, until the queue has drained.
-    fn begin_drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration) {
+    fn begin_drain(&mut self, seen: &Observation, next: u32, again: u8) {
         let delivered = seen.delivered.unwrap_or(self.rate).min(self.rate);
         self.base = delivered.max(self.minimum);
         self.rate = DRAIN * self.base;
         self.settled = next;
-        let queue = seen.standing.saturating_sub(seen.minimum);
-        let expected = queue.mul_f64(2.0 / (1.0 - DRAIN));
-        let round = rtt.max(seen.span);
-        self.mode = Mode::Drain {
-            until: now + expected + 4 * round,
-        };
+        self.mode = Mode::Drain { until: None, again };
     }
 
-    fn drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration, until: Time) {
+    fn drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration) {
+        let Mode::Drain { until, again } = self.mode else {
+            return;
+        };
         let queue = seen.standing.saturating_sub(seen.minimum);
         if queue <= delay_limit(seen.minimum) / 3 {
             self.rate = GROW_FROM * self.base;
             self.mode = Mode::Grow { calm: 0.0 };
             self.settled = next;
-        } else if now >= until {
+            return;
+        }
+        let is_slower = |delivered| delivered < CONFIRMED * self.rate;
+        if again > 0 && seen.delivered.is_some_and(is_slower) {
+            // The path has become slower: part of the delivered rate was measured before that.
+            self.begin_drain(seen, next, again - 1);
+            return;
+        }
+        let until = until.unwrap_or_else(|| {
+            let alone = queue.div_f64(1.0 - DRAIN);
+            now + alone.mul_f64(PATIENCE) + 4 * rtt.max(seen.span)
+        });
+        self.mode = Mode::Drain {
+            until: Some(until),
+            again,
+        };
+        if now >= until {
             let window = (self.base * rtt.as_secs_f64()).max(2.0 * self.packet_bytes);
-            self.mode = Mode::Compete { window, short: 0 };
+            self.mode = Mode::Compete {
+                window,
+                short: 0.0,
+                test: now + TEST_INTERVAL,
+            };
             self.rate = window / rtt.as_secs_f64();
         }
     }
 
-    fn compete(&mut self, seen: &Observation, next: u32, rtt: Duration, window: f64, short: u32) {
+    fn compete(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration) {
+        let Mode::Compete {
+            mut window,
+            short,
+            test,
+        } = self.mode
+        else {
+            return;
+        };
         let rtt_s = rtt.as_secs_f64().max(1e-4);
-        let mut window = window;
         let queue = seen.standing.saturating_sub(seen.minimum);
         let short = if queue <= delay_limit(seen.minimum) {
-            short + 1
+            short + rounds(seen, seen.rtt).max(1.0)
         } else {
-            0
+            0.0
         };
         if short >= ALONE_ROUNDS {
             self.base = self.rate;
@@ -223,19 +316,32 @@ impl Control {
             return;
         }
         if seen.lost > 0 {
-            window = (window * DECREASE).max(2.0 * self.packet_bytes);
+            window = (window * DECREASE).max(self.packet_bytes);
             self.settled = next;
+            if now >= test {
+                self.base = window / rtt_s;
+                self.rate = DRAIN * self.base;
+                self.mode = Mode::Drain {
+                    until: None,
+                    again: AGAIN_MAX,
+                };
+                return;
+            }
         } else if seen.is_busy {
-            window += self.packet_bytes * (seen.span.as_secs_f64() / rtt_s).min(1.0);
+            window += INCREASE * self.packet_bytes * rounds(seen, rtt).min(WINDOW_ROUNDS_MAX);
         }
         self.rate = window / rtt_s;
-        self.mode = Mode::Compete { window, short };
+        self.mode = Mode::Compete {
+            window,
+            short,
+            test,
+        };
     }
 
-    /// Halves the rate after soundings that nobody answered.
+    /// Halves the rate after soundings that nobody answered. The first answer begins a startup.
     pub(super) fn on_silence(&mut self) {
         self.rate = (self.rate / 2.0).max(self.minimum);
-        self.mode = Mode::Grow { calm: 0.0 };
+        self.mode = Mode::Startup;
     }
 
     /// Lowers a rate that was not used for `idle` slowly towards the initial rate.
@@ -254,4 +360,9 @@ impl Control {
 /// and 10 ms.
 fn delay_limit(minimum: Duration) -> Duration {
     (minimum / 4).clamp(Duration::from_millis(2), Duration::from_millis(10))
+}
+
+/// Returns the number of RTTs since the echo before.
+fn rounds(seen: &Observation, rtt: Duration) -> f64 {
+    seen.span.as_secs_f64() / rtt.as_secs_f64().max(1e-4)
 }

@@ -26,7 +26,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// The idle time from which a found rate decays.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
-/// What a hop sends next.
+/// A packet or a sounding that a hop sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transmit<T> {
     /// A data packet, with its length in bytes.
@@ -72,6 +72,8 @@ pub struct Hop<T> {
     idle: Duration,
     /// The time up to which `idle` is counted.
     idle_until: Time,
+    /// When the last packet was sent.
+    used_at: Time,
     /// When the last silence was acted on, or the last echo came.
     heard_at: Time,
 }
@@ -92,6 +94,7 @@ impl<T: Carried> Hop<T> {
             sounded_at: None,
             idle: Duration::ZERO,
             idle_until: now,
+            used_at: now,
             heard_at: now,
             config,
         })
@@ -111,7 +114,7 @@ impl<T: Carried> Hop<T> {
         if self.queue.is_empty() {
             if now > self.due {
                 idle = Some(now - self.due);
-                self.on_idle(now - self.due);
+                self.on_idle(now - self.used_at);
             }
             self.count_idle(now);
         }
@@ -119,9 +122,7 @@ impl<T: Carried> Hop<T> {
     }
 
     fn on_idle(&mut self, idle: Duration) {
-        if idle >= IDLE_MIN
-            && let Some(control) = &mut self.control
-        {
+        if let Some(control) = self.control.as_mut().filter(|_| idle >= IDLE_MIN) {
             control.on_idle(idle);
         }
     }
@@ -143,6 +144,7 @@ impl<T: Carried> Hop<T> {
         }
         let (item, bytes) = self.queue.pop()?;
         self.soundings.count(bytes);
+        self.used_at = now;
         self.pace(now, bytes);
         Some(Transmit::Item(item, bytes))
     }

@@ -14,6 +14,12 @@ const ARRIVALS_MAX: usize = 32;
 /// The number of missing packets that count as lost at once. Fewer may have been overtaken, and
 /// count only if they are still missing at the next echo.
 const OVERTAKEN_MAX: i64 = 2;
+/// The maximum number of packets that may be missing because the path reorders packets.
+const REORDERED_MAX: i64 = 32;
+/// The number of echoes after which one packet less may be missing.
+const REORDERING_ECHOES: u64 = 256;
+/// The weight of one packet in the average share of packets that are lost.
+const LOSS_WEIGHT: f64 = 1.0 / 256.0;
 /// The time after which half of the memory of the minimum RTT is forgotten.
 const MINIMUM_LIFETIME: Duration = Duration::from_secs(15);
 
@@ -42,12 +48,16 @@ pub(super) struct Observation {
     pub(super) number: u32,
     /// The time since the echo before, at most one second.
     pub(super) span: Duration,
-    /// The shortest of the last RTTs: the RTT without the noise of single packets.
+    /// The RTT of this sounding.
+    pub(super) rtt: Duration,
+    /// The shorter of the last two RTTs: the RTT without the noise of single packets.
     pub(super) standing: Duration,
     /// The minimum RTT of the path.
     pub(super) minimum: Duration,
     /// The packets that were lost.
     pub(super) lost: u64,
+    /// The share of packets that are lost, averaged over some hundred packets.
+    pub(super) loss_share: f64,
     /// The rate at which packets arrived over the last round-trip times, in bytes per second.
     pub(super) delivered: Option<f64>,
     /// Whether the hop had packets to send all the time before the sounding.
@@ -77,6 +87,11 @@ pub(super) struct Soundings {
     minimum_since: Time,
     pub(super) lost: u64,
     pub(super) echoes: u64,
+    loss_share: f64,
+    /// The number of packets that may be missing because the path reorders packets.
+    reordered: i64,
+    /// The packets that were sent before the last sounding that was answered.
+    confirmed: u64,
 }
 
 impl Soundings {
@@ -98,6 +113,9 @@ impl Soundings {
             minimum_since: now,
             lost: 0,
             echoes: 0,
+            loss_share: 0.0,
+            reordered: 0,
+            confirmed: 0,
         }
     }
 
@@ -186,6 +204,10 @@ impl Soundings {
         let rtt = now - record.at;
         let standing = self.measure_rtt(now, rtt, keep_minimum);
         let lost = self.count_losses(record.packets, echo)?;
+        let sent = record.packets.saturating_sub(self.confirmed).max(1) as f64;
+        self.confirmed = record.packets;
+        let weight = (LOSS_WEIGHT * sent).min(1.0);
+        self.loss_share += weight * ((lost as f64 / sent).min(1.0) - self.loss_share);
         let span = self.arrived.back().map_or(rtt, |last| now - last.at);
         let arrived = Arrived {
             at: now,
@@ -196,9 +218,11 @@ impl Soundings {
         Some(Observation {
             number: echo.number,
             span: span.min(Duration::from_secs(1)),
+            rtt,
             standing,
             minimum: self.minimum_rtt().unwrap_or(rtt),
             lost,
+            loss_share: self.loss_share,
             delivered,
             is_busy: record.is_busy && !skipped_idle,
         })
@@ -212,9 +236,13 @@ impl Soundings {
         }
         self.minimum.0 = self.minimum.0.min(rtt);
         self.srtt = Some(self.srtt.map_or(rtt, |srtt| (3 * srtt + rtt) / 4));
-        let standing = self.last_rtt.map_or(rtt, |last| last.min(rtt));
-        self.last_rtt = Some(rtt);
-        standing
+        // Rare soundings are not averaged: the queue would be full at the second one.
+        let is_rare = self
+            .arrived
+            .back()
+            .is_some_and(|last| now - last.at > rtt * 3 / 2);
+        let last = self.last_rtt.replace(rtt).filter(|_| !is_rare);
+        last.map_or(rtt, |last| last.min(rtt))
     }
 
     /// Returns the packets that were lost, by the difference between the counts of both ends. The
@@ -230,18 +258,29 @@ impl Soundings {
                 return None;
             }
         };
+        self.learn_reordering(known.saturating_sub(missing));
         let added = missing.saturating_sub(known);
-        let sure = if added > OVERTAKEN_MAX {
-            added
+        let sure = if added > OVERTAKEN_MAX + self.reordered {
+            added - self.reordered
         } else {
-            missing.min(last).saturating_sub(known).max(0)
+            (missing.min(last).saturating_sub(known) - self.reordered).max(0)
         };
-        // Packets that were taken for lost and have arrived since lower the difference again.
         let known = known.saturating_add(sure).min(missing);
         self.missing = Some((known, missing));
         let lost = sure.unsigned_abs();
         self.lost = self.lost.saturating_add(lost);
         Some(lost)
+    }
+
+    /// Handles the arrival of `late` packets that were taken for lost. As many can be missing from
+    /// now on before any is taken for lost.
+    fn learn_reordering(&mut self, late: i64) {
+        if late > 0 {
+            self.lost = self.lost.saturating_sub(late.unsigned_abs());
+            self.reordered = self.reordered.max(late).min(REORDERED_MAX);
+        } else if self.echoes.is_multiple_of(REORDERING_ECHOES) {
+            self.reordered = (self.reordered - 1).max(0);
+        }
     }
 
     /// Measures the rate at which packets arrived, over at least one RTT and eight packets' time.

@@ -95,7 +95,7 @@ impl Reported {
     }
 }
 
-/// What a child has of one session.
+/// The state of a child in one session.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Share {
     pub(super) top: Option<u8>,

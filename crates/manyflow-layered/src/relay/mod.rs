@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A [`StreamRelay`] has children by address, as an AMT relay has gateways (RFC 7450), and a hop to
-//! each ([`hop`](crate::hop)). Its items are whole AMT Multicast Data messages; the hop marks the IP
-//! header inside. The same type is the sender's end of a tree: without a parent, summaries go to
+//! each ([`hop`](crate::hop)). Its items are whole AMT Multicast Data messages; the hop marks the
+//! IP header inside. The same type is the sender's end of a tree: without a parent, summaries go to
 //! [`poll_feedback`](StreamRelay::poll_feedback). A receiver, and the way up of a relay, is a
 //! [`ReportingEnd`].
 //!
@@ -31,8 +31,8 @@
 //! # Feedback
 //!
 //! - A request counts when it first passes here, in a packet of any group.
-//! - Feedback is accepted if it answers one of the last four requests that have passed here. A child
-//!   cannot begin a round that the sender has not begun.
+//! - Feedback is accepted if it answers one of the last four requests that have passed here. A
+//!   child cannot begin a round that the sender has not begun.
 //! - A round ends when all children that have joined the session have answered, or after twice the
 //!   longest RTT below (section III-A4 of SIM's paper). Children that have not answered the last
 //!   four requests, such as gateways of other software, are not awaited.
@@ -47,8 +47,8 @@
 //!
 //! # Experiments of RLM
 //!
-//! An experiment that a child announces is passed to all other children that have the session and to
-//! the parent, ten per second at most.
+//! An experiment that a child announces is passed to all other children that have the session and
+//! to the parent, ten per second at most.
 
 mod child;
 mod config;

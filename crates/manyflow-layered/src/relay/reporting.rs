@@ -34,8 +34,8 @@ impl ReportingEnd {
         }
     }
 
-    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload of
-    /// UDP.
+    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload
+    /// of UDP.
     #[inline]
     pub fn handle_data(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -229,7 +229,8 @@ impl StreamRelay {
         self.pass_summaries(now, session);
     }
 
-    /// Handles a message of a hop from a child, or a report from a receiver without a hop.
+    /// Handles a message of a hop from a child, or a report from a receiver without a hop. A child
+    /// whose message is accepted is answered from `local`, at which the message arrived.
     ///
     /// # Errors
     /// If the message is refused. A part of its feedback may have been accepted.
@@ -241,9 +242,20 @@ impl StreamRelay {
         bytes: &[u8],
     ) -> Result<(), RelayError> {
         let place = self.places.get(&from).copied();
+        self.on_message(now, from, place, bytes)?;
         if let Some(child) = place.and_then(|place| self.child(place)) {
             child.local = local;
         }
+        Ok(())
+    }
+
+    fn on_message(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        place: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<(), RelayError> {
         let key = self.config.key.clone();
         match HopMessage::decode(bytes, Direction::Up, key.as_ref())? {
             HopMessage::Echo(echo) => {
@@ -322,8 +334,8 @@ impl StreamRelay {
         Ok(session)
     }
 
-    /// Passes on an experiment of the child at `from`, or of the parent, to all other ends that have
-    /// the session.
+    /// Passes on an experiment of the child at `from`, or of the parent, to all other ends that
+    /// have the session.
     fn on_experiment(
         &mut self,
         now: Time,
@@ -363,8 +375,8 @@ impl StreamRelay {
         }
     }
 
-    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload of
-    /// UDP.
+    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload
+    /// of UDP.
     #[inline]
     pub fn handle_parent_data(&mut self, bytes: usize) {
         if let Some(parent) = &mut self.parent {

@@ -6,6 +6,9 @@ use crate::GROUPS_MAX;
 pub use manyflow_core::ConfigError;
 use manyflow_core::units::Rate;
 
+/// The maximum of [`ReceiverConfig::backoffs`].
+pub(super) const BACKOFFS_MAX: u32 = 16;
+
 /// The parameters of a sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
@@ -48,10 +51,10 @@ impl Default for SenderConfig {
             minimum_rate: Rate::from_bits_per_s(32_000),
             maximum_rate: Rate::from_bits_per_s(10_000_000_000),
             increase: 1.0,
-            step_max: 1000.0,
+            step_max: 0.0625,
             start_factor: 1.25,
             decrease: 0.9375,
-            decrease_min: 1.0,
+            decrease_min: 0.25,
             initial_rtt: Duration::from_millis(100),
             menu_rtts: 50,
         }
@@ -64,15 +67,25 @@ pub struct ReceiverConfig {
     /// The selection interval, in longest round-trip times of the session (section III-C); at least
     /// 4.
     pub selection_rtts: u32,
-    /// The weight of the received rate of one round in the average, above 0 to 1.
+    /// The weight of the received rate of one round in the average, above 0 to 1. With 1, each report
+    /// states the rate of its round, so that rates follow a capacity that falls without a delay.
     pub rate_weight: f64,
+    /// The share of lost packets in a round, 0 to 1, above which the round is lossy. After three
+    /// lossy rounds in a row in which its rate did not fall, a receiver drops its top group. 1 is
+    /// the paper's rule, which knows no losses.
+    pub loss_max: f64,
+    /// The maximum number of failures after which the wait for another trial of a group doubles, 0
+    /// to 16. With 0, as in the paper, there is no wait.
+    pub backoffs: u32,
 }
 
 impl Default for ReceiverConfig {
     fn default() -> ReceiverConfig {
         ReceiverConfig {
             selection_rtts: 20,
-            rate_weight: 0.25,
+            rate_weight: 1.0,
+            loss_max: 0.0625,
+            backoffs: 5,
         }
     }
 }
@@ -144,6 +157,12 @@ impl ReceiverConfig {
                 "above 0, at most 1",
                 self.rate_weight > 0.0 && self.rate_weight <= 1.0,
             ),
+            (
+                "the maximum loss",
+                "0 to 1",
+                (0.0..=1.0).contains(&self.loss_max),
+            ),
+            ("the back-offs", "0 to 16", self.backoffs <= BACKOFFS_MAX),
         ])
     }
 }

@@ -2,13 +2,18 @@
 //! menu adaptation (Gorinsky, Ramakrishnan and Vin).
 //!
 //! ```text
-//!   sender      C_0 .. C_(n_g-1), the cumulative rates          <-- one summary per group and round --+
+//!   sender      C_0 .. C_(n_g-1), the cumulative rates          <-- one summary per group and
+//!   round --+
 //!     |  data: request r, rate C_g, longest RTT                                                       |
-//!     v                                                                                               |
-//!   router      marks packets of each session's top group on a link whose queue grows                 |
+//!     v                                                                                           
+//!        |
+//!   router      marks packets of each session's top group on a link whose queue grows             
+//!      |
 //!     |                                                                                           aggregator
-//!     v                                                                                               ^
-//!   receiver    congested in this round? received rate?         --- one report per round (Table I) ---+
+//!     v                                                                                           
+//!        ^
+//!   receiver    congested in this round? received rate?         --- one report per round (Table I)
+//!   ---+
 //! ```
 //!
 //! | mechanism | by, how often | section | file |
@@ -55,12 +60,14 @@
 //!   missed four rounds.
 
 mod aggregator;
+mod arrivals;
 mod config;
 mod menu;
 mod rates;
 mod receiver;
 mod round;
 mod sender;
+mod trials;
 
 pub use aggregator::Aggregator;
 pub use config::{ConfigError, ReceiverConfig, SenderConfig};

@@ -4,9 +4,11 @@
 use super::SenderConfig;
 use super::menu::Menu;
 
-/// The weight of a round's cumulative rate in its average: the default weight of a round in the
-/// received rates that receivers report.
-const SENT_WEIGHT: f64 = 0.25;
+/// The number of rounds in a row without reports after which a group counts as idle.
+const IDLE_ROUNDS: u32 = 5;
+
+/// The share of a group's rate below which reports count even in the round after a decrease.
+const SHORTFALL: f64 = 0.8;
 
 /// The reports about one group in a round.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -24,8 +26,8 @@ pub(super) struct Reports {
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
-    /// The averages of the cumulative rates, as receivers average what they receive.
-    sent: Vec<f64>,
+    /// The number of rounds in a row without reports about each group.
+    idle: Vec<u32>,
     /// Groups that were decreased in the last round: the present reports are from before the
     /// decrease took effect.
     held: Vec<bool>,
@@ -44,12 +46,11 @@ impl Rates {
     pub(super) fn new(config: &SenderConfig) -> Rates {
         let bytes_per_s = |rate: manyflow_core::units::Rate| rate.bits_per_s() as f64 / 8.0;
         let initial = bytes_per_s(config.initial_rate);
-        let cumulative: Vec<f64> = (1..=config.groups)
-            .map(|groups| f64::from(groups) * initial)
-            .collect();
         Rates {
-            sent: cumulative.clone(),
-            cumulative,
+            cumulative: (1..=config.groups)
+                .map(|groups| f64::from(groups) * initial)
+                .collect(),
+            idle: vec![0; config.groups.into()],
             held: vec![false; config.groups.into()],
             starting: vec![true; config.groups.into()],
             start_factor: config.start_factor,
@@ -80,8 +81,13 @@ impl Rates {
     pub(super) fn on_round(&mut self, reports: &[Reports], step: f64) {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
-            self.sent[group] += SENT_WEIGHT * (rate - self.sent[group]);
-            if core::mem::take(&mut self.held[group]) || reports.all == 0 {
+            if reports.all == 0 {
+                self.on_idle_round(group);
+                continue;
+            }
+            self.idle[group] = 0;
+            let is_held = core::mem::take(&mut self.held[group]);
+            if is_held && !self.falls_short(group, *reports) {
                 continue;
             }
             self.held[group] = self.is_congested(group, *reports);
@@ -131,13 +137,31 @@ impl Rates {
         }
     }
 
+    /// Handles a round without reports about a group. The rate of an idle group falls, and its next
+    /// receivers start it again.
+    fn on_idle_round(&mut self, group: usize) {
+        self.idle[group] = self.idle[group].saturating_add(1);
+        if self.idle[group] >= IDLE_ROUNDS {
+            self.starting[group] = true;
+            self.cumulative[group] *= self.decrease;
+        }
+    }
+
+    /// Returns whether the receivers of a congested group get far less than its rate. Then the last
+    /// decrease was not enough, although the reports are from before it took effect.
+    fn falls_short(&self, group: usize, reports: Reports) -> bool {
+        self.is_congested(group, reports) && self.remainder(group, reports) < SHORTFALL
+    }
+
     /// Returns the factor of a decrease: the share of the group's rate that receivers get, between
-    /// the smallest factor and the usual one. The receivers that count are those that make the
-    /// group congested: the slowest if any of them does, otherwise the fastest.
+    /// the smallest factor and the usual one. The slowest receiver counts if one report makes the
+    /// group congested, and otherwise the fastest.
     fn remainder(&self, group: usize, reports: Reports) -> f64 {
-        let any = group == 0 || (group + 1 < self.cumulative.len() && !self.menu.is_active());
-        let received = reports.received[usize::from(!any)];
-        (received / self.sent[group]).clamp(self.decrease_min, self.decrease)
+        let is_top = group + 1 == self.cumulative.len();
+        let any = group == 0 || (!is_top && !self.menu.is_active());
+        let [slowest, fastest] = reports.received;
+        let received = if any { slowest } else { fastest };
+        (received / self.cumulative[group]).clamp(self.decrease_min, self.decrease)
     }
 
     /// Limits a rate to its bound in the menu. A rate above the bound falls to one step below it:

@@ -4,16 +4,22 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::arrivals::Arrivals;
 use super::config::{ConfigError, ReceiverConfig};
+use super::trials::Trials;
 use crate::Event;
 use crate::{Data, Feedback, GROUPS_MAX, Message};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Packet};
 
-/// The number of rounds after a change of the subscription in which a receiver does not report: its
-/// measurements still belong to the old subscription.
-const SETTLING_ROUNDS: u32 = 2;
+/// The number of rounds without reports after a group was left: the queue of the old subscription
+/// drains.
+const SETTLING_ROUNDS_DOWN: u32 = 2;
+
+/// The number of rounds without reports after a group was added: the measurements of the first
+/// belong to both subscriptions. A receiver that enters the session has no old measurements.
+const SETTLING_ROUNDS_UP: u32 = 1;
 
 /// The number of rounds after a report of congestion in which a decrease counts as its effect. A
 /// later decrease was caused by others.
@@ -35,10 +41,16 @@ pub struct Receiver {
     stop: Option<Time>,
     /// The number of subscribed groups, from the lowest; 0 outside the session.
     subscribed: u8,
+    /// The arrivals of each subscribed group.
+    arrivals: Vec<Arrivals>,
     /// The last request, and its time. Measurements since that time answer the next request.
     asked: Option<(u16, Time)>,
     received_bytes: u64,
+    /// The packets that arrived in the round, and those that are missing.
+    received_packets: u32,
+    lost_packets: u32,
     is_marked: bool,
+    trials: Trials,
     /// The number of rounds since the receiver was last congested.
     calm_rounds: u32,
     /// The cumulative received rate, averaged, in bytes per second.
@@ -58,6 +70,8 @@ struct Interval {
     congested: u32,
     /// The last rate of the top subscribed group.
     top_rate: Option<u32>,
+    /// Whether the rate decreased in this round.
+    round_fell: bool,
     /// The rate increased.
     rose: bool,
     /// The rate decreased, and this receiver did not cause it.
@@ -65,11 +79,11 @@ struct Interval {
 }
 
 impl Interval {
-    /// Creates an interval that begins after the settling rounds, when the subscription has
+    /// Creates an interval that begins after this number of settling rounds, when the subscription has
     /// changed.
-    fn settling() -> Interval {
+    fn settling(rounds: u32) -> Interval {
         Interval {
-            settling: SETTLING_ROUNDS,
+            settling: rounds,
             ..Interval::default()
         }
     }
@@ -78,6 +92,7 @@ impl Interval {
         if let Some(last) = self.top_rate {
             self.rose |= rate > last;
             self.fell |= rate < last && !is_own_doing;
+            self.round_fell |= rate < last;
         }
         self.top_rate = Some(rate);
     }
@@ -104,7 +119,6 @@ impl Receiver {
     ) -> Result<Receiver, ConfigError> {
         config.check()?;
         Ok(Receiver {
-            config,
             groups: groups.clamp(1, GROUPS_MAX),
             session,
             id,
@@ -112,14 +126,19 @@ impl Receiver {
             start,
             stop,
             subscribed: 0,
+            arrivals: Vec::new(),
             asked: None,
             received_bytes: 0,
+            received_packets: 0,
+            lost_packets: 0,
             is_marked: false,
+            trials: Trials::new(&config),
             calm_rounds: 0,
             rate: None,
             interval: Interval::default(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
+            config,
         })
     }
 
@@ -138,16 +157,22 @@ impl Receiver {
     fn add_group(&mut self) {
         let channel = self.channel(self.subscribed);
         self.subscribed += 1;
+        self.arrivals.push(Arrivals::default());
         debug_assert!(self.subscribed <= self.groups, "there is no such group");
-        self.interval = Interval::settling();
+        self.interval = Interval::settling(match self.subscribed {
+            1 => 0,
+            _ => SETTLING_ROUNDS_UP,
+        });
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
     }
 
     fn drop_group(&mut self) {
+        self.report_lost();
         self.subscribed -= 1;
+        self.arrivals.pop();
         let channel = self.channel(self.subscribed);
-        self.interval = Interval::settling();
+        self.interval = Interval::settling(SETTLING_ROUNDS_DOWN);
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::Left(channel));
     }
@@ -159,8 +184,21 @@ impl Receiver {
         (self.asked, self.rate) = (None, None);
     }
 
+    /// Reports the packets that are missing since the last report, by an event.
+    fn report_lost(&mut self) {
+        let missing = self.arrivals.iter_mut().map(Arrivals::take_missing);
+        let lost = missing.fold(0, u32::saturating_add);
+        self.lost_packets = self.lost_packets.saturating_add(lost);
+        if lost > 0 {
+            self.events.push_back(Event::Lost(lost));
+        }
+    }
+
     fn on_data(&mut self, now: Time, data: &Data, bytes: u32, is_marked: bool) {
+        debug_assert_eq!(self.arrivals.len(), usize::from(self.subscribed));
+        self.arrivals[usize::from(data.group)].on_packet(data.sequence);
         self.received_bytes += u64::from(bytes);
+        self.received_packets += 1;
         self.is_marked |= is_marked;
         if data.group + 1 == self.subscribed {
             let is_own_doing = self.calm_rounds < OWN_DECREASE_ROUNDS;
@@ -177,18 +215,28 @@ impl Receiver {
 
     /// Ends a round, which happens when the next request arrives.
     fn on_request(&mut self, now: Time, data: &Data) {
+        self.report_lost();
         let before = self.asked.replace((data.request, now));
         let bytes = core::mem::take(&mut self.received_bytes);
         let is_marked = core::mem::take(&mut self.is_marked);
+        let received = core::mem::take(&mut self.received_packets);
+        let lost = core::mem::take(&mut self.lost_packets);
         let Some((_, since)) = before.filter(|(_, since)| now > *since) else {
             // No measurement covers a whole round yet.
             return;
         };
+        let rtt = Duration::from_micros(data.rtt_us.into());
         let measured = bytes as f64 / (now - since).as_secs_f64();
         let rate = self.rate.map_or(measured, |rate| {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
+        let fell = core::mem::take(&mut self.interval.round_fell);
+        let is_overloaded = self.trials.on_round(received, lost, fell);
+        if is_overloaded && self.subscribed > 1 {
+            self.fail(now, self.config.selection_rtts * rtt);
+            return;
+        }
         if self.interval.settling > 0 {
             self.interval.settling -= 1;
             return;
@@ -201,7 +249,7 @@ impl Receiver {
         } else {
             self.calm_rounds.saturating_add(1)
         };
-        self.select(now, Duration::from_micros(data.rtt_us.into()));
+        self.select(now, rtt);
     }
 
     /// Sends a report of the round.
@@ -237,11 +285,22 @@ impl Receiver {
         let seen = core::mem::take(&mut self.interval);
         self.interval.top_rate = seen.top_rate;
         self.interval.since = Some(now);
-        if seen.congested == 0 && seen.fell && self.subscribed < self.groups {
+        let next = self.subscribed + 1;
+        let may_add = next <= self.groups && self.trials.may_add(now, next);
+        if seen.congested == 0 && seen.fell && may_add {
             self.add_group();
+            self.trials.begin();
         } else if seen.is_congested() && seen.rose && self.subscribed > 1 {
-            self.drop_group();
+            self.fail(now, self.config.selection_rtts * rtt);
+        } else {
+            self.trials.on_interval(self.subscribed);
         }
+    }
+
+    /// Drops the top group, which is more than the path carries.
+    fn fail(&mut self, now: Time, interval: Duration) {
+        self.trials.on_failure(now, self.subscribed, interval);
+        self.drop_group();
     }
 }
 

@@ -15,6 +15,9 @@
 //! | `description.rs` | [`StreamDescription`]: the session as an SDP file |
 //! | `send.rs` | [`StreamSender`]: paces groups and fills packets with pieces |
 //! | `receive.rs` | [`receive`]: joins groups, puts units together and reports |
+//! | `source.rs` | [`Source`]: units from a folder, a pipe, a program or the test picture |
+//! | `sink.rs` | [`Sink`]: units to a folder, a pipe or a program, without blocking the receiver |
+//! | `framing.rs` | units in a pipe: a length of 4 bytes in network order, and the bytes |
 //! | `config.rs` | the parameters of live sessions |
 //! | `parent.rs` | the way of reports: the tunnel's relay, or the sender |
 //!
@@ -23,9 +26,12 @@
 
 mod config;
 mod description;
+mod framing;
 mod parent;
 mod receive;
 mod send;
+mod sink;
+mod source;
 
 pub use config::{
     LIVE_PACKET_BYTES, live_hop_config, live_receiver_config, live_rlm_receiver_config,
@@ -35,3 +41,5 @@ pub use description::{StreamDescription, StreamProtocol};
 pub use parent::{report_address, report_key};
 pub use receive::{StreamReceiveConfig, StreamReceiveError, StreamReceiveProgress, receive};
 pub use send::{SendControl, SourceUnit, StreamSendProgress, StreamSender};
+pub use sink::{Output, Sink, SinkError, SinkStats};
+pub use source::{Input, Source, SourceConfig, SourceError};

@@ -168,6 +168,10 @@ impl Recorder {
         match subject {
             Place::Receiver(session, receiver) if what.is_of_lost_packets() => {
                 self.watch_losses(scene, scene.ends(session, receiver).receiving(), number);
+                // Receivers of multicast sessions report what they miss.
+                for endpoint in scene.ends(session, receiver).receiving() {
+                    self.connect(endpoint, number);
+                }
             }
             Place::Staff(session, node) if what.is_of_lost_packets() => {
                 let here: Vec<_> = scene.staff_at(session, node).collect();

@@ -55,7 +55,7 @@ observables! {
     /// The number of packets that a TCP or ACP sender has sent again.
     Retransmissions: Endpoint, PACKETS, Count, "retransmissions";
     /// The share of the packets to a receiver that do not arrive: queues drop them, wires lose
-    /// them, or a link is cut.
+    /// them, or a link is cut. Receivers of SIM find gaps in the groups that they have joined.
     Loss: Endpoint, NUMBER, Share, "loss";
     /// The rate of the frames or messages that an application reads, counting payloads only.
     Goodput: Endpoint, RATE, Interval, "goodput";
@@ -210,7 +210,7 @@ impl Observable {
         self.row().kind == Kind::Level
     }
 
-    /// Returns whether events of endpoints report the observable. The network itself counts
+    /// Returns whether only events of endpoints report the observable. The network itself counts
     /// the others.
     pub(crate) fn is_reported(self) -> bool {
         let counted = matches!(

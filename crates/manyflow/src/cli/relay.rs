@@ -26,6 +26,9 @@ Examples:
   manyflow relay --session http://192.0.2.1:8080/session.sdp --multicast-interface eth1
   manyflow recv http://192.0.2.1:8080/session.sdp --interface eth0
 
+  # A stream: the relay finds the rate of each receiver's path, or takes the one of --link
+  manyflow relay --session http://192.0.2.1:8080/session.sdp --listen 0.0.0.0:2268 --link 10.0.0.7/32=3Mbit/s
+
   # Packets of any kind from one source
   manyflow relay --source 192.0.2.1 --groups 232.1.2.0/24 --interface eth0 --listen 0.0.0.0:2268
 
@@ -93,6 +96,9 @@ pub(crate) struct RelayArgs {
     /// repeated. The longest prefix counts
     #[arg(long, value_name = "ADDRESS/BITS=RATE[,queue=SIZE]")]
     pub(crate) link: Vec<LinkArg>,
+    /// Seal reports of streams with this key, if a stream needs one: 32 bytes in base64
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,

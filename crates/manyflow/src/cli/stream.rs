@@ -78,9 +78,10 @@ pub(crate) struct StreamSendArgs {
     /// Send the built-in moving test picture
     #[arg(long, group = "source")]
     pub(crate) pattern: bool,
-    /// The units per second of --folder and --pattern
-    #[arg(long, value_name = "NUMBER", default_value_t = 10.0)]
-    pub(crate) fps: f64,
+    /// Units per second: 10 by default with --folder and --pattern, and as they come with --pipe and
+    /// --program
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) fps: Option<f64>,
     /// Begin the folder again at its end
     #[arg(long, requires = "folder")]
     pub(crate) repeat: bool,

@@ -189,7 +189,7 @@ mod tests {
         let size = size(64, 64);
         for shift in [0, 1, 2, 5] {
             let point = |at: usize| {
-                if (at >> shift ^ at / 64) & 1 == 0 {
+                if ((at >> shift) ^ (at / 64)) & 1 == 0 {
                     0
                 } else {
                     255

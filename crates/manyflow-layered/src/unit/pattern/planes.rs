@@ -4,7 +4,7 @@
 //! neighbours remain together. Sets of 4, 16, 64 and more consecutive coefficients form a tree. In
 //! each plane, the coder visits the tree from the root. For a set whose coefficients were all zero
 //! in the planes above, one bit says whether this remains so. A coefficient that becomes nonzero
-//! gets a bit for its sign. Of the others that are nonzero, the plane's bit follows.
+//! gets a bit for its sign. A coefficient that was nonzero before gets its bit of the plane.
 //!
 //! The decoder visits the same sets, and stops where the prefix ends. It sets each nonzero
 //! coefficient to the middle of the range that the planes so far leave.

@@ -13,6 +13,7 @@ impl Reported for Event {
             Event::Joined(_) => "join",
             Event::Left(_) => "leave",
             Event::LossEvent => "loss-event",
+            Event::Lost(_) => "packets-lost",
             Event::GroupRate { .. } => "group-rate",
             _ => "other",
         }
@@ -23,6 +24,7 @@ impl Reported for Event {
             Event::Joined(channel) | Event::Left(channel) => {
                 line.serialize_entry("channel", &channel.number)
             }
+            Event::Lost(packets) => line.serialize_entry("packets", packets),
             Event::GroupRate { group, rate } => {
                 line.serialize_entry("group", group)?;
                 line.serialize_entry("rate", &rate.bits_per_s())
@@ -38,6 +40,7 @@ impl Reported for Event {
             (Observable::GroupRate, Event::GroupRate { group, rate }) => {
                 Observed::OfGroup(*group, rate.bits_per_s() as f64)
             }
+            (Observable::Loss, Event::Lost(packets)) => Observed::Count(f64::from(*packets)),
             (Observable::Joins, Event::Joined(_)) | (Observable::LossEvents, Event::LossEvent) => {
                 Observed::Count(1.0)
             }

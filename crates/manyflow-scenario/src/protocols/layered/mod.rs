@@ -33,10 +33,14 @@ pub struct SimTable {
     /// The additive increase: the packets per round-trip time by which a rate grows in each
     /// round-trip time.
     pub increase: Option<Number>,
+    /// The largest increase of a round, as a share of the rate.
+    pub step_max: Option<Number>,
     /// The factor by which a rate grows in each round until its first congestion.
     pub start_factor: Option<Number>,
     /// The factor of the multiplicative decrease.
     pub decrease: Option<Number>,
+    /// The smallest factor of a decrease to the rate that receivers get.
+    pub decrease_min: Option<Number>,
     /// The longest round-trip time, until feedback reports it.
     pub initial_rtt: Option<Seconds>,
     /// The menu adaptation interval, in longest round-trip times.
@@ -45,6 +49,10 @@ pub struct SimTable {
     pub selection_rtts: Option<Count>,
     /// The weight of the received rate of a round in its average.
     pub rate_weight: Option<Number>,
+    /// The share of lost packets above which a round is lossy.
+    pub loss_max: Option<Probability>,
+    /// The maximum number of failed trials of a group that lengthen the wait for the next.
+    pub backoffs: Option<Count>,
     /// The nodes that aggregate feedback, or `all`.
     pub aggregators: Option<OneOrMany>,
     /// The outage of an aggregator.
@@ -115,8 +123,10 @@ impl SimTable {
             set(rate, given.map(BitsPerSecond::rate));
         }
         set(&mut config.increase, self.increase.map(|x| x.0));
+        set(&mut config.step_max, self.step_max.map(|x| x.0));
         set(&mut config.start_factor, self.start_factor.map(|x| x.0));
         set(&mut config.decrease, self.decrease.map(|x| x.0));
+        set(&mut config.decrease_min, self.decrease_min.map(|x| x.0));
         set(
             &mut config.initial_rtt,
             self.initial_rtt.map(Seconds::duration),
@@ -133,6 +143,8 @@ impl SimTable {
             self.selection_rtts.map(Count::get),
         );
         set(&mut config.rate_weight, self.rate_weight.map(|x| x.0));
+        set(&mut config.loss_max, self.loss_max.map(|p| p.0));
+        set(&mut config.backoffs, self.backoffs.map(Count::get));
         config
     }
 

@@ -42,7 +42,8 @@ impl SessionProtocol for Sim {
     }
 
     fn receiver(&self) -> Reporter {
-        Reporter::new("SIM", &[COUNTED, MEMBERSHIP, TOGETHER])
+        let lost = &[Observable::Loss];
+        Reporter::new("SIM", &[COUNTED, MEMBERSHIP, lost, TOGETHER])
     }
 
     fn sender(&self) -> Reporter {

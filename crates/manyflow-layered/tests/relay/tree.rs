@@ -1,0 +1,297 @@
+//! A sender of SIM whose end of a tree has two receivers behind links of different rates.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
+use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Rate, Time};
+use manyflow_layered::hop::is_hop_message;
+use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
+use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use manyflow_layered::{Data, Message};
+
+pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SESSION: u32 = 7;
+const GROUPS: u8 = 3;
+const DELAY: Duration = Duration::from_millis(20);
+/// The bytes of the headers of AMT, IPv4 and UDP before the header of the session.
+const INNER_BYTES: usize = 2 + 28;
+
+pub(crate) fn ms(value: u64) -> Duration {
+    Duration::from_millis(value)
+}
+
+pub(crate) fn address(number: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], number))
+}
+
+/// Returns an AMT Multicast Data message with data of a group, whose datagram is `bytes` long and
+/// has the given ECN field.
+pub(crate) fn data_message(group: u8, bytes: usize, ecn: u8) -> Vec<u8> {
+    let data = Data {
+        group,
+        sequence: 0,
+        request: 0,
+        rate: 0,
+        rtt_us: 0,
+    };
+    message(&Message::Data(data), bytes, ecn)
+}
+
+fn message(header: &Message, bytes: usize, ecn: u8) -> Vec<u8> {
+    let mut message = vec![0; 2 + bytes];
+    message[0] = 6;
+    let ip = &mut message[2..22];
+    (ip[0], ip[1]) = (0x45, ecn);
+    ip[2..4].copy_from_slice(&(bytes as u16).to_be_bytes());
+    (ip[8], ip[9]) = (64, 17);
+    let sum = checksum(ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let encoded = header.encode();
+    let encoded = encoded.as_bytes();
+    message[INNER_BYTES..INNER_BYTES + encoded.len()].copy_from_slice(encoded);
+    message
+}
+
+fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks_exact(2);
+    let mut sum: u32 = words
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Returns whether the checksum of an IPv4 header is that of its other fields.
+pub(crate) fn checksum_is_right(header: &[u8]) -> bool {
+    checksum(header) == 0
+}
+
+/// A datagram on a link.
+#[derive(Clone, Debug)]
+struct Datagram(Vec<u8>);
+
+impl Carried for Datagram {}
+
+/// A receiver, and the links to and from it.
+struct Leaf {
+    receiver: Receiver,
+    end: ReportingEnd,
+    down: Link<Datagram>,
+    up: Link<Datagram>,
+    received: u64,
+}
+
+impl Leaf {
+    fn new(number: u32, rate: u64) -> Leaf {
+        let up = LinkConfig {
+            delay: DELAY,
+            ..LinkConfig::default()
+        };
+        let down = LinkConfig {
+            rate: Some(Rate::from_bits_per_s(rate)),
+            queue: QueueLimit::Bytes(rate / 8 / 20),
+            ..up.clone()
+        };
+        let config = ReceiverConfig::default();
+        let parent = EndpointId(0);
+        let receiver = Receiver::new(config, GROUPS, SESSION, number, parent, Time::ZERO, None)
+            .expect("valid in this test");
+        Leaf {
+            receiver,
+            end: ReportingEnd::new(None, number),
+            down: Link::new(down, u64::from(number)),
+            up: Link::new(up, u64::from(number)),
+            received: 0,
+        }
+    }
+
+    /// Handles a datagram from the relay.
+    fn receive(&mut self, now: Time, bytes: &[u8]) {
+        if is_hop_message(bytes) {
+            self.end.handle_datagram(bytes).expect("valid in this test");
+            return;
+        }
+        self.end.handle_data(bytes.len());
+        assert!(checksum_is_right(&bytes[2..22]));
+        let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
+        let Message::Data(data) = header else {
+            panic!("{header:?} is not data");
+        };
+        let channel = Channel {
+            session: SESSION,
+            number: data.group.into(),
+        };
+        let ecn = match bytes[3] & 3 {
+            3 => Ecn::Marked,
+            _ => Ecn::Capable,
+        };
+        let payload = bytes.len() as u32 - 2 - header.wire_bytes();
+        let packet = Packet::new(Destination::Channel(channel), header, payload).with_ecn(ecn);
+        self.received += u64::from(packet.wire_bytes());
+        self.receiver.handle_packet(now, &packet);
+    }
+}
+
+/// A sender, its end of the tree, and receivers.
+pub(crate) struct Tree {
+    now: Time,
+    sender: Sender,
+    relay: StreamRelay,
+    leaves: Vec<Leaf>,
+}
+
+impl Tree {
+    /// Creates receivers behind links of these rates, in bits per second.
+    pub(crate) fn new(rates: &[u64]) -> Tree {
+        let config = SenderConfig {
+            groups: GROUPS,
+            ..SenderConfig::default()
+        };
+        let sessions = [SessionInfo {
+            session: SESSION,
+            groups: GROUPS,
+        }];
+        let leaves = (1..)
+            .zip(rates)
+            .map(|(number, rate)| Leaf::new(number, *rate));
+        Tree {
+            now: Time::ZERO,
+            sender: Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
+            relay: StreamRelay::new(RelayConfig::default(), &sessions, [1; 32], Time::ZERO)
+                .expect("valid in this test"),
+            leaves: leaves.collect(),
+        }
+    }
+
+    /// Returns the bytes that each receiver has received.
+    pub(crate) fn received(&self) -> Vec<u64> {
+        self.leaves.iter().map(|leaf| leaf.received).collect()
+    }
+
+    pub(crate) fn subscribed(&self) -> Vec<u8> {
+        let receivers = self.leaves.iter().map(|leaf| &leaf.receiver);
+        receivers.map(Receiver::subscribed).collect()
+    }
+
+    /// Returns the share of datagrams that the link of a receiver dropped.
+    pub(crate) fn loss(&self, place: usize) -> f64 {
+        let counters = self.leaves[place].down.counters();
+        counters.dropped as f64 / counters.pushed as f64
+    }
+
+    pub(crate) fn run_until(&mut self, end_s: f64) {
+        let end = Time::from_secs_f64(end_s);
+        loop {
+            self.step();
+            let leaves = self.leaves.iter();
+            let links = leaves.flat_map(|leaf| {
+                [
+                    leaf.down.next_time(),
+                    leaf.up.next_time(),
+                    leaf.receiver.poll_timeout(),
+                ]
+            });
+            let ends = [self.sender.poll_timeout(), self.relay.poll_timeout()];
+            let next = links
+                .chain(ends)
+                .flatten()
+                .min()
+                .expect("a sender always has a timer");
+            if next > end {
+                break;
+            }
+            self.now = self.now.max(next);
+        }
+        self.now = end;
+    }
+
+    /// Handles everything that is due.
+    fn step(&mut self) {
+        let now = self.now;
+        for place in 0..self.leaves.len() {
+            self.exchange(place);
+        }
+        self.relay.handle_timeout(now);
+        while let Some(feedback) = self.relay.poll_feedback() {
+            let to = Destination::Endpoint(EndpointId(0));
+            let packet = Packet::new(to, Message::Feedback(feedback), 0);
+            self.sender.handle_packet(now, &packet);
+        }
+        self.sender.handle_timeout(now);
+        while let Some(action) = self.sender.poll_action(now) {
+            if let Action::Send(packet) = action {
+                self.forward(&packet);
+            }
+        }
+        while self.sender.poll_event().is_some() {}
+        let mut out = Vec::new();
+        while let Some(sent) = self.relay.poll_transmit(now, &mut out) {
+            let Where::Child { to, .. } = sent.place else {
+                panic!("there is no parent");
+            };
+            let leaf = &mut self.leaves[usize::from(to.port()) - 1];
+            for bytes in out.chunks(sent.segment_bytes) {
+                let wire_bytes = bytes.len() as u32 + 28;
+                let _ = leaf.down.push(now, Datagram(bytes.to_vec()), wire_bytes);
+            }
+        }
+    }
+
+    /// Forwards data of a group to the receivers that have joined it.
+    fn forward(&mut self, packet: &Packet<Message>) {
+        let Message::Data(data) = packet.header else {
+            panic!("a sender sends data");
+        };
+        self.relay.observe_data(self.now, 0, &data);
+        let bytes = message(&packet.header, packet.wire_bytes() as usize, 2);
+        let bytes: Arc<[u8]> = bytes.into();
+        for (number, leaf) in (1..).zip(&self.leaves) {
+            if data.group < leaf.receiver.subscribed() {
+                let rank = Some(data.group);
+                let _ = self
+                    .relay
+                    .push(self.now, address(number), LOCAL, 0, rank, &bytes);
+            }
+        }
+    }
+
+    /// Exchanges datagrams with a receiver.
+    fn exchange(&mut self, place: usize) {
+        let now = self.now;
+        let at = address(place as u16 + 1);
+        let leaf = &mut self.leaves[place];
+        while let Some(Datagram(bytes)) = leaf.down.pop_ready(now) {
+            leaf.receive(now, &bytes);
+        }
+        leaf.receiver.handle_timeout(now);
+        while let Some(action) = leaf.receiver.poll_action(now) {
+            match action {
+                Action::Send(packet) => {
+                    if let Message::Feedback(feedback) = packet.header {
+                        leaf.end.report(&[feedback]);
+                    }
+                }
+                Action::Join(_) | Action::Leave(_) => {
+                    let top = leaf.receiver.subscribed().checked_sub(1);
+                    self.relay
+                        .set_top(now, at, LOCAL, 0, top)
+                        .expect("valid in this test");
+                }
+            }
+        }
+        while leaf.receiver.poll_event().is_some() {}
+        let mut out = Vec::new();
+        while leaf.end.poll_transmit(&mut out) {
+            let bytes = out.len() as u32 + 28;
+            let _ = leaf.up.push(now, Datagram(out.clone()), bytes);
+        }
+        while let Some(Datagram(bytes)) = leaf.up.pop_ready(now) {
+            // A child's first report can come before the sounding of its hop.
+            let _ = self.relay.handle_datagram(now, at, LOCAL, &bytes);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `manyflow stream`: live data in layers, which each receiver gets at its own quality.
+
+mod consume;
+mod feed;
+pub(crate) mod recv;
+pub(crate) mod send;
+
+use std::future::pending;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use manyflow_layered::hop::HopKey;
+use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::stream::report_key;
+
+use crate::cli::StreamCommand;
+use crate::display::Display;
+use crate::usage;
+
+pub(crate) async fn run(command: StreamCommand, display: &Display) -> Result<()> {
+    match command {
+        StreamCommand::Send(args) => send::run(*args, display).await,
+        StreamCommand::Recv(args) => recv::run(*args, display).await,
+    }
+}
+
+/// Reads the shared key of reports, if there is one.
+pub(crate) fn read_key(path: Option<&Path>) -> Result<Option<HopKey>> {
+    let key = path.map(GroupKey::read).transpose();
+    let key = key.map_err(|error| usage(format!("--key: {error}")))?;
+    Ok(key.as_ref().map(report_key))
+}
+
+/// Writes a text to a file.
+fn write_text(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Completes after a duration, if there is one.
+async fn elapsed(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => pending().await,
+    }
+}

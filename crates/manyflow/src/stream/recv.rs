@@ -1,0 +1,167 @@
+//! `manyflow stream recv`: receives a stream, and passes its units to a folder, pipe or program.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use manyflow_core::units::{Bytes, Rate, parse_duration};
+use manyflow_layered::rlm;
+use manyflow_layered::unit::Latency;
+use manyflow_live::filecast::load::{Trust, load_text};
+use manyflow_live::stream::{
+    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config, receive,
+};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::consume::Consumer;
+use super::{elapsed, read_key};
+use crate::cli::StreamRecvArgs;
+use crate::display::{self, Display, OutputError};
+use crate::keygen::trusted_keys;
+use crate::recv::route_to;
+use crate::signals::interrupted;
+use crate::{metrics, usage};
+
+/// Units that wait for the consumer. More are dropped.
+const UNITS_MAX: usize = 16;
+/// The bounds of the latency that follows the path.
+const LATENCY_AUTO: Latency = Latency::Adaptive {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(2),
+};
+
+pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
+    let trust = Trust {
+        signers: trusted_keys(&args.trust)?,
+        ca: args.ca.clone(),
+    };
+    let (text, signer) = load_text(&args.session, &trust).await?;
+    if !StreamDescription::is_stream(&text) {
+        return Err(usage(
+            "the description is that of files: receive them with `manyflow recv`",
+        ));
+    }
+    let (description, _) =
+        StreamDescription::parse(&text).map_err(|error| usage(error.to_string()))?;
+    // If units go to standard output, nothing else does.
+    let lines = match args
+        .pipe
+        .as_deref()
+        .is_some_and(|path| path.as_os_str() == "-")
+    {
+        true => display.on_standard_error(),
+        false => display.clone(),
+    };
+    lines.print_json(&json!({
+        "event": "session",
+        "name": description.name,
+        "protocol": description.protocol.to_string(),
+        "groups": description.groups,
+        "signer": signer.map(|signer| signer.to_string()),
+    }))?;
+    let consumer = Consumer::open(&args, &lines)?;
+    let config = StreamReceiveConfig {
+        route: route_to(
+            &args.relay,
+            args.interface.as_deref(),
+            &args.session,
+            description.amt_relay.as_ref(),
+        )?,
+        sim: live_receiver_config(),
+        rlm: rlm::ReceiverConfig::default(),
+        groups_max: args.groups_max,
+        key: read_key(args.key.as_deref())?,
+        latency: latency(&args.latency)?,
+        patience: args.patience,
+        description,
+    };
+    let (watched, progress) = watch::channel(StreamReceiveProgress::default());
+    let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], &lines).await?;
+    let (units, received) = mpsc::channel(UNITS_MAX);
+    // The consumer ends before the stream only if its output fails.
+    let (ended, failed) = oneshot::channel::<()>();
+    let consuming = tokio::spawn(async move {
+        let _ended = ended;
+        consumer.consume(received).await
+    });
+    let failed = async move {
+        let _ = failed.await;
+    };
+    let (watching, unheard) = display::watch(watch_progress(progress, lines.clone()));
+    let stop = async {
+        tokio::select! {
+            () = interrupted() => {}
+            () = unheard => {}
+            () = elapsed(args.duration) => {}
+            () = failed => {}
+        }
+    };
+    let result = receive(config, units, watched, stop).await;
+    watching.abort();
+    watching.await.unwrap_or(Ok(()))?;
+    let progress = result?;
+    consuming.await??;
+    lines.print_json(&to_json("done", &progress))?;
+    lines.print_line(&format!(
+        "{} units, {} in prefixes; {} packets lost of {}",
+        progress.units.units,
+        Bytes(progress.units.bytes),
+        progress.lost,
+        progress.packets + progress.lost
+    ))?;
+    Ok(())
+}
+
+/// Parses the value of --latency.
+fn latency(text: &str) -> Result<Latency> {
+    match text {
+        "auto" => Ok(LATENCY_AUTO),
+        time => parse_duration(time)
+            .map(Latency::Fixed)
+            .map_err(|error| usage(format!("--latency: {error}; or give \"auto\""))),
+    }
+}
+
+/// Reports the receiver's progress, until it is aborted or standard output cannot be written to.
+async fn watch_progress(
+    progress: watch::Receiver<StreamReceiveProgress>,
+    display: Display,
+) -> Result<(), OutputError> {
+    let spinner = display.spinner("waiting for the stream".to_owned());
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut last = StreamReceiveProgress::default();
+    loop {
+        tick.tick().await;
+        let now = *progress.borrow();
+        let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
+        let lost = now.lost - last.lost;
+        last = now;
+        spinner.set_message(format!(
+            "{rate} in {} groups; {} units, {} missed; {lost} packets lost in the last second; latency {} ms",
+            now.groups,
+            now.units.units,
+            now.units.units_missing,
+            now.latency.as_millis(),
+        ));
+        display.print_json(&to_json("progress", &now))?;
+    }
+}
+
+fn to_json(event: &str, progress: &StreamReceiveProgress) -> Value {
+    json!({
+        "event": event,
+        "groups": progress.groups,
+        "group_changes": progress.changes,
+        "packets": progress.packets,
+        "bytes": progress.bytes,
+        "packets_lost": progress.lost,
+        "packets_marked": progress.marked,
+        "packets_refused": progress.refused,
+        "units": progress.units.units,
+        "units_complete": progress.units.units_complete,
+        "units_missing": progress.units.units_missing,
+        "units_dropped": progress.dropped,
+        "prefix_bytes": progress.units.bytes,
+        "latency_s": progress.latency.as_secs_f64(),
+    })
+}

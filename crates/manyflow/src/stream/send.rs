@@ -1,0 +1,285 @@
+//! `manyflow stream send`: sends the units of a source in layers.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use manyflow_amt::RelayConfig;
+use manyflow_core::units::{Bytes, Rate};
+use manyflow_layered::relay::{self, SessionInfo};
+use manyflow_layered::{GROUPS_MAX, rlm, sim};
+use manyflow_live::filecast::keys::SigningKey;
+use manyflow_live::filecast::publish::DESCRIPTION_PATH;
+use manyflow_live::filecast::sdp::{HostPort, ntp_seconds};
+use manyflow_live::filecast::session::Outlets;
+use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
+use manyflow_live::stream::{
+    SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
+    live_sender_config,
+};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+use super::{elapsed, feed, read_key, write_text};
+use crate::cli::{StreamProtocolArg, StreamSendArgs};
+use crate::display::{self, Display, OutputError};
+use crate::send::{publish, tunnel_source};
+use crate::signals::interrupted;
+use crate::{metrics, usage};
+
+/// Units that wait for the sender.
+const UNITS_MAX: usize = 2;
+/// The first group of a stream that only relays carry. It is source-specific, because joins in a
+/// tunnel name the source.
+const TUNNEL_GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 3, 0);
+
+pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
+    let identity = args.servers.identity()?;
+    let control = control(&args)?;
+    let source = feed::open(&args)?;
+    let multicast = open_multicast(&args)?;
+    let mut description = describe(&args, &control, multicast.as_ref())?;
+    let server = open_server(&args, &control, &mut description)?;
+    let signing = args.sign.as_deref().map(SigningKey::read).transpose()?;
+    let text = description.to_sdp(signing.as_ref());
+    let text = text.map_err(|error| usage(error.to_string()))?;
+    if let Some(path) = &args.session {
+        write_text(path, &text)?;
+    }
+    let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())];
+    let publisher = publish(&args.servers, descriptions.into(), identity).await?;
+    let url = publisher
+        .as_ref()
+        .map(|publisher| publisher.url(description.source, DESCRIPTION_PATH));
+    let is_text_printed = url.is_none() && args.session.is_none();
+    let lines = match is_text_printed {
+        true => display.on_standard_error(),
+        false => display.clone(),
+    };
+    announce(&description, &text, url, &lines)?;
+    if is_text_printed {
+        display.print_line(text.trim_end())?;
+    }
+    let outlets = Outlets::new(&description.flows(), multicast, Some(server));
+    let sender = StreamSender::new(description.session, &control, outlets)
+        .map_err(|error| usage(error.to_string()))?;
+    let progress = sender.progress();
+    let _metrics =
+        metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
+    let (units, received) = mpsc::channel(UNITS_MAX);
+    let feeding = tokio::spawn(feed::feed(source, units));
+    let (watching, unheard) = display::watch(watch_progress(progress, lines.clone()));
+    let stop = async {
+        tokio::select! {
+            () = interrupted() => {}
+            () = unheard => {}
+            () = elapsed(args.duration) => {}
+        }
+    };
+    let sent = sender.run(received, stop).await;
+    watching.abort();
+    watching.await.unwrap_or(Ok(()))?;
+    if feeding.is_finished() {
+        feeding.await??;
+    }
+    lines.print_json(&to_json("done", &sent))?;
+    lines.print_line(&format!(
+        "sent {} units in {} packets, {}",
+        sent.cutter.units,
+        sent.packets,
+        Bytes(sent.bytes)
+    ))?;
+    Ok(())
+}
+
+/// Returns the rate control that the options describe.
+fn control(args: &StreamSendArgs) -> Result<SendControl> {
+    let packet_bytes = args.packet.into();
+    Ok(match args.protocol {
+        StreamProtocolArg::Sim => SendControl::Sim(sim::SenderConfig {
+            groups: args.groups,
+            packet_bytes,
+            maximum_rate: args.max_rate,
+            ..live_sender_config()
+        }),
+        StreamProtocolArg::Rlm => {
+            if args.group_rate.len() > GROUPS_MAX.into() {
+                return Err(usage("--group-rate: a stream has at most 32 groups"));
+            }
+            SendControl::Rlm(rlm::SenderConfig {
+                rates: args.group_rate.clone(),
+                packet_bytes,
+            })
+        }
+    })
+}
+
+fn open_multicast(args: &StreamSendArgs) -> Result<Option<MulticastSender>> {
+    let Some(range) = args.multicast else {
+        return Ok(None);
+    };
+    let mut config = SenderConfig::new(range.first, args.port);
+    config.hop_limit = args.ttl;
+    config.interface = args.interface.as_ref().map(|name| {
+        let Ok(interface) = name.parse();
+        interface
+    });
+    Ok(Some(MulticastSender::open(&config)?.with_ecn()))
+}
+
+fn describe(
+    args: &StreamSendArgs,
+    control: &SendControl,
+    multicast: Option<&MulticastSender>,
+) -> Result<StreamDescription> {
+    let source = multicast.map_or_else(
+        || tunnel_source(args.listen, args.port),
+        MulticastSender::source,
+    );
+    let first_group = args
+        .multicast
+        .map_or(IpAddr::V4(TUNNEL_GROUP), |range| range.first);
+    let groups = control.groups();
+    if let Some(range) = args.multicast
+        && range.size().is_some_and(|size| size < groups.into())
+    {
+        return Err(usage(format!(
+            "the stream has {groups} groups, more than the range of --multicast has"
+        )));
+    }
+    if source.is_ipv4() != first_group.is_ipv4() {
+        return Err(usage(
+            "without --multicast, --listen needs an IPv4 address: give one, or groups of IPv6 with --multicast",
+        ));
+    }
+    Ok(StreamDescription {
+        name: args.name.clone(),
+        session: rand::random(),
+        version: ntp_seconds(SystemTime::now()),
+        source,
+        first_group,
+        port: args.port,
+        ttl: first_group.is_ipv4().then_some(args.ttl),
+        protocol: match control {
+            SendControl::Sim(_) => StreamProtocol::Sim,
+            SendControl::Rlm(_) => StreamProtocol::Rlm,
+        },
+        groups,
+        reports: HostPort {
+            host: source.to_string(),
+            port: 1,
+        },
+        needs_key: args.key.is_some(),
+        amt_relay: None,
+    })
+}
+
+/// Opens the socket that serves receivers and takes reports, and completes the description.
+fn open_server(
+    args: &StreamSendArgs,
+    control: &SendControl,
+    description: &mut StreamDescription,
+) -> Result<RelayServer> {
+    let info = SessionInfo {
+        session: description.session,
+        groups: control.groups(),
+    };
+    let streams = StreamsConfig {
+        relay: relay::RelayConfig {
+            key: read_key(args.key.as_deref())?,
+            id: rand::random(),
+            ..relay::RelayConfig::default()
+        },
+        sessions: vec![info],
+        groups: (0..info.groups).map(|group| Some((0, group))).collect(),
+    };
+    let options = RelayOptions {
+        streams: Some(streams),
+        ..RelayOptions::default()
+    };
+    // Reports of receivers of IP multicast come here, too.
+    let listen = args
+        .listen
+        .unwrap_or_else(|| SocketAddr::new(description.source, 0));
+    let config = RelayConfig {
+        // Hops find the rate of each receiver.
+        gateway_rate_max: Rate::from_bits_per_s(10_000_000_000),
+        rate_max: Rate::from_bits_per_s(10_000_000_000),
+        gateways_per_address_max: 1024,
+        ..RelayConfig::default()
+    };
+    let server = RelayServer::bind_with(listen, config, description.flows(), options);
+    let server = server
+        .with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
+    let local = HostPort {
+        host: server.local_addr().ip().to_string(),
+        port: server.local_addr().port(),
+    };
+    description.reports = local.clone();
+    description.amt_relay = args.listen.map(|_| local);
+    Ok(server)
+}
+
+/// Prints what is about to be sent, and the URL of the description.
+fn announce(
+    description: &StreamDescription,
+    text: &str,
+    url: Option<String>,
+    display: &Display,
+) -> Result<()> {
+    let (name, protocol, groups) = (&description.name, description.protocol, description.groups);
+    display.print_line(&format!("sending {name} by {protocol} in {groups} groups"))?;
+    if let Some(at) = url {
+        display.print_line(&format!("receivers type: manyflow stream recv {at}"))?;
+        display.print_json(&json!({"event": "published", "url": at}))?;
+    }
+    display.print_json(&json!({"event": "started", "session": text}))?;
+    Ok(())
+}
+
+/// Reports the sender's progress, until it is aborted or standard output cannot be written to.
+async fn watch_progress(
+    progress: watch::Receiver<StreamSendProgress>,
+    display: Display,
+) -> Result<(), OutputError> {
+    let spinner = display.spinner("waiting for receivers".to_owned());
+    let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        let now = *progress.borrow();
+        let rates: Vec<_> = rates(&now).iter().map(Rate::to_string).collect();
+        spinner.set_message(format!(
+            "{} units to {} receivers; cumulative rates {}",
+            now.cutter.units,
+            now.receivers,
+            rates.join(", ")
+        ));
+        display.print_json(&to_json("progress", &now))?;
+    }
+}
+
+fn rates(progress: &StreamSendProgress) -> &[Rate] {
+    &progress.rates[..progress.groups.into()]
+}
+
+fn to_json(event: &str, progress: &StreamSendProgress) -> Value {
+    let rates: Vec<_> = rates(progress)
+        .iter()
+        .map(|rate| rate.bits_per_s())
+        .collect();
+    json!({
+        "event": event,
+        "units": progress.cutter.units,
+        "units_without_base": progress.cutter.units_without_base,
+        "unit_bytes": progress.cutter.bytes,
+        "unit_bytes_cut": progress.cutter.bytes_cut,
+        "packets": progress.packets,
+        "bytes": progress.bytes,
+        "group_rates_bits_per_s": rates,
+        "reports": progress.reports,
+        "receivers": progress.receivers,
+        "datagrams_unsent": progress.unsent,
+        "gateways": progress.relay.gateways,
+    })
+}
