@@ -134,12 +134,16 @@ pub(crate) struct LossArgs {
 const RELAY_EXAMPLES: &str = "\
 Example:
   manyflow bench relay --gateways 8 --rate 200Mbit/s
+  manyflow bench relay --stream
 
 The relay is a process of its own; no packet leaves this machine. Each tunnel needs a file descriptor.";
 
 /// Arguments of `bench relay`.
 #[derive(Debug, Args)]
 pub(crate) struct RelayBenchArgs {
+    /// Measure the layered flows of a stream, through hops, instead of those of files
+    #[arg(long)]
+    pub(crate) stream: bool,
     /// The number of gateways that receive everything
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) gateways: u32,

@@ -142,7 +142,8 @@ impl Run {
         let receivers: Vec<_> = self.receivers.iter().map(of_receiver).collect();
         Ok(display.print_json(&json!({
             "event": "second", "protocol": self.name, "seconds": now.as_secs_f64(),
-            "group_rates": rates, "reports": sender.reports, "receivers": receivers,
+            "group_rates": rates, "reports": sender.reports,
+            "rtt_ms": sender.rtt.as_millis() as u64, "receivers": receivers,
         }))?)
     }
 
