@@ -28,6 +28,7 @@ pub fn live_sender_config() -> sim::SenderConfig {
     sim::SenderConfig {
         packet_bytes: LIVE_PACKET_BYTES,
         increase: 4.0,
+        rtt_growth_max: 2.0,
         ..sim::SenderConfig::default()
     }
 }
@@ -75,7 +76,7 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 ///
 /// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes 38 ms,
 ///   and the queue of the slowest receiver makes the rounds of the whole session long.
-/// - **Slot**: on hops above 4 Mbit/s, RED counts slots of 3 ms instead of packets. There, packets of
+/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets of
 ///   several groups that meet are no sign of congestion.
 /// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
 pub fn live_hop_config() -> HopConfig {
@@ -88,7 +89,7 @@ pub fn live_hop_config() -> HopConfig {
             maximum_packets: 3.0,
             ..HopConfig::default().red
         },
-        red_slot: Duration::from_millis(3),
+        red_slot: Duration::from_millis(2),
         ..HopConfig::default()
     }
 }

@@ -2,13 +2,14 @@
 //! receivers behind relays.
 //!
 //! Four relays have 1 receiver each, and then 100. Each relay has a link in user space to its
-//! receivers, whose delay of 20 ms in each direction gives both audiences the same round-trip time.
-//! The stream has a low rate, because all receivers share this process.
+//! receivers, whose delay of 100 ms in each direction is most of the round-trip time of both
+//! audiences. The stream has one group of a low rate, because all receivers share this process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use manyflow_core::link::LinkConfig;
 use manyflow_core::units::Rate;
 use manyflow_layered::sim;
 use manyflow_live::net::last_mile::LastMile;
@@ -24,8 +25,13 @@ use crate::stream_lab::{Crowd, Pictures, Stage, mile_config};
 const RELAYS: usize = 4;
 /// The receivers of each relay.
 const AUDIENCES: [usize; 2] = [1, 100];
-/// The maximum rate of the stream.
-const RATE: Rate = Rate::from_bits_per_s(128_000);
+/// The rate of the stream.
+const RATE: Rate = Rate::from_bits_per_s(64_000);
+/// The length of packets, which are short so that requests for reports wait for the next one for
+/// less than 0.1 s.
+const PACKET_BYTES: u32 = 700;
+/// The delay of a link in each direction.
+const DELAY: Duration = Duration::from_millis(100);
 /// The rate of the link that the receivers of a relay share, which is no bottleneck.
 const LINK: Rate = Rate::from_bits_per_s(1_000_000_000);
 /// The maximum difference between both audiences, in percent.
@@ -73,10 +79,10 @@ pub(crate) async fn run(args: &AudienceArgs, display: &Display) -> Result<()> {
 }
 
 fn control() -> SendControl {
-    let low = Rate::from_bits_per_s(RATE.bits_per_s() / 2);
     SendControl::Sim(sim::SenderConfig {
-        groups: 2,
-        initial_rate: low,
+        groups: 1,
+        packet_bytes: PACKET_BYTES,
+        initial_rate: RATE,
         maximum_rate: RATE,
         ..live_sender_config()
     })
@@ -92,7 +98,10 @@ async fn measure(
     let stage = Stage::start(&control(), pictures, RELAYS).await?;
     let (mut miles, mut crowd) = (Vec::new(), Crowd::default());
     for relay in stage.relays() {
-        let link = mile_config(LINK);
+        let link = LinkConfig {
+            delay: DELAY,
+            ..mile_config(LINK)
+        };
         let mile = LastMile::start(relay, link.clone(), link, 1).await?;
         for _ in 0..audience {
             crowd.add(&stage.description, mile.address());
