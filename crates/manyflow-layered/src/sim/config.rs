@@ -38,6 +38,10 @@ pub struct SenderConfig {
     pub decrease_min: f64,
     /// The longest round-trip time of the session until reports give it, 1 ms to 10 s.
     pub initial_rtt: Duration,
+    /// The maximum factor by which the longest round-trip time grows in a round; above 1. One late
+    /// report, such as that of a receiver that was stopped, then does not make the rounds of all
+    /// long. A large value such as 1000 is the paper's rule, which has no such limit.
+    pub rtt_growth_max: f64,
     /// The menu adaptation interval, in longest round-trip times (section III-D); at least 2.
     pub menu_rtts: u32,
 }
@@ -56,6 +60,7 @@ impl Default for SenderConfig {
             decrease: 0.9375,
             decrease_min: 0.25,
             initial_rtt: Duration::from_millis(100),
+            rtt_growth_max: 1000.0,
             menu_rtts: 50,
         }
     }
@@ -139,6 +144,11 @@ impl SenderConfig {
                 "the initial RTT",
                 "1 ms to 10 s",
                 is_round_trip(self.initial_rtt),
+            ),
+            (
+                "the growth of the RTT",
+                "above 1",
+                self.rtt_growth_max > 1.0,
             ),
             ("the menu interval", "at least 2 RTTs", self.menu_rtts >= 2),
         ])

@@ -161,10 +161,11 @@ impl Sender {
         }
     }
 
-    /// Learns the longest round-trip time of all receivers. Adopts a longer one at once and
-    /// approaches a shorter one slowly.
+    /// Learns the longest round-trip time of all receivers. Adopts a longer one at once, up to the
+    /// maximum growth of a round, and approaches a shorter one slowly.
     fn learn_rtt(&mut self) {
-        let longest = self.round.longest_rtt();
+        let limit = self.rtt.as_secs_f64() * self.config.rtt_growth_max;
+        let longest = self.round.longest_rtt().min(seconds(limit));
         if longest.is_zero() {
             return;
         }
