@@ -15,7 +15,7 @@ use manyflow_live::net::amt::StreamsConfig;
 use manyflow_live::net::forwarder::{
     Feed, Forwarder, ForwarderConfig, ForwarderStatus, HostsConfig,
 };
-use manyflow_live::stream::{StreamDescription, report_address};
+use manyflow_live::stream::{StreamDescription, live_hop_config, report_address};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -191,6 +191,7 @@ impl Streams {
                 key,
                 id: rand::random(),
                 has_parent: true,
+                hop: live_hop_config(),
                 ..layered::RelayConfig::default()
             },
             sessions: self.sessions,

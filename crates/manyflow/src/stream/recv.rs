@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
-use manyflow_layered::rlm;
 use manyflow_layered::unit::Latency;
 use manyflow_live::filecast::keys::PublicKey;
 use manyflow_live::filecast::load::{Trust, load_text};
 use manyflow_live::stream::{
-    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config, receive,
+    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config,
+    live_rlm_receiver_config, receive,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -123,7 +123,7 @@ fn config(args: &StreamRecvArgs, description: StreamDescription) -> Result<Strea
             description.amt_relay.as_ref(),
         )?,
         sim: live_receiver_config(),
-        rlm: rlm::ReceiverConfig::default(),
+        rlm: live_rlm_receiver_config(),
         groups_max: args.groups_max,
         key: read_key(args.key.as_deref())?,
         latency: latency(&args.latency)?,
