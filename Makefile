@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay demo-ensemble build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak soak-overlay
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak soak-overlay soak-stream
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,6 +17,9 @@ demo-overlay: build ## Watch group messages while a link gets slow and a daemon 
 
 demo-ensemble: build ## Watch a client fetch a file from four servers over one connection, while one is killed (30 s)
 	@target/release/manyflow demo ensemble
+
+demo-stream: build ## Watch one stream of pictures at four receivers, each with the quality that its link carries (40 s)
+	@target/release/manyflow demo stream
 
 build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
@@ -94,6 +97,9 @@ soak: build ## Transfer files for half an hour on changing links, with crashes
 
 soak-overlay: build ## Send group messages for half an hour, while daemons crash and links break
 	@target/release/manyflow soak overlay --for 30min
+
+soak-stream: build ## Send a stream for half an hour, while receivers and relays come and go, and links change
+	@target/release/manyflow soak stream --for 30min
 
 fuzz-short: ## Run each fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

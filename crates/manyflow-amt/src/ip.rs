@@ -97,8 +97,8 @@ pub fn encode_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(),
     encode_udp(flow, payload, out)
 }
 
-/// Appends a Multicast Data message, as [`encode_data`] does, whose datagram relays may mark instead
-/// of dropping it: ECT(0) (RFC 3168 section 5).
+/// Appends a Multicast Data message, as [`encode_data`] does, whose datagram relays may mark
+/// instead of dropping it: ECT(0) (RFC 3168 section 5).
 pub fn encode_ecn_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
     out.extend_from_slice(&data_header());
     encode(flow, payload, IpEcn::TWO, out)

@@ -299,9 +299,9 @@ impl Relay {
     }
 
     /// Passes the place of each message of a batch to `emit`, once for each gateway that has joined
-    /// its flow: gateway by gateway, in the order of the batch. Each item of the batch is one Multicast
-    /// Data message. The caller queues the messages, as a relay of streams does; links are not used.
-    /// Messages above a maximum rate are dropped.
+    /// its flow: gateway by gateway, in the order of the batch. Each item of the batch is one
+    /// Multicast Data message. The caller queues the messages, as a relay of streams does; links
+    /// are not used. Messages above a maximum rate are dropped.
     ///
     /// # Panics
     /// If a flow is not an index into the flows given to [`new`](Self::new).

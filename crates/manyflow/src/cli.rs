@@ -23,13 +23,16 @@ mod switch;
 mod top;
 
 pub(crate) use bench::{
-    BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram, HeterogeneityArgs,
-    LiveArgs, LossArgs, RelayBenchArgs, SendOptions, SwitchBenchArgs,
+    AudienceArgs, BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram,
+    HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions, StreamBenchArgs,
+    StreamBenchProtocol, SwitchBenchArgs,
 };
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
 use demo::DEMO_EXAMPLES;
-pub(crate) use demo::{DemoArgs, DemoCommand, EnsembleDemoArgs, FilesDemoArgs, OverlayDemoArgs};
+pub(crate) use demo::{
+    DemoArgs, DemoCommand, EnsembleDemoArgs, FilesDemoArgs, OverlayDemoArgs, StreamDemoArgs,
+};
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
 use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
@@ -42,7 +45,7 @@ use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
 use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
 pub(crate) use sim::{FigureArgs, InspectArgs, RunArgs, SimArgs};
-pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand};
+pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
 pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
 pub(crate) use stream::{StreamCommand, StreamProtocolArg, StreamRecvArgs, StreamSendArgs};
 use switch::SWITCH_EXAMPLES;

@@ -29,6 +29,7 @@ mod sim;
 mod soak;
 mod store;
 mod stream;
+mod stream_lab;
 mod switch;
 mod top;
 
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
             Command::Demo(args) => match args.command {
                 Some(DemoCommand::Overlay(args)) => demo::overlay::run(&args, &display).await,
                 Some(DemoCommand::Ensemble(args)) => demo::ensemble::run(&args, &display).await,
+                Some(DemoCommand::Stream(args)) => demo::stream::run(&args, &display).await,
                 None => demo::files::run(args.files, &display).await,
             },
             Command::Sim(args) => sim::sim(&args, &display),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
             Command::Emulate(args) => emulate::run(args, &display).await,
             Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
             Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
+            Command::Soak(SoakCommand::Stream(args)) => soak::stream::run(&args, &display).await,
             Command::Bench(command) => run_bench(command, &display).await,
         }
     });
@@ -115,6 +118,8 @@ async fn run_bench(command: BenchCommand, display: &Display) -> anyhow::Result<(
         BenchCommand::Heterogeneity(args) => bench::live::heterogeneity(&args, display),
         BenchCommand::Loss(args) => bench::live::loss(&args, display).await,
         BenchCommand::Relay(args) => bench::relay::run(&args, display).await,
+        BenchCommand::Audience(args) => bench::audience::run(&args, display).await,
+        BenchCommand::Stream(args) => bench::stream::run(&args, display).await,
         BenchCommand::Switch(args) => bench::switch::run(&args, display).await,
         BenchCommand::Group(args) => {
             tokio::task::block_in_place(|| bench::group::run(&args, display))

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
 use manyflow_live::filecast::session::{Progress, SendProgress};
-use manyflow_live::net::amt::RelayStats;
+use manyflow_live::net::amt::{HopTotals, RelayStats};
 use manyflow_live::net::forwarder::ForwarderStatus;
 use manyflow_live::stream::{StreamReceiveProgress, StreamSendProgress};
 use prometheus_client::collector::Collector;
@@ -489,6 +489,7 @@ fn report_relay<P>(
             ]
         },
     )?;
+    report_hops(out, &named, &relay)?;
     out.counters(
         &named("refusals"),
         "Messages that are none for a relay, have no valid MAC, exceed the maximum of gateways or joins, or exceed the rate of answers to their prefix.",
@@ -503,4 +504,46 @@ fn report_relay<P>(
             ]
         },
     )
+}
+
+/// Writes the sums over a relay's hops. They are gauges, because a hop ends with its gateway.
+fn report_hops<P>(
+    out: &mut Metrics<'_, P>,
+    named: impl Fn(&str) -> String,
+    relay: impl Fn(&P) -> RelayStats,
+) -> fmt::Result {
+    let gauges: [(&str, &str, fn(&HopTotals) -> u64); 6] = [
+        ("hops", "Gateways of streams.", |hops| hops.hops as u64),
+        (
+            "hops_rate_bits_per_second",
+            "Sum of the rates of hops to gateways of streams.",
+            |hops| hops.rate_bits_per_s,
+        ),
+        (
+            "hops_queued_bytes",
+            "Bytes that wait for gateways of streams.",
+            |hops| hops.queued_bytes,
+        ),
+        (
+            "hops_marked",
+            "Messages marked for the present gateways of streams.",
+            |hops| hops.marked,
+        ),
+        (
+            "hops_dropped",
+            "Messages that queues dropped for the present gateways of streams.",
+            |hops| hops.dropped,
+        ),
+        (
+            "hops_lost",
+            "Messages that the present gateways of streams have not received.",
+            |hops| hops.lost,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.gauge(&named(name), help, |progress| {
+            Some(value(&relay(progress).hops))
+        })?;
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use manyflow_live::net::amt::StreamsConfig;
 use manyflow_live::net::forwarder::{
     Feed, Forwarder, ForwarderConfig, ForwarderStatus, HostsConfig,
 };
-use manyflow_live::stream::{StreamDescription, report_address};
+use manyflow_live::stream::{StreamDescription, live_hop_config, report_address};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -191,6 +191,7 @@ impl Streams {
                 key,
                 id: rand::random(),
                 has_parent: true,
+                hop: live_hop_config(),
                 ..layered::RelayConfig::default()
             },
             sessions: self.sessions,
@@ -289,6 +290,12 @@ fn to_json(event: &str, status: &ForwarderStatus) -> serde_json::Value {
         "datagrams_over_link": relay.counters.over_link,
         "datagrams_over_rate": relay.counters.over_rate + relay.counters.over_relay_rate,
         "datagrams_unsent": relay.unsent + relay.too_long,
+        "hops": relay.hops.hops,
+        "hops_rate_bits_per_s": relay.hops.rate_bits_per_s,
+        "hops_queued_bytes": relay.hops.queued_bytes,
+        "hops_marked": relay.hops.marked,
+        "hops_dropped": relay.hops.dropped,
+        "hops_lost": relay.hops.lost,
         "hosts": status.hosts.hosts,
         "host_joins": status.hosts.joins,
         "host_packets": status.hosts.packets,

@@ -223,8 +223,8 @@ impl Tunnels {
         self.listeners[flow].is_empty()
     }
 
-    /// Calls `visit` for each gateway and the place of each item of `batch` whose flow the gateway has
-    /// joined: gateway by gateway, with the items in order.
+    /// Calls `visit` for each gateway and the place of each item of `batch` whose flow the gateway
+    /// has joined: gateway by gateway, with the items in order.
     pub(super) fn for_each_listener(
         &mut self,
         batch: &[FlowMessages<'_>],

@@ -51,6 +51,10 @@ pub struct HopConfig {
     /// Random early detection on the average queue. The hop marks the packets of the top subscribed
     /// group of each session and no others, whatever the marking and the overload say here.
     pub red: RedConfig,
+    /// The shortest time that counts as a packet in RED's queue. If a packet takes less at the
+    /// present rate, RED counts the queue in this time, so that thresholds of few packets do not
+    /// take a burst on a fast hop for congestion. With zero, RED always counts packets.
+    pub red_slot: Duration,
     /// The length of a typical packet in bytes, for the increase of a found rate: 64 to 65,535.
     pub packet_bytes: u32,
     /// The packets that may be sent early, as the time that they take at the hop's rate. It makes
@@ -71,6 +75,7 @@ impl Default for HopConfig {
                 overload: Overload::Mark,
                 ..RedConfig::default()
             },
+            red_slot: Duration::ZERO,
             packet_bytes: 1000,
             burst: Duration::from_millis(2),
         }

@@ -45,6 +45,7 @@ pub(super) struct Queue<T> {
     random: Pcg64Mcg,
     packets_max: usize,
     wait_max: Duration,
+    red_slot: Duration,
     pub(super) fates: Fates,
 }
 
@@ -65,6 +66,7 @@ impl<T: Carried> Queue<T> {
             random: Pcg64Mcg::seed_from_u64(seed),
             packets_max: config.queue_packets as usize,
             wait_max: config.queue,
+            red_slot: config.red_slot,
             fates: Fates::default(),
         }
     }
@@ -85,7 +87,7 @@ impl<T: Carried> Queue<T> {
         let rank = item.group().map(|(_, rank)| rank.min(GROUPS_MAX - 1));
         let arrival = Arrival {
             bytes,
-            waiting: self.items.len(),
+            waiting: self.waiting(rate),
             idle,
             rate: Some(rate),
         };
@@ -109,6 +111,13 @@ impl<T: Carried> Queue<T> {
         }
         self.append(item, bytes, rank);
         Ok(())
+    }
+
+    /// Returns the length of the queue for RED: in packets, or in slots if these are fewer.
+    fn waiting(&self, rate: Rate) -> usize {
+        let wait_s = self.bytes as f64 * 8.0 / rate.bits_per_s().max(1) as f64;
+        let slots = wait_s / self.red_slot.as_secs_f64().max(1e-9);
+        self.items.len().min(slots as usize)
     }
 
     /// Returns how RED treats a packet. Packets without a group are never marked, nor dropped

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use manyflow_core::link::{Carried, Dropped};
+use manyflow_core::link::{Carried, Dropped, RedConfig};
 use manyflow_core::{Rate, Time};
 
 use super::*;
@@ -167,4 +167,30 @@ fn parameters_outside_their_range_are_refused() {
         ..HopConfig::default()
     };
     assert!(refused(none).contains("the queue of a hop"));
+}
+
+#[test]
+fn a_burst_on_a_fast_hop_is_not_marked_if_it_is_short_in_time() {
+    let marked = |red_slot| {
+        let config = HopConfig {
+            rate: HopRate::Given(Rate::from_bits_per_s(100_000_000)),
+            red: RedConfig {
+                minimum_packets: 1.0,
+                maximum_packets: 3.0,
+                weight: 1.0,
+                ..HopConfig::default().red
+            },
+            red_slot,
+            ..HopConfig::default()
+        };
+        let mut hop = Hop::new(config, 1, 1, Time::ZERO).unwrap();
+        hop.set_top(7, Some(0));
+        for _ in 0..12 {
+            hop.push(Time::ZERO, layer(7, Some(0)), 1000).unwrap();
+        }
+        hop.counters().marked
+    };
+    // 12 packets take 0.96 ms.
+    assert_eq!(marked(Duration::from_millis(4)), 0);
+    assert!(marked(Duration::ZERO) > 0);
 }

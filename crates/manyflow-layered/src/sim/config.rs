@@ -24,8 +24,8 @@ pub struct SenderConfig {
     pub maximum_rate: Rate,
     /// The additive increase: packets per round-trip time, in each round-trip time; above 0.
     pub increase: f64,
-    /// The largest additive increase of a round, as a share of the group's cumulative rate; above 0.
-    /// A large value such as 1000 is the paper's rule, which has no such limit.
+    /// The largest additive increase of a round, as a share of the group's cumulative rate; above
+    /// 0. A large value such as 1000 is the paper's rule, which has no such limit.
     pub step_max: f64,
     /// The factor by which the rate of a group grows in each round until the group is congested for
     /// the first time, 1 to 2. With 1, a rate only ever increases by addition, as in the paper.
@@ -38,6 +38,10 @@ pub struct SenderConfig {
     pub decrease_min: f64,
     /// The longest round-trip time of the session until reports give it, 1 ms to 10 s.
     pub initial_rtt: Duration,
+    /// The maximum factor by which the longest round-trip time grows in a round; above 1. One late
+    /// report, such as that of a receiver that was stopped, then does not make the rounds of all
+    /// long. A large value such as 1000 is the paper's rule, which has no such limit.
+    pub rtt_growth_max: f64,
     /// The menu adaptation interval, in longest round-trip times (section III-D); at least 2.
     pub menu_rtts: u32,
 }
@@ -56,6 +60,7 @@ impl Default for SenderConfig {
             decrease: 0.9375,
             decrease_min: 0.25,
             initial_rtt: Duration::from_millis(100),
+            rtt_growth_max: 1000.0,
             menu_rtts: 50,
         }
     }
@@ -67,8 +72,9 @@ pub struct ReceiverConfig {
     /// The selection interval, in longest round-trip times of the session (section III-C); at least
     /// 4.
     pub selection_rtts: u32,
-    /// The weight of the received rate of one round in the average, above 0 to 1. With 1, each report
-    /// states the rate of its round, so that rates follow a capacity that falls without a delay.
+    /// The weight of the received rate of one round in the average, above 0 to 1. With 1, each
+    /// report states the rate of its round, so that rates follow a capacity that falls without a
+    /// delay.
     pub rate_weight: f64,
     /// The share of lost packets in a round, 0 to 1, above which the round is lossy. After three
     /// lossy rounds in a row in which its rate did not fall, a receiver drops its top group. 1 is
@@ -138,6 +144,11 @@ impl SenderConfig {
                 "the initial RTT",
                 "1 ms to 10 s",
                 is_round_trip(self.initial_rtt),
+            ),
+            (
+                "the growth of the RTT",
+                "above 1",
+                self.rtt_growth_max > 1.0,
             ),
             ("the menu interval", "at least 2 RTTs", self.menu_rtts >= 2),
         ])

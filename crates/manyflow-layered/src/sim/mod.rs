@@ -2,24 +2,19 @@
 //! menu adaptation (Gorinsky, Ramakrishnan and Vin).
 //!
 //! ```text
-//!   sender      C_0 .. C_(n_g-1), the cumulative rates          <-- one summary per group and
-//!   round --+
+//!   sender      C_0 .. C_(n_g-1), the cumulative rates          <-- one summary per group and round --+
 //!     |  data: request r, rate C_g, longest RTT                                                       |
-//!     v                                                                                           
-//!        |
-//!   router      marks packets of each session's top group on a link whose queue grows             
-//!      |
+//!     v                                                                                               |
+//!   router      marks packets of each session's top group on a link whose queue grows                 |
 //!     |                                                                                           aggregator
-//!     v                                                                                           
-//!        ^
-//!   receiver    congested in this round? received rate?         --- one report per round (Table I)
-//!   ---+
+//!     v                                                                                               ^
+//!   receiver    congested in this round? received rate?         --- one report per round (Table I) ---+
 //! ```
 //!
 //! | mechanism | by, how often | section | file |
 //! |---|---|---|---|
 //! | intra-group transmission adjustment | the sender, every two longest round-trip times (a round) | III-B | `rates.rs`, `sender.rs` |
-//! | selective participation | each receiver, every 20 longest round-trip times | III-C | `receiver.rs` |
+//! | selective participation | each receiver, every 20 longest round-trip times | III-C | `receiver.rs`, `trials.rs` |
 //! | menu adaptation | the sender, every 50 longest round-trip times | III-D | `menu.rs` |
 //! | feedback aggregation | routers | III-A4 | `aggregator.rs`, `round.rs` |
 //!
@@ -38,9 +33,26 @@
 //!   in each round; the paper has only addition. Otherwise it would take minutes to find the rate
 //!   of a fast link behind the round-trip times of slow ones. `start_factor = 1` is the paper's
 //!   rule.
-//! - **After a change of subscription**, a receiver is silent for two rounds, because its
-//!   measurements still belong to the old subscription. Otherwise a receiver that has just left a
-//!   group would decrease the next lower group while its queue drains.
+//! - **A step is at most 1/16 of the rate** (`step_max`). One packet per round-trip time in each
+//!   round-trip time is 400 kbit/s in a round of 80 ms. That is 40 % of the capacity of a receiver
+//!   behind 1 Mbit/s, which lost a tenth of its packets. A large `step_max` is the paper's rule.
+//! - **A rate falls to the received rate** if that is lower than 15/16 of it, but by one decrease
+//!   to at most a quarter (`decrease_min`). If the received rate is below 80 % of the rate, the
+//!   round after a decrease counts, too. Otherwise a capacity that falls by more than 1/16 costs
+//!   losses until many decreases have followed. Received rates are not averaged by default
+//!   (`rate_weight`), because an average is late; the paper averages them. A round with fewer than
+//!   four packets is too coarse to count.
+//! - **A group that loses is left at once.** A receiver drops its top group after three rounds in a
+//!   row in which it lost more than 1/16 of the packets (`loss_max`) and the rate of the group did
+//!   not fall. The paper waits for the end of the selection interval.
+//! - **A failed trial is repeated later.** If a receiver drops a group in the selection interval in
+//!   which it added the group, it adds the group again after 2^n - 1 intervals at the earliest,
+//!   after n failures in a row (`backoffs`). This prevents needless changes where capacities are
+//!   close, and losses from trials.
+//! - **After a change of subscription**, a receiver is silent, because its measurements still
+//!   belong to the old subscription: for two rounds after a drop, for one after an addition, and
+//!   not at all when it enters the session. Otherwise a receiver that has just left a group would
+//!   decrease the next lower group while its queue drains.
 //! - **Late reports** count as reports of the present round. Behind a long queue all reports are
 //!   late; without them, the rate that fills the queue would never decrease.
 //! - **"Congested over the last selection interval"** means in at least nine rounds of ten, because
@@ -53,8 +65,12 @@
 //! - **A group at the bound of its menu** falls back by one step. Otherwise its rate would be
 //!   constant there, and its receivers would never see the decrease that is their sign of a higher
 //!   group's capacity.
-//! - **A group without reports** keeps its rate. A session without any reports decreases all rates
-//!   in each round, from the fifth such round on.
+//! - **A group at its minimum** is raised a little in the round after a decrease, for the same
+//!   reason.
+//! - **A group without reports** keeps its rate for four rounds. Then the rate falls by one
+//!   decrease in each round, and the next receivers of the group start it again. Otherwise a rate
+//!   that is too high for all receivers would remain. A session without any reports decreases all
+//!   rates in each round, from the fifth such round on.
 //! - **The tree of reports** is set up by the world: each receiver and aggregator gets the endpoint
 //!   of its parent. An aggregator knows its children by their reports, and forgets a child that has
 //!   missed four rounds.

@@ -88,6 +88,7 @@ impl Rates {
             self.idle[group] = 0;
             let is_held = core::mem::take(&mut self.held[group]);
             if is_held && !self.falls_short(group, *reports) {
+                self.lift_from_minimum(group);
                 continue;
             }
             self.held[group] = self.is_congested(group, *reports);
@@ -144,6 +145,15 @@ impl Rates {
         if self.idle[group] >= IDLE_ROUNDS {
             self.starting[group] = true;
             self.cumulative[group] *= self.decrease;
+        }
+    }
+
+    /// Raises the rate of a held group from its minimum, so that the next decrease is visible: its
+    /// receivers learn by it that a higher group has capacity.
+    fn lift_from_minimum(&mut self, group: usize) {
+        let least = self.cumulative[group] - self.own(group) + self.minimum;
+        if self.own(group) < self.minimum * 1.001 {
+            self.cumulative[group] = least / self.decrease;
         }
     }
 
@@ -279,6 +289,49 @@ mod tests {
             "it holds for a round"
         );
         assert!(grown(round(1, 0)) < 1.001);
+    }
+
+    #[test]
+    fn a_step_is_at_most_a_share_of_the_rate() {
+        let mut rates = rates(1);
+        let before = rates.cumulative(0);
+        rates.on_round(&[reports(1, 0)], 1e9);
+        assert!((rates.cumulative(0) / before - 1.0625).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rate_falls_to_the_received_rate_even_after_a_decrease() {
+        let mut rates = rates(1);
+        rates.cumulative[0] = 1e6;
+        let mut factor = |received: f64| {
+            let before = rates.cumulative(0);
+            let received = [received * before; 2];
+            let round = [Reports {
+                received,
+                ..reports(1, 1)
+            }];
+            rates.on_round(&round, 1.0);
+            rates.cumulative(0) / before
+        };
+        assert!((factor(0.9) - 0.9).abs() < 1e-9);
+        assert!((factor(0.9) - 1.0).abs() < 1e-9, "it holds for a round");
+        assert!((factor(0.5) - 0.5).abs() < 1e-9);
+        assert!((factor(0.7) - 0.7).abs() < 1e-9, "it falls short");
+    }
+
+    #[test]
+    fn the_rate_of_an_idle_group_falls_until_receivers_start_it_again() {
+        let mut rates = rates(2);
+        rates.start_factor = 1.25;
+        rates.cumulative[1] = 1e6;
+        rates.starting[1] = false;
+        let idle = [reports(1, 1), reports(0, 0)];
+        (1..IDLE_ROUNDS).for_each(|_| rates.on_round(&idle, 1.0));
+        assert!((rates.cumulative(1) - 1e6).abs() < 1.0);
+        rates.on_round(&idle, 1.0);
+        assert!((rates.cumulative(1) - 0.9375e6).abs() < 1.0);
+        rates.on_round(&[reports(1, 1), reports(1, 0)], 1.0);
+        assert!((rates.cumulative(1) - 1.25 * 0.9375e6).abs() < 1.0);
     }
 
     #[test]

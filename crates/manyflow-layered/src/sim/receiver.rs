@@ -79,8 +79,8 @@ struct Interval {
 }
 
 impl Interval {
-    /// Creates an interval that begins after this number of settling rounds, when the subscription has
-    /// changed.
+    /// Creates an interval that begins after this number of settling rounds, when the subscription
+    /// has changed.
     fn settling(rounds: u32) -> Interval {
         Interval {
             settling: rounds,

@@ -17,6 +17,9 @@ use manyflow_core::{Channel, Destination, Ecn, Packet};
 /// The number of rounds in a row without any report after which rates decrease.
 const SILENT_ROUNDS: u32 = 5;
 
+/// The number of packets in a round below which a received rate is too coarse.
+const COARSE_PACKETS: f64 = 4.0;
+
 /// The sender of a session.
 #[derive(Debug)]
 pub struct Sender {
@@ -124,11 +127,15 @@ impl Sender {
         self.is_adjusted = true;
         let mut reports = [Reports::default(); crate::GROUPS_MAX as usize];
         let (mut low, mut high) = (u32::MAX, 0);
-        for (group, summary) in self.round.summaries() {
+        let known = |(group, _): &(u8, _)| *group < self.config.groups;
+        for (group, summary) in self.round.summaries().filter(known) {
             reports[usize::from(group)] = Reports {
                 all: summary.reports,
                 congested: summary.congested,
-                received: [summary.minimum.into(), summary.maximum.into()],
+                received: match self.is_coarse(group) {
+                    true => [f64::INFINITY; 2],
+                    false => [summary.minimum.into(), summary.maximum.into()],
+                },
             };
             (low, high) = (low.min(summary.minimum), high.max(summary.maximum));
         }
@@ -154,10 +161,11 @@ impl Sender {
         }
     }
 
-    /// Learns the longest round-trip time of all receivers. Adopts a longer one at once and
-    /// approaches a shorter one slowly.
+    /// Learns the longest round-trip time of all receivers. Adopts a longer one at once, up to the
+    /// maximum growth of a round, and approaches a shorter one slowly.
     fn learn_rtt(&mut self) {
-        let longest = self.round.longest_rtt();
+        let limit = self.rtt.as_secs_f64() * self.config.rtt_growth_max;
+        let longest = self.round.longest_rtt().min(seconds(limit));
         if longest.is_zero() {
             return;
         }
@@ -167,6 +175,13 @@ impl Sender {
             self.rtt - (self.rtt - longest) / 8
         };
         self.rtt = smoothed.clamp(Duration::from_millis(1), Duration::from_secs(10));
+    }
+
+    /// Returns whether a round has too few packets of a group and those below it to measure a
+    /// received rate. Then the reported rates do not count.
+    fn is_coarse(&self, group: u8) -> bool {
+        let bytes = self.rates.cumulative(group.into()) * 2.0 * self.rtt.as_secs_f64();
+        bytes < COARSE_PACKETS * f64::from(self.config.packet_bytes)
     }
 
     /// Returns the additive increase of a round, which is two round-trip times long, in bytes per

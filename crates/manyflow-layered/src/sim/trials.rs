@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn failed_trials_double_the_wait_until_one_succeeds() {
         let mut trials = Trials::new(&ReceiverConfig::default());
-        let mut wait = |seconds| {
+        let mut wait = |seconds: u64| {
             trials.begin();
             trials.on_failure(at(100), 2, INTERVAL);
             assert!(trials.may_add(at(100), 3), "other groups are not concerned");

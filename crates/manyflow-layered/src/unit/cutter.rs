@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A sender that paces whole packets would waste the rest of the last packet of each share. So a
-//! share is a whole number of pieces ([`Cutter::in_pieces_of`]). The remainder is carried to the next
-//! unit, and one piece may wait, because it can be due just after the unit comes.
+//! share is a whole number of pieces ([`Cutter::in_pieces_of`]). The remainder is carried to the
+//! next unit, and one piece may wait, because it can be due just after the unit comes.
 //!
 //! The shares follow each other in the unit, that of group 0 first. A group with an empty share
 //! leaves its place to the next group. Bytes behind the last share are cut off.
@@ -102,8 +102,8 @@ impl Cutter {
         self
     }
 
-    /// Makes each share a whole number of pieces of this length, at least 1: the bytes of a unit in a
-    /// full packet.
+    /// Makes each share a whole number of pieces of this length, at least 1: the bytes of a unit in
+    /// a full packet.
     pub fn in_pieces_of(mut self, bytes: usize) -> Cutter {
         self.piece_bytes = bytes.max(1);
         self

@@ -1,17 +1,95 @@
-//! The parameters of SIM on networks.
+//! The parameters of live streams: one place for senders, receivers and relays.
+//!
+//! The defaults of [`sim`], [`rlm`] and [`hop`](manyflow_layered::hop) are those of the papers'
+//! simulations. The functions here change a few of them for paths of 0.3 to 10 Mbit/s. These values
+//! were chosen after the defaults had missed the bounds of `manyflow bench stream`.
 
-use manyflow_layered::sim::{ReceiverConfig, SenderConfig};
+use std::time::Duration;
 
-/// Returns the parameters of a sender on networks: those of the paper, in packets that fill an
-/// Ethernet frame together with the headers of a tunnel.
-pub fn live_sender_config() -> SenderConfig {
-    SenderConfig {
-        packet_bytes: 1400,
-        ..SenderConfig::default()
+use manyflow_core::link::RedConfig;
+use manyflow_core::units::Rate;
+use manyflow_layered::hop::HopConfig;
+use manyflow_layered::{rlm, sim};
+
+/// The length of a packet in bytes, headers included. In an AMT tunnel it has 30 bytes more, which
+/// leaves room for further headers below the MTU of Ethernet.
+pub const LIVE_PACKET_BYTES: u32 = 1400;
+
+/// The cumulative rates of [`live_rlm_sender_config`], in kbit/s.
+const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
+
+/// Returns the parameters of a live sender of SIM.
+///
+/// - **Increase**: four packets per round-trip time instead of one. With one, the rate of a group
+///   takes half a minute to get from 4 to 10 Mbit/s, because the slowest receiver makes the round
+///   long. The maximum step, a sixteenth of the rate, limits slow groups. Fairness to TCP is the
+///   task of hops.
+pub fn live_sender_config() -> sim::SenderConfig {
+    sim::SenderConfig {
+        packet_bytes: LIVE_PACKET_BYTES,
+        increase: 4.0,
+        rtt_growth_max: 2.0,
+        ..sim::SenderConfig::default()
     }
 }
 
-/// Returns the parameters of a receiver on networks: those of the paper.
-pub fn live_receiver_config() -> ReceiverConfig {
-    ReceiverConfig::default()
+/// Returns the parameters of a live receiver of SIM.
+///
+/// - **Weight of the received rate**: a half. A round on a slow link has few packets, so that a
+///   round by itself can state a rate that is far from the true one, and a group would fall too
+///   deep.
+/// - **Selection interval**: 15 round-trip times instead of 20, which joins the groups of a fast
+///   receiver sooner.
+pub fn live_receiver_config() -> sim::ReceiverConfig {
+    sim::ReceiverConfig {
+        selection_rtts: 15,
+        rate_weight: 0.5,
+        ..sim::ReceiverConfig::default()
+    }
+}
+
+/// Returns the parameters of a live sender of RLM: five groups with cumulative rates of 0.25, 0.75,
+/// 2, 5 and 9 Mbit/s.
+///
+/// Each rate is a common one of video, below a common rate of access links (0.3, 1, 3, 6 and 10
+/// Mbit/s) by the share that headers and other traffic take. A factor of 2 to 3 between levels is
+/// that of the layered codecs in RLM's paper (section 2).
+pub fn live_rlm_sender_config() -> rlm::SenderConfig {
+    let below = [0].into_iter().chain(RLM_CUMULATIVE_KBIT);
+    let own = |(cumulative, below)| Rate::from_bits_per_s(1_000 * (cumulative - below));
+    rlm::SenderConfig {
+        rates: RLM_CUMULATIVE_KBIT
+            .into_iter()
+            .zip(below)
+            .map(own)
+            .collect(),
+        packet_bytes: LIVE_PACKET_BYTES,
+    }
+}
+
+/// Returns the parameters of a live receiver of RLM.
+pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
+    rlm::ReceiverConfig::default()
+}
+
+/// Returns the parameters of the hops of live relays.
+///
+/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes 38 ms,
+///   and the queue of the slowest receiver makes the rounds of the whole session long.
+/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets of
+///   several groups that meet are no sign of congestion.
+/// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
+pub fn live_hop_config() -> HopConfig {
+    HopConfig {
+        packet_bytes: LIVE_PACKET_BYTES,
+        queue: Duration::from_millis(60),
+        queue_packets: 8,
+        red: RedConfig {
+            minimum_packets: 1.0,
+            maximum_packets: 3.0,
+            ..HopConfig::default().red
+        },
+        red_slot: Duration::from_millis(2),
+        ..HopConfig::default()
+    }
 }

@@ -18,7 +18,7 @@
 //! | `source.rs` | [`Source`]: units from a folder, a pipe, a program or the test picture |
 //! | `sink.rs` | [`Sink`]: units to a folder, a pipe or a program, without blocking the receiver |
 //! | `framing.rs` | units in a pipe: a length of 4 bytes in network order, and the bytes |
-//! | `config.rs` | the parameters of SIM on networks |
+//! | `config.rs` | the parameters of live sessions |
 //! | `parent.rs` | the way of reports: the tunnel's relay, or the sender |
 //!
 //! Relays between both are [forwarders](crate::net::forwarder) with
@@ -33,7 +33,10 @@ mod send;
 mod sink;
 mod source;
 
-pub use config::{live_receiver_config, live_sender_config};
+pub use config::{
+    LIVE_PACKET_BYTES, live_hop_config, live_receiver_config, live_rlm_receiver_config,
+    live_rlm_sender_config, live_sender_config,
+};
 pub use description::{StreamDescription, StreamProtocol};
 pub use parent::{report_address, report_key};
 pub use receive::{StreamReceiveConfig, StreamReceiveError, StreamReceiveProgress, receive};

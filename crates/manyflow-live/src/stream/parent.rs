@@ -15,8 +15,8 @@ use crate::filecast::session::GroupKey;
 use crate::net::forwarder::report_socket;
 use crate::net::inlet::{Inlet, Route, TransportError};
 
-/// Returns the key of reports that a shared key gives: a part of the HMAC-SHA-256 of a text, so that
-/// no other use of the shared key has the same key.
+/// Returns the key of reports that a shared key gives: a part of the HMAC-SHA-256 of a text, so
+/// that no other use of the shared key has the same key.
 pub fn report_key(key: &GroupKey) -> HopKey {
     const USE: &[u8] = b"manyflow stream, between parent and child, siphash-2-4-128";
     let tag = hmac::sign(&key.hmac_key(), USE);

@@ -220,8 +220,8 @@ impl Driver {
         while self.reception.assembler.poll_event().is_some() {}
     }
 
-    /// Looks after a way without packets: asks the relay whether it is alive, and ends a stream that
-    /// has been silent for too long.
+    /// Looks after a way without packets: asks the relay whether it is alive, and ends a stream
+    /// that has been silent for too long.
     fn check_silence(&mut self, now: Time) -> Result<(), StreamReceiveError> {
         let silence = now - self.reception.last_packet;
         if silence >= self.patience {

@@ -93,6 +93,8 @@ pub struct StreamSendProgress {
     pub rates: [Rate; GROUPS_MAX as usize],
     /// Number of groups.
     pub groups: u8,
+    /// The longest round-trip time of the session, as the sender announces it; zero with RLM.
+    pub rtt: Duration,
     /// Reports that have arrived at the sender.
     pub reports: u64,
     /// The receivers that the last reports describe; 0 before the first report, and with RLM.
@@ -160,6 +162,15 @@ impl StreamSender {
         })
     }
 
+    /// Gives the first unit this number. Without one it is random, so that receivers notice when a
+    /// sender starts again.
+    pub fn with_first_number(mut self, number: Option<u32>) -> StreamSender {
+        if let Some(number) = number {
+            self.cutter = self.cutter.starting_at(number);
+        }
+        self
+    }
+
     /// Returns a channel that reports the progress several times per second.
     pub fn progress(&self) -> watch::Receiver<StreamSendProgress> {
         self.watched.subscribe()
@@ -225,6 +236,9 @@ impl StreamSender {
         };
         if !self.outlets.wants(channel.number) {
             return;
+        }
+        if let Message::Data(data) = &packet.header {
+            self.progress.rtt = Duration::from_micros(data.rtt_us.into());
         }
         self.datagram.clear();
         let header = packet.header.encode();

@@ -6,12 +6,14 @@
 //! for a tuned ns-2, but Debian's package is not tuned. Each case names the speed-up by tuning,
 //! which was measured once.
 
+pub(crate) mod audience;
 mod cases;
 pub(crate) mod emulator;
 pub(crate) mod group;
 pub(crate) mod live;
 pub(crate) mod relay;
 pub(crate) mod scale;
+pub(crate) mod stream;
 pub(crate) mod switch;
 
 use std::fs::File;

@@ -24,6 +24,12 @@ pub(crate) enum BenchCommand {
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayBenchArgs),
+    /// Measure streams to receivers behind 0.3, 1, 3 and 10 Mbit/s, with SIM and RLM; fail below the
+    /// bounds
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream(StreamBenchArgs),
+    /// Count the reports to the sender of a stream with 4 and with 400 receivers; fail if they differ
+    Audience(AudienceArgs),
     /// Measure a switch on loopback, beside HAProxy if it is installed; fail below the bounds
     #[command(after_help = SWITCH_EXAMPLES)]
     Switch(SwitchBenchArgs),
@@ -128,12 +134,16 @@ pub(crate) struct LossArgs {
 const RELAY_EXAMPLES: &str = "\
 Example:
   manyflow bench relay --gateways 8 --rate 200Mbit/s
+  manyflow bench relay --stream
 
 The relay is a process of its own; no packet leaves this machine. Each tunnel needs a file descriptor.";
 
 /// Arguments of `bench relay`.
 #[derive(Debug, Args)]
 pub(crate) struct RelayBenchArgs {
+    /// Measure the layered flows of a stream, through hops, instead of those of files
+    #[arg(long)]
+    pub(crate) stream: bool,
     /// The number of gateways that receive everything
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) gateways: u32,
@@ -146,6 +156,51 @@ pub(crate) struct RelayBenchArgs {
     /// The number of idle tunnels
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) tunnels: u32,
+}
+
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  manyflow bench stream
+  manyflow bench stream --protocol sim --for 120s --json
+
+The run has four quarters. The first one is not measured. In the second one each receiver must get 85 % of its link
+in useful bytes. In the third one the link of 3 Mbit/s has 1 Mbit/s, and in the last one 3 Mbit/s again. RLM runs
+afterwards for comparison. The links are in user space; no packet leaves this machine.";
+
+/// Arguments of `bench stream`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamBenchArgs {
+    /// The rate control
+    #[arg(long, value_enum, default_value_t = StreamBenchProtocol::Both)]
+    pub(crate) protocol: StreamBenchProtocol,
+    /// Measure the faults of relays, receivers and reports instead, with SIM
+    #[arg(long)]
+    pub(crate) faults: bool,
+    /// Measure receivers that lie about congestion instead, with SIM
+    #[arg(long)]
+    pub(crate) liars: bool,
+    /// The time for each measurement
+    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+}
+
+/// The rate controls of a stream to measure.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StreamBenchProtocol {
+    /// The rates of groups follow the receivers' reports
+    Sim,
+    /// Groups have fixed rates, and receivers try them
+    Rlm,
+    /// SIM, and then RLM
+    Both,
+}
+
+/// Arguments of `bench audience`.
+#[derive(Debug, Args)]
+pub(crate) struct AudienceArgs {
+    /// The time for which reports are counted, for each audience
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
 }
 
 const SWITCH_EXAMPLES: &str = "\

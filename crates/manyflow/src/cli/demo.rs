@@ -1,5 +1,6 @@
 //! The options of `demo`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -10,6 +11,7 @@ Examples:
   manyflow demo --size 1.5MB
   manyflow demo overlay
   manyflow demo ensemble --size 10MB
+  manyflow demo stream --picture pictures.png
 
 The links are emulated in user space on loopback; no packet leaves this machine, and root is not needed.";
 
@@ -44,6 +46,8 @@ pub(crate) enum DemoCommand {
     /// Watch a client fetch a file from four servers over one connection, while one of them is
     /// killed and another joins
     Ensemble(EnsembleDemoArgs),
+    /// Watch four receivers of one stream, each with the quality that its link carries
+    Stream(StreamDemoArgs),
 }
 
 /// Arguments of `demo overlay`.
@@ -64,4 +68,16 @@ pub(crate) struct EnsembleDemoArgs {
     /// The seed of the file's content
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+/// Arguments of `demo stream`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamDemoArgs {
+    /// The duration
+    #[arg(long = "for", value_name = "TIME", default_value = "40s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The PNG file for the picture as the receivers got it. By default, it has a new name in the
+    /// directory for temporary files
+    #[arg(long, value_name = "FILE")]
+    pub(crate) picture: Option<PathBuf>,
 }

@@ -14,6 +14,9 @@ pub(crate) enum SoakCommand {
     /// Daemons of an overlay with their clients on this machine, over emulated links
     #[command(after_help = OVERLAY_EXAMPLES)]
     Overlay(OverlaySoakArgs),
+    /// A sender of a stream, two relays and receivers on this machine, over emulated links
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream(StreamSoakArgs),
 }
 
 const FILES_EXAMPLES: &str = "\
@@ -30,6 +33,27 @@ Example:
 Daemons are killed and restarted, links break and change their rate, the network is divided, and clients join,
 leave, or read slowly. The command fails if a message is lost without an allowed reason, read twice or out of
 order, if a sender makes no progress after the faults, or if memory grows.";
+
+const STREAM_EXAMPLES: &str = "\
+Example:
+  manyflow soak stream --for 30min --seed 7
+
+Receivers come, go and stop, relays are killed and restarted, links change their rate, and reports are lost. The
+command fails if a prefix is wrong, if a receiver gets no picture after the faults, or if memory grows.";
+
+/// Arguments of `soak stream`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamSoakArgs {
+    /// The time with faults. All faults are repaired after it, and everything must work again
+    #[arg(long = "for", value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The seed of the faults
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The number of receivers
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub(crate) receivers: u8,
+}
 
 /// Arguments of `soak files`.
 #[derive(Debug, Args)]

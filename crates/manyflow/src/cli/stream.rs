@@ -78,13 +78,17 @@ pub(crate) struct StreamSendArgs {
     /// Send the built-in moving test picture
     #[arg(long, group = "source")]
     pub(crate) pattern: bool,
-    /// Units per second: 10 by default with --folder and --pattern, and as they come with --pipe and
-    /// --program
+    /// Units per second: 10 by default with --folder and --pattern, and as they come with --pipe
+    /// and --program
     #[arg(long, value_name = "NUMBER")]
     pub(crate) fps: Option<f64>,
     /// Begin the folder again at its end
     #[arg(long, requires = "folder")]
     pub(crate) repeat: bool,
+    /// The number of the first unit, which names a receiver's first file. Random by default, so that
+    /// receivers notice when a sender starts again
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) first_number: Option<u32>,
     /// The name of the stream for people
     #[arg(long, default_value = "stream")]
     pub(crate) name: String,
@@ -151,8 +155,8 @@ pub(crate) struct StreamRecvArgs {
     /// The extension of the files in --folder
     #[arg(long, default_value = "bin", requires = "folder")]
     pub(crate) extension: String,
-    /// Write units to this file or named pipe, or to standard output (-): 4 bytes with the length of
-    /// a unit, most significant first, then the unit
+    /// Write units to this file or named pipe, or to standard output (-): 4 bytes with the length
+    /// of a unit, most significant first, then the unit
     #[arg(long, value_name = "FILE|-", group = "sink")]
     pub(crate) pipe: Option<PathBuf>,
     /// Run this shell command, and write units to its standard input as to --pipe

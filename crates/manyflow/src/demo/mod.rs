@@ -3,3 +3,4 @@
 pub(crate) mod ensemble;
 pub(crate) mod files;
 pub(crate) mod overlay;
+pub(crate) mod stream;

@@ -2,3 +2,4 @@
 
 pub(crate) mod files;
 pub(crate) mod overlay;
+pub(crate) mod stream;

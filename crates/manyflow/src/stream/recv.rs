@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
-use manyflow_layered::rlm;
 use manyflow_layered::unit::Latency;
+use manyflow_live::filecast::keys::PublicKey;
 use manyflow_live::filecast::load::{Trust, load_text};
 use manyflow_live::stream::{
-    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config, receive,
+    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config,
+    live_rlm_receiver_config, receive,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -35,14 +36,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
         signers: trusted_keys(&args.trust)?,
         ca: args.ca.clone(),
     };
-    let (text, signer) = load_text(&args.session, &trust).await?;
-    if !StreamDescription::is_stream(&text) {
-        return Err(usage(
-            "the description is that of files: receive them with `manyflow recv`",
-        ));
-    }
-    let (description, _) =
-        StreamDescription::parse(&text).map_err(|error| usage(error.to_string()))?;
+    let (description, signer) = load_stream(&args.session, &trust).await?;
     // If units go to standard output, nothing else does.
     let lines = match args
         .pipe
@@ -52,29 +46,9 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
         true => display.on_standard_error(),
         false => display.clone(),
     };
-    lines.print_json(&json!({
-        "event": "session",
-        "name": description.name,
-        "protocol": description.protocol.to_string(),
-        "groups": description.groups,
-        "signer": signer.map(|signer| signer.to_string()),
-    }))?;
+    print_session(&description, signer, &lines)?;
     let consumer = Consumer::open(&args, &lines)?;
-    let config = StreamReceiveConfig {
-        route: route_to(
-            &args.relay,
-            args.interface.as_deref(),
-            &args.session,
-            description.amt_relay.as_ref(),
-        )?,
-        sim: live_receiver_config(),
-        rlm: rlm::ReceiverConfig::default(),
-        groups_max: args.groups_max,
-        key: read_key(args.key.as_deref())?,
-        latency: latency(&args.latency)?,
-        patience: args.patience,
-        description,
-    };
+    let config = config(&args, description)?;
     let (watched, progress) = watch::channel(StreamReceiveProgress::default());
     let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], &lines).await?;
     let (units, received) = mpsc::channel(UNITS_MAX);
@@ -110,6 +84,52 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
         progress.packets + progress.lost
     ))?;
     Ok(())
+}
+
+/// Loads the description of a stream, with the key that signed it.
+async fn load_stream(
+    session: &str,
+    trust: &Trust,
+) -> Result<(StreamDescription, Option<PublicKey>)> {
+    let (text, _) = load_text(session, trust).await?;
+    if !StreamDescription::is_stream(&text) {
+        return Err(usage(
+            "the description is that of files: receive them with `manyflow recv`",
+        ));
+    }
+    StreamDescription::parse(&text).map_err(|error| usage(error.to_string()))
+}
+
+fn print_session(
+    description: &StreamDescription,
+    signer: Option<PublicKey>,
+    lines: &Display,
+) -> Result<(), OutputError> {
+    lines.print_json(&json!({
+        "event": "session",
+        "name": description.name,
+        "protocol": description.protocol.to_string(),
+        "groups": description.groups,
+        "signer": signer.map(|signer| signer.to_string()),
+    }))
+}
+
+fn config(args: &StreamRecvArgs, description: StreamDescription) -> Result<StreamReceiveConfig> {
+    Ok(StreamReceiveConfig {
+        route: route_to(
+            &args.relay,
+            args.interface.as_deref(),
+            &args.session,
+            description.amt_relay.as_ref(),
+        )?,
+        sim: live_receiver_config(),
+        rlm: live_rlm_receiver_config(),
+        groups_max: args.groups_max,
+        key: read_key(args.key.as_deref())?,
+        latency: latency(&args.latency)?,
+        patience: args.patience,
+        description,
+    })
 }
 
 /// Parses the value of --latency.

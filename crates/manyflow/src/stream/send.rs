@@ -16,7 +16,7 @@ use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
 use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
 use manyflow_live::stream::{
     SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
-    live_sender_config,
+    live_hop_config, live_sender_config,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -63,7 +63,8 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     }
     let outlets = Outlets::new(&description.flows(), multicast, Some(server));
     let sender = StreamSender::new(description.session, &control, outlets)
-        .map_err(|error| usage(error.to_string()))?;
+        .map_err(|error| usage(error.to_string()))?
+        .with_first_number(args.first_number);
     let progress = sender.progress();
     let _metrics =
         metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
@@ -189,6 +190,7 @@ fn open_server(
         relay: relay::RelayConfig {
             key: read_key(args.key.as_deref())?,
             id: rand::random(),
+            hop: live_hop_config(),
             ..relay::RelayConfig::default()
         },
         sessions: vec![info],

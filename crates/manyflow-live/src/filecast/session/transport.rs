@@ -1,5 +1,5 @@
-//! The way of a session's datagrams to its receivers: IP multicast, or an AMT tunnel where there is no
-//! multicast.
+//! The way of a session's datagrams to its receivers: IP multicast, or an AMT tunnel where there is
+//! no multicast.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

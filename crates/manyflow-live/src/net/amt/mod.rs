@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub use self::client::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelayOptions, RelaySender, RelayServer, RelayStats};
-pub use self::streams::StreamsConfig;
+pub use self::streams::{HopTotals, StreamsConfig};
 pub(crate) use self::tunnel::Tunnel;
 use crate::net::multicast::SOCKET_BUFFER_BYTES;
 

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use tracing::Instrument as _;
 
 use super::open_socket;
-use super::streams::{Streams, StreamsConfig};
+use super::streams::{HopTotals, Streams, StreamsConfig};
 use crate::net::clock::Clock;
 use crate::net::train::Train;
 use crate::net::udp::{Inbox, Port};
@@ -64,6 +64,8 @@ pub struct RelayStats {
     pub unsent: u64,
     /// Datagrams that were longer than the MTU of the interface to their gateway.
     pub too_long: u64,
+    /// The hops of layered sessions; all 0 without any.
+    pub hops: HopTotals,
 }
 
 /// The state that the server's task shares with the handles. Each train takes the lock, which
@@ -228,13 +230,15 @@ impl RelayServer {
 
     /// Returns the relay's present load and its counts.
     pub fn stats(&self) -> RelayStats {
-        let relay = &self.shared.machines().relay;
+        let machines = self.shared.machines();
+        let (relay, streams) = (&machines.relay, machines.streams.as_ref());
         RelayStats {
             gateways: relay.gateways(),
             joins: relay.joins(),
             counters: relay.counters(),
             unsent: self.shared.unsent.load(Ordering::Relaxed),
             too_long: self.shared.too_long.load(Ordering::Relaxed),
+            hops: streams.map(Streams::totals).unwrap_or_default(),
         }
     }
 }

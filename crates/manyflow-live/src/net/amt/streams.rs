@@ -23,9 +23,26 @@ pub struct StreamsConfig {
     pub relay: RelayConfig,
     /// The sessions.
     pub sessions: Vec<SessionInfo>,
-    /// The session and the rank of each flow, in the order of the relay's flows; `None` for flows of
-    /// file sessions.
+    /// The session and the rank of each flow, in the order of the relay's flows; `None` for flows
+    /// of file sessions.
     pub groups: Vec<Option<(usize, u8)>>,
+}
+
+/// Sums over the hops of a relay to its gateways. Counts end with their gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HopTotals {
+    /// Gateways with a hop.
+    pub hops: usize,
+    /// The sum of the hops' rates, in bits per second.
+    pub rate_bits_per_s: u64,
+    /// Bytes that wait in queues.
+    pub queued_bytes: u64,
+    /// Messages that were marked.
+    pub marked: u64,
+    /// Messages that queues dropped.
+    pub dropped: u64,
+    /// Messages that were sent and have not arrived.
+    pub lost: u64,
 }
 
 /// The layered sessions of a running relay.
@@ -189,6 +206,19 @@ impl Streams {
 
     pub(super) fn poll_feedback(&mut self) -> Option<Feedback> {
         self.relay.poll_feedback()
+    }
+
+    pub(super) fn totals(&self) -> HopTotals {
+        let mut totals = HopTotals::default();
+        for (_, hop) in self.hops() {
+            totals.hops += 1;
+            totals.rate_bits_per_s += hop.rate.bits_per_s();
+            totals.queued_bytes += hop.queued.1;
+            totals.marked += hop.counters.marked;
+            totals.dropped += hop.counters.dropped + hop.counters.displaced;
+            totals.lost += hop.counters.lost;
+        }
+        totals
     }
 
     /// Returns the state of the hop to each gateway.

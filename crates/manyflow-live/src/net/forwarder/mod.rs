@@ -11,10 +11,11 @@
 
 mod flows;
 mod hosts;
+mod upward;
 
 use std::future::{pending, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use self::flows::{Demand, FlowTable};
 use self::hosts::LocalHosts;
 pub use self::hosts::{HostsConfig, HostsStats};
+use self::upward::Upward;
+pub(crate) use self::upward::report_socket;
 use super::amt::{RelayOptions, RelaySender, RelayServer, RelayStats, StreamsConfig};
 use super::inlet::{Incoming, Inlet, Packet, Route, TransportError};
 use super::multicast::MulticastError;
@@ -62,8 +65,8 @@ pub struct ForwarderConfig {
     pub links: Vec<DownstreamLink>,
     /// The network whose hosts are served by IP multicast.
     pub hosts: Option<HostsConfig>,
-    /// The layered sessions among the flows, with their hops to gateways. All their flows come on one
-    /// way.
+    /// The layered sessions among the flows, with their hops to gateways. All their flows come on
+    /// one way.
     pub streams: Option<StreamsConfig>,
     /// The address to which reports of layered sessions go, if their packets come by IP multicast.
     /// Otherwise reports go to the relay upstream.
@@ -151,14 +154,6 @@ pub struct Forwarder {
     progress: watch::Sender<ForwarderStatus>,
 }
 
-/// The way of layered sessions to their parent.
-struct Upward {
-    /// The way on which their flows come.
-    upstream: usize,
-    /// The socket for reports; `None` if they go through the upstream's tunnel.
-    socket: Option<UdpSocket>,
-}
-
 /// A way on which flows come.
 struct Upstream {
     inlet: Inlet,
@@ -199,7 +194,7 @@ impl Forwarder {
                 upstream_of.push(place);
             }
         }
-        let upward = upward(&config, &upstream_of)?;
+        let upward = Upward::open(&config, &upstream_of)?;
         let options = RelayOptions {
             links: config.links,
             streams: config.streams,
@@ -333,18 +328,10 @@ impl Forwarder {
         self.outlets.flush(&self.flows);
     }
 
-    /// Sends a hop message to the parent. A message that the kernel does not take is lost.
+    /// Sends a hop message to the parent.
     fn send_upward(&self, message: &[u8]) {
-        let Some(upward) = &self.upward else { return };
-        match &upward.socket {
-            None => self.upstreams[upward.upstream]
-                .inlet
-                .send_hop_message(message),
-            Some(socket) => {
-                if let Err(error) = socket.send(message) {
-                    tracing::debug!(%error, "a report was not sent");
-                }
-            }
+        if let Some(upward) = &self.upward {
+            upward.send(message, &self.upstreams[upward.upstream].inlet);
         }
     }
 
@@ -377,46 +364,6 @@ impl Forwarder {
         };
         let _ = timeout(CLOSE_GRACE, closed).await;
     }
-}
-
-/// Returns the way of layered sessions to their parent; `None` if there are none.
-fn upward(
-    config: &ForwarderConfig,
-    upstream_of: &[usize],
-) -> Result<Option<Upward>, ForwarderError> {
-    let Some(streams) = &config.streams else {
-        return Ok(None);
-    };
-    if config.listen.is_none() {
-        return Err(ForwarderError::StreamsUnserved);
-    }
-    let layered = streams.groups.iter().zip(upstream_of);
-    let mut ways = layered.filter_map(|(group, upstream)| group.and(Some(*upstream)));
-    let Some(upstream) = ways.next() else {
-        return Ok(None);
-    };
-    if ways.any(|other| other != upstream) {
-        return Err(ForwarderError::StreamsApart);
-    }
-    let open = |address: SocketAddr| {
-        report_socket(address).map_err(|cause| ForwarderError::Reports { address, cause })
-    };
-    Ok(Some(Upward {
-        upstream,
-        socket: config.reports_to.map(open).transpose()?,
-    }))
-}
-
-/// Opens a socket for reports to `address`.
-pub(crate) fn report_socket(address: SocketAddr) -> io::Result<UdpSocket> {
-    let any: IpAddr = match address {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(address)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// Checks that hosts can be served: by IPv4, and with packets that do not come from their network.

@@ -133,6 +133,11 @@ impl LastMile {
         self.change(Change::Down(down));
     }
 
+    /// Changes the link towards the server. Packets that are on it keep their times.
+    pub fn reconfigure_upstream(&self, up: LinkConfig) {
+        self.change(Change::Up(up));
+    }
+
     fn change(&self, change: Change) {
         // The task runs as long as the last mile exists, unless a socket failed.
         let _ = self.changes.send(change);
@@ -164,6 +169,7 @@ impl Drop for LastMile {
 enum Change {
     Cut(bool),
     Down(LinkConfig),
+    Up(LinkConfig),
 }
 
 struct Pipe {
@@ -211,6 +217,7 @@ impl Pipe {
                 self.up.set_cut(now, cut);
             }
             Change::Down(config) => self.down.reconfigure(now, config),
+            Change::Up(config) => self.up.reconfigure(now, config),
         }
     }
 

@@ -96,7 +96,11 @@ impl Builder<'_> {
             let id = membership.id.0;
             let own = builder.path_to_sender(membership.node).into_iter();
             let parent = nearest(own, &aggregators).unwrap_or(sender);
-            let config = builder.table.sim.receiver();
+            let mut config = builder.table.sim.receiver();
+            if membership.lie == Some(Lie::NeverCongested) {
+                // A receiver that ignores congestion ignores its losses, too.
+                config.loss_max = 1.0;
+            }
             let (start, stop) = (membership.start, membership.stop);
             let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);
             let receiver = receiver.map_err(Fault::value)?;

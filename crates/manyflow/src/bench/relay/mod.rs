@@ -3,6 +3,10 @@
 //! The relay is a process of its own. This process is its upstream, which sends packets at a fixed
 //! rate, and all its gateways, which count what they receive. Everything is on loopback, where the
 //! kernel delivers a packet in the processor time of the process that sends it.
+//!
+//! `stream.rs` measures layered flows, with `--stream`.
+
+mod stream;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
@@ -45,8 +49,13 @@ const PORT: u16 = 5445;
 
 pub(crate) async fn run(args: &RelayBenchArgs, display: &Display) -> Result<()> {
     display.print_line(&format!("{:<44} {:>12} {:>12}", "", "measured", "bound"))?;
-    let mut missed = measure_throughput(args, display).await?;
-    missed.extend(measure_memory(args, display).await?);
+    let missed = if args.stream {
+        stream::run(args, display).await?
+    } else {
+        let mut missed = measure_throughput(args, display).await?;
+        missed.extend(measure_memory(args, display).await?);
+        missed
+    };
     ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
     Ok(())
 }
@@ -251,13 +260,27 @@ struct RelayProcess {
 }
 
 impl RelayProcess {
+    /// Starts a relay of the flows of files.
     fn start(upstream: SocketAddr, gateways: u32) -> Result<RelayProcess> {
+        let (source, port) = (SOURCE.to_string(), PORT.to_string());
+        let options = [
+            "--source",
+            &source,
+            "--groups",
+            "232.1.0.0/27",
+            "--port",
+            &port,
+        ];
+        RelayProcess::start_with(upstream, gateways, &options)
+    }
+
+    /// Starts a relay with further options.
+    fn start_with(upstream: SocketAddr, gateways: u32, options: &[&str]) -> Result<RelayProcess> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.args(["relay", "--json", "--listen", "127.0.0.1:0"]);
         command.args(["--relay", &upstream.to_string()]);
-        command.args(["--source", &SOURCE.to_string()]);
-        command.args(["--groups", "232.1.0.0/27", "--port", &PORT.to_string()]);
+        command.args(options);
         command.args(["--relay-rate-max", "1000Gbit/s"]);
         let gateways = gateways.to_string();
         command.args(["--relay-gateways", &gateways]);
