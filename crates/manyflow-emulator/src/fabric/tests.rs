@@ -8,7 +8,7 @@ use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, PacketBuilder};
 use manyflow_amt::Family;
 use manyflow_amt::membership::{GroupRecord, RecordType, Report};
 use manyflow_core::Rate;
-use manyflow_core::link::{LinkConfig, LossModel, Marking, QueueLimit, RedConfig};
+use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
 use proptest::prelude::*;
 
 use super::*;
@@ -238,7 +238,7 @@ fn a_packet_to_a_group_does_not_cross_more_routers_than_its_ttl_allows() {
 }
 
 /// A line whose middle link marks.
-fn marking_line(marking: Marking) -> Line {
+fn marking_line(marking: Marking, overload: Overload) -> Line {
     let red = RedConfig {
         minimum_packets: 1.0,
         maximum_packets: 3.0,
@@ -247,7 +247,7 @@ fn marking_line(marking: Marking) -> Line {
         ecn: true,
         mean_packet_bytes: 500,
         marking,
-        overload: Default::default(),
+        overload,
         variant: Default::default(),
     };
     Line::new(LinkConfig {
@@ -268,7 +268,7 @@ fn with_ecn(mut packet: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn red_marks_only_the_group_that_was_joined_last_if_it_marks_by_groups() {
-    let mut line = marking_line(Marking::TopGroup);
+    let mut line = marking_line(Marking::TopGroup, Overload::Mark);
     // The group that is joined first has the higher address.
     let groups = [[232, 1, 1, 9], [232, 1, 1, 1]];
     for (at, group) in (0..).zip(groups) {
@@ -292,7 +292,7 @@ fn red_marks_only_the_group_that_was_joined_last_if_it_marks_by_groups() {
 
 #[test]
 fn red_marks_packets_that_support_ecn() {
-    let mut line = marking_line(Default::default());
+    let mut line = marking_line(Marking::All, Overload::default());
     let packet = with_ecn(udp(A, address(B).octets(), 64, &[0; 472]));
     (0..20).for_each(|_| line.push(ms(0), A, &packet));
     line.advance(ms(1000));
