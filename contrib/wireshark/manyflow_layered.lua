@@ -280,15 +280,17 @@ end)
 -- AMT (RFC 7450) has the same ports, and the version 0 in the high half of its first byte; here it
 -- is 4. Wireshark's dissector gets all other messages.
 local shared = Proto("manyflow_hop_or_amt", "AMT, or messages between hops of manyflow")
-local amt_found, amt = pcall(Dissector.get, "amt")
+local AMT_PORT = 2268
+local amt = DissectorTable.get("udp.port"):get_dissector(AMT_PORT)
 
 function shared.dissector(tvb, pinfo, tree)
     local first = tvb:len() > 0 and tvb:range(0, 1):uint() or 0
-    if math.floor(first / 16) == 4 or not amt_found then
+    if math.floor(first / 16) == 4 or not amt then
         return hop_proto.dissector(tvb, pinfo, tree)
     end
-    local called, used = pcall(amt.call, amt, tvb, pinfo, tree)
-    return called and used or tvb:len()
+    -- A malformed packet is an error here after Wireshark has shown it.
+    pcall(amt.call, amt, tvb, pinfo, tree)
+    return tvb:len()
 end
 
 common.register_ports(hop_proto, {

@@ -56,7 +56,9 @@ end
 -- Decodes the part of a stream at `at`. Returns its end and name, or nil and the bytes that miss.
 local function stream_part(tvb, tree, at, phase)
     local have = tvb:len() - at
-    if phase == "start" and have >= #MAGIC and tvb:range(at, #MAGIC):raw() == MAGIC then
+    if phase == "start" and have < #MAGIC and tvb:range(at, have):raw() == MAGIC:sub(1, have) then
+        return nil, DESEGMENT_ONE_MORE_SEGMENT
+    elseif phase == "start" and have >= #MAGIC and tvb:range(at, #MAGIC):raw() == MAGIC then
         local dry = common.reader(tvb, nil, nil, at)
         hello(dry)
         if dry.is_short then
@@ -87,8 +89,9 @@ local function stream_part(tvb, tree, at, phase)
     if stop > tvb:len() then
         -- Bytes that cannot become a frame are refused at once, without waiting for the rest.
         local dry = common.reader(tvb, nil, nil, at + LENGTH_BYTES)
+        local is_undecided = frames.is_undecided(dry)
         stream_frame(dry)
-        if not dry.refused or dry.is_short then
+        if is_undecided or not dry.refused then
             return nil, stop - tvb:len()
         end
         stop = tvb:len()
@@ -232,8 +235,8 @@ local function enclosed(reader, kind)
     local is_message = found and frames.is_message(found % 32)
     if kind == FRAME and (is_message or found and found % 32 >= frames.CONNECT) then
         reader:refuse("a link carries numbered datagrams and feedback only")
-    elseif kind == DIRECT and not is_message then
-        reader:refuse("a direct message is a message without a number")
+    elseif kind == DIRECT and (not is_message or reader.payload_bytes and reader.payload_bytes > 0) then
+        reader:refuse("a direct message is a message without a number and a payload")
     end
     reader.tree, reader.expert = outer, expert
     return inner

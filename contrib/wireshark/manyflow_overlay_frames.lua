@@ -303,6 +303,7 @@ end
 
 -- Checks and adds what follows a header.
 local function trailing(reader, field)
+    reader.payload_bytes = reader:left()
     if reader.refused then
         return
     elseif reader:left() > 0 and not field then
@@ -378,6 +379,30 @@ frames.fields = f
 frames.CONNECT = CONNECT
 frames.frame = frame
 frames.stream_frame = stream_frame
+
+-- The words behind the first word of each header on a stream, without those that are counted.
+local WORDS = {
+    [DATA] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
+    [SUMMARY] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
+}
+local COUNTED_WORDS = { [ACKNOWLEDGE] = 2, [COST] = 1, [FEEDBACK] = 2 }
+
+-- Returns whether the bytes of a frame on a stream are too few to refuse them: its header is not
+-- complete, and the first word is valid.
+function frames.is_undecided(reader)
+    local byte, flags, half = reader:peek(1), reader:peek(1, 1), reader:peek(2, 2)
+    if not half then
+        return true
+    end
+    local kind, count = byte % 32, math.floor(flags / 16) % 4
+    local is_known = math.floor(byte / 32) == VERSION and WORDS[kind]
+    if not is_known or kind == ACKNOWLEDGE and count > FLOWS_MAX then
+        return false
+    elseif kind == FEEDBACK and (flags ~= 16 * count or half ~= 0) then
+        return false
+    end
+    return reader:left() < 4 + 4 * (WORDS[kind] + count * (COUNTED_WORDS[kind] or 0))
+end
 
 -- Returns whether a kind is that of a message between daemons.
 function frames.is_message(kind)

@@ -43,8 +43,11 @@ local function milliseconds(code)
 end
 
 local function data(reader)
+    local echoes = (reader:peek(2) or 0) >= 0x8000
     reader:show(f.has_echo, 2)
-    reader:show(f.is_clr, 2)
+    if echoes then
+        reader:show(f.is_clr, 2)
+    end
     local word = reader:take(f.suppression, 2)
     if word then
         reader:computed(f.bits_per_s, 2, bits_per_s(word % 0x1000))
@@ -55,7 +58,6 @@ local function data(reader)
         reader:computed(f.rtt_max_ms, 1, milliseconds(rtt))
     end
     reader:take(f.reserved, 3)
-    local echoes = word and word >= 0x8000
     reader:take_all({ { echoes and f.receiver, 4 }, { echoes and f.echo, 4 } })
     reader:rest(f.payload)
 end

@@ -10,7 +10,6 @@ local f = {
     ctsi = ProtoField.uint16("manyflow_webrc.ctsi", "Current time slot index (CTSI)"),
     channel = ProtoField.uint16("manyflow_webrc.channel", "Channel"),
     psn = ProtoField.uint32("manyflow_webrc.psn", "Packet sequence number (PSN)"),
-    is_long = ProtoField.bool("manyflow_webrc.long", "Long format"),
 }
 proto.fields = f
 proto.experts = { malformed }
