@@ -74,10 +74,10 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 
 /// Returns the parameters of the hops of live relays.
 ///
-/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes 38 ms,
-///   and the queue of the slowest receiver makes the rounds of the whole session long.
-/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets of
-///   several groups that meet are no sign of congestion.
+/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes 38
+///   ms, and the queue of the slowest receiver makes the rounds of the whole session long.
+/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets
+///   of several groups that meet are no sign of congestion.
 /// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
 pub fn live_hop_config() -> HopConfig {
     HopConfig {
