@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use rand::seq::SliceRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use crate::pcap::{Pcap, SENDER, UNICAST};
@@ -234,4 +234,76 @@ async fn cut_and_changed_streams_are_refused_as_by_our_decoders() {
     }
     println!("accepted and refused: {counts:?}");
     assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
+}
+
+#[test]
+fn no_bytes_break_a_dissector() {
+    if dissect::is_missing() {
+        return;
+    }
+    let (mut random, mut pcap) = (Pcg64Mcg::seed_from_u64(7), Pcap::new());
+    for _ in 0..5000 {
+        let mut bytes = vec![0; random.random_range(1..80)];
+        random.fill_bytes(&mut bytes);
+        let (port, first) = (
+            random.random_range(0..7_usize),
+            random.random_range(0..5_u8),
+        );
+        // Half of the packets have a first byte that the dissector or AMT's knows.
+        if random.random() {
+            bytes[0] = [0x10, first, first, 0x40 | first, first, 0x21 + first, 0][port];
+        }
+        let port = [5445, 47445, 48445, 2268, 7000, 4747, 2268][port];
+        pcap.udp((SENDER, 40_000), (UNICAST, port), &bytes);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("random.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    let refused = rows.iter().filter(|row| row.is_refused).count();
+    println!("{refused} of {} refused", rows.len());
+    assert!(rows.len() == 5000 && refused > 1000);
+}
+
+#[test]
+fn packets_of_a_capture_with_a_limit_are_not_refused() {
+    if dissect::is_missing() {
+        return;
+    }
+    let mut pcap = Pcap::new();
+    for (protocol, packets) in bases() {
+        let packets = packets
+            .iter()
+            .filter(|bytes| protocol.decode(bytes).is_some());
+        for bytes in packets {
+            for kept in 0..bytes.len().min(VARIED_BYTES) {
+                pcap.udp_cut((SENDER, 40_000), destination(protocol), bytes, kept);
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limited.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    assert!(rows.len() > 1000);
+    assert!(rows.iter().all(|row| !row.is_refused));
+}
+
+#[test]
+fn links_under_tls_are_left_to_wireshark() {
+    if dissect::is_missing() {
+        return;
+    }
+    // A ClientHello with one cipher suite and no extension.
+    let hello = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0, 0, 0]].concat();
+    let length = hello.len() as u8;
+    let mut bytes = vec![0x16, 3, 1, 0, length + 4, 1, 0, 0, length];
+    bytes.extend(hello);
+    let mut pcap = Pcap::new();
+    pcap.tcp((SENDER, 40_000), (UNICAST, DAEMON_PORT), 1, &bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tls.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    assert!(rows[0].protocols.ends_with(":tls") && !rows[0].is_refused);
 }
