@@ -65,6 +65,9 @@ pub(crate) struct Row {
 pub(crate) fn rows(capture: &Path, options: &[&str]) -> Vec<Row> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(capture).args(options);
+    // Installed scripts and preferences do not take part.
+    let home = capture.parent().unwrap();
+    command.env("HOME", home).env("XDG_CONFIG_HOME", home);
     for script in SCRIPTS {
         command.arg("-X");
         command.arg(format!("lua_script:{FOLDER}/manyflow_{script}.lua"));

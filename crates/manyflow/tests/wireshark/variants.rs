@@ -26,7 +26,7 @@ const DAEMON_PORT: u16 = 4747;
 
 /// Packets of kinds that captures do not have.
 #[rustfmt::skip]
-const MORE: [(Protocol, &[u8]); 28] = [
+const MORE: [(Protocol, &[u8]); 43] = [
     (Protocol::Acp, &[1, 8, 1, 0, 1, 2, 3, 4]),
     (Protocol::Acp, &[1, 1, 0, 0, 1, 2, 3, 4, 0, 1, 2, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]),
     (Protocol::Acp, &[0x81, 6, 0, 0, 1, 2, 3, 4, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]),
@@ -55,13 +55,29 @@ const MORE: [(Protocol, &[u8]); 28] = [
     (Protocol::Overlay, &[0x37, 0, 1, 2, 0, 0, 0, 9, 7, 8, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 80, 81]),
     (Protocol::Overlay, &[0x29, 0x20, 0, 0, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 12]),
     (Protocol::Webrc, &[0x10, 0xa0, 6, 6, 1, 2, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 1, 1, 0, 0, 192, 32, 0, 7, 0, 0, 0, 1, 80, 81]),
+    // Values at the limits of what decoders accept, on both sides.
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 0, 0, 5, 0, 6, 0, 1, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 0, 0, 5, 0, 5, 0, 1, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 1, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 2, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 8, 5, 0, 1, 2, 3, 4]),
+    (Protocol::Webrc, &[0x10, 0x82, 3, 0, 1, 2, 0, 3, 0, 0, 0, 9]),
+    (Protocol::Webrc, &[0x10, 0x80, 3, 0, 1, 2, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 7]),
+    (Protocol::Webrc, &[0x18, 0xa0, 6, 0, 1, 2, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1]),
+    (Protocol::Webrc, &[0x10, 0xa0, 5, 0, 1, 2, 0, 3, 0, 0, 0, 9, 0, 0, 0, 1, 2, 0, 0, 0]),
+    (Protocol::Overlay, &[0x29, 0x10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0x80, 0, 0, 4]),
+    (Protocol::Overlay, &[0x29, 0x10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0x80, 0, 0, 5]),
+    (Protocol::Overlay, &[0x29, 0x10, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 2]),
+    (Protocol::Overlay, &[0x22, 0, 1, 2, 0, 0, 0, 9, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (Protocol::Layered, &[1, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 255, 255, 255, 254, 255, 255, 255, 255, 7, 8]),
+    (Protocol::Layered, &[1, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 255, 255, 255, 254, 255, 255, 255, 255, 7]),
 ];
 
 /// Cuts and changes a packet.
 fn variants_of(packet: &[u8], random: &mut Pcg64Mcg, out: &mut Vec<Vec<u8>>) {
     let packet = &packet[..packet.len().min(KEPT_BYTES)];
     let varied = packet.len().min(VARIED_BYTES);
-    out.extend((1..=varied).map(|end| packet[..end].to_vec()));
+    out.extend((1..varied).map(|end| packet[..end].to_vec()));
     for place in 0..varied {
         let bit = 1 << random.random_range(0..8_u32);
         for byte in [
@@ -122,6 +138,16 @@ fn as_packet(frame: &[u8]) -> Vec<u8> {
     [&header[..], body, frame].concat()
 }
 
+/// The longest message of an overlay, and one that is too long.
+fn longest() -> [Vec<u8>; 2] {
+    [0, 1].map(|more| {
+        let mut bytes = vec![0; 24 + manyflow_overlay::PAYLOAD_BYTES_MAX as usize + more];
+        // The version and the kind, and the sequence number.
+        (bytes[0], bytes[15]) = (0x21, 1);
+        bytes
+    })
+}
+
 /// Where variants of a protocol go.
 fn destination(protocol: Protocol) -> (Ipv4Addr, u16) {
     let group = Ipv4Addr::new(232, 1, 0, 1);
@@ -145,11 +171,15 @@ fn cut_and_changed_datagrams_are_refused_as_by_our_decoders() {
     let (mut pcap, mut sent) = (Pcap::new(), BTreeMap::new());
     for (protocol, packets) in bases() {
         let mut variants = Vec::new();
-        for packet in packets {
-            variants_of(&packet, &mut random, &mut variants);
+        for packet in &packets {
+            variants_of(packet, &mut random, &mut variants);
         }
         variants.shuffle(&mut random);
-        for bytes in variants.into_iter().take(VARIANTS_MAX) {
+        variants.truncate(VARIANTS_MAX);
+        if protocol == Protocol::Overlay {
+            variants.extend(longest());
+        }
+        for bytes in packets.into_iter().chain(variants) {
             let number = pcap.udp((SENDER, 40_000), destination(protocol), &bytes);
             sent.insert(number, (protocol, bytes));
         }
@@ -184,6 +214,7 @@ fn stream_bases() -> Vec<Vec<u8>> {
     let frames: Vec<&[u8]> = MORE
         .iter()
         .filter(|(protocol, bytes)| *protocol == Protocol::Overlay && bytes[0] < 0x30)
+        .filter(|(protocol, bytes)| protocol.decode(bytes).is_some())
         .map(|(_, bytes)| *bytes)
         .collect();
     let framed = |frame: &[u8]| [&[0, frame.len() as u8], frame].concat();
