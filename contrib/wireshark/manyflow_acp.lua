@@ -177,20 +177,19 @@ local function decode(tvb, tree)
         reader:refuse("%d bytes follow a segment that carries no frame", reader:left())
     end
     local name = is_challenge and "Challenge" or TYPES[kind]
-    return reader.refused, name, connection
+    return reader, name, connection
 end
 
 function proto.dissector(tvb, pinfo, tree)
     pinfo.cols.protocol = "ACP"
-    local refused, name, connection = decode(tvb, common.subtree(tree, proto, tvb))
-    pinfo.cols.info = refused and ("malformed: " .. refused)
-        or string.format("%s, connection 0x%08x", name, connection)
+    local reader, name, connection = decode(tvb, common.subtree(tree, proto, tvb))
+    pinfo.cols.info = common.info(reader, connection and string.format("%s, connection 0x%08x", name or "?", connection))
     return tvb:len()
 end
 
 -- Segments go from one end to another. Decoding is strict, so few other packets pass.
 common.register_udp_heuristic(proto, function(tvb, pinfo)
-    return not common.is_multicast(pinfo) and decode(tvb) == nil
+    return not common.is_multicast(pinfo) and decode(tvb).refused == nil
 end)
 
 common.register_ports(proto, {

@@ -101,11 +101,12 @@ function Reader:rest(field)
     end
 end
 
--- Continues in a part of the tree over the next `bytes`, or over all that remain.
-function Reader:open(proto, bytes, text)
+-- Continues in a part of the tree over the next `bytes`, or over all that remain. Returns the outer
+-- part.
+function Reader:open(field, bytes)
     local outer = self.tree
     if outer then
-        self.tree = outer:add(proto, self.tvb:range(self.at, math.min(bytes, self:left())), text)
+        self.tree = outer:add(field, self.tvb:range(self.at, math.min(bytes, self:left())))
     end
     return outer
 end
@@ -147,6 +148,26 @@ function common.is_utf8(text)
         at = at + 1 + more
     end
     return true
+end
+
+-- Lets one of Wireshark's own dissectors dissect a packet. A malformed packet is an error here after
+-- Wireshark has shown it. Wireshark leaves the interpreter without returning from it if a dissector
+-- reaches the end of a packet that the capture has cut, which fails after some hundred packets; so
+-- these packets are not handed over.
+function common.call(dissector, tvb, pinfo, tree)
+    if dissector and tvb:len() == tvb:reported_len() then
+        pcall(dissector.call, dissector, tvb, pinfo, tree)
+        return true
+    end
+    return false
+end
+
+-- Returns the text of the column Info.
+function common.info(reader, text)
+    if not reader.refused then
+        return text
+    end
+    return reader.is_cut and ("[" .. reader.refused .. "]") or ("malformed: " .. reader.refused)
 end
 
 -- Returns the expert info of a protocol.

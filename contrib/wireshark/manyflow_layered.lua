@@ -136,8 +136,7 @@ function proto.dissector(tvb, pinfo, tree)
     pinfo.cols.protocol = "LAYERED"
     local reader = common.reader(tvb, common.subtree(tree, proto, tvb), malformed)
     local kind, group = packet(reader)
-    pinfo.cols.info = reader.refused and ("malformed: " .. reader.refused)
-        or string.format("%s of group %d", KINDS[kind], group)
+    pinfo.cols.info = common.info(reader, group and string.format("%s of group %d", KINDS[kind] or "?", group))
     return tvb:len()
 end
 
@@ -263,18 +262,18 @@ local function hop_message(tvb, tree)
         reader.to = tvb:len()
         reader:take(h.mac, MAC_BYTES)
     end
-    return reader.refused, kind
+    return reader, kind
 end
 
 function hop_proto.dissector(tvb, pinfo, tree)
     pinfo.cols.protocol = "HOP"
-    local refused, kind = hop_message(tvb, common.subtree(tree, hop_proto, tvb))
-    pinfo.cols.info = refused and ("malformed: " .. refused) or HOP_KINDS[kind]
+    local reader, kind = hop_message(tvb, common.subtree(tree, hop_proto, tvb))
+    pinfo.cols.info = common.info(reader, HOP_KINDS[kind])
     return tvb:len()
 end
 
 common.register_udp_heuristic(hop_proto, function(tvb)
-    return hop_message(tvb) == nil
+    return hop_message(tvb).refused == nil
 end)
 
 -- AMT (RFC 7450) has the same ports, and the version 0 in the high half of its first byte; here it
@@ -285,11 +284,11 @@ local amt = DissectorTable.get("udp.port"):get_dissector(AMT_PORT)
 
 function shared.dissector(tvb, pinfo, tree)
     local first = tvb:len() > 0 and tvb:range(0, 1):uint() or 0
-    if math.floor(first / 16) == 4 or not amt then
+    if math.floor(first / 16) == 4 then
         return hop_proto.dissector(tvb, pinfo, tree)
+    elseif not common.call(amt, tvb, pinfo, tree) then
+        pinfo.cols.info = "AMT [not dissected, because the capture holds only a part of the packet]"
     end
-    -- A malformed packet is an error here after Wireshark has shown it.
-    pcall(amt.call, amt, tvb, pinfo, tree)
     return tvb:len()
 end
 

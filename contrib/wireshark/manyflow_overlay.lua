@@ -13,7 +13,7 @@ proto.experts = { malformed }
 
 local function set_info(pinfo, reader, name)
     pinfo.cols.protocol = "OVERLAY"
-    pinfo.cols.info = reader.refused and ("malformed: " .. reader.refused) or name
+    pinfo.cols.info = common.info(reader, name)
 end
 
 -- Streams: the handshake, and frames behind their lengths.
@@ -158,8 +158,8 @@ local tls_found, tls = pcall(Dissector.get, "tls")
 function proto.dissector(tvb, pinfo, tree)
     if pinfo.port_type == 2 then
         if tls_found and is_tls(tvb) then
-            local called, used = pcall(tls.call, tls, tvb, pinfo, tree)
-            return called and used or tvb:len()
+            common.call(tls, tvb, pinfo, tree)
+            return tvb:len()
         end
         return dissect_stream(tvb, pinfo, tree)
     end
@@ -273,8 +273,8 @@ end
 
 local function sealed_body(reader)
     local body = reader:left() - TAG_BYTES
-    if body < 0 then
-        return reader:refuse("%d bytes are too few for a tag", reader:left())
+    if body < 1 then
+        return reader:refuse("%d bytes are too few for a body and its tag", reader:left())
     end
     reader:take(p.sealed, body)
     reader:take(p.tag, TAG_BYTES)

@@ -86,21 +86,21 @@ local function decode(tvb, tree)
     elseif kind == FEEDBACK then
         feedback(reader)
     end
-    return reader.refused, kind
+    return reader, kind
 end
 
 function proto.dissector(tvb, pinfo, tree)
     pinfo.cols.protocol = "TFMCC"
-    local refused, kind = decode(tvb, common.subtree(tree, proto, tvb))
-    pinfo.cols.info = refused and ("malformed: " .. refused) or ("TFMCC " .. KINDS[kind])
+    local reader, kind = decode(tvb, common.subtree(tree, proto, tvb))
+    pinfo.cols.info = common.info(reader, KINDS[kind])
     return tvb:len()
 end
 
 -- Data goes to a group, and R_max is followed by zeros. Feedback has exactly 16 bytes, and its
 -- unused bit is zero.
 common.register_udp_heuristic(proto, function(tvb, pinfo)
-    local refused, kind = decode(tvb)
-    if refused then
+    local reader, kind = decode(tvb)
+    if reader.refused then
         return false
     elseif kind == DATA then
         local word, rtt = tvb:range(2, 2):uint(), tvb:range(12, 4):uint()

@@ -73,16 +73,15 @@ local function cci_field(reader, bytes)
     return ctsi, channel, psn
 end
 
--- Decodes a packet. Returns the reason for which it is refused, and the values of the CCI.
+-- Decodes a packet. Returns its reader and the values of the CCI.
 local function decode(tvb, tree)
     local reader = common.reader(tvb, tree, malformed)
     local stop = lct_header(reader)
     if reader.refused then
-        return reader.refused
+        return reader
     end
     reader.at = FIXED_BYTES
-    local ctsi, channel, psn = cci_field(reader, stop - FIXED_BYTES)
-    return reader.refused, ctsi, channel, psn
+    return reader, cci_field(reader, stop - FIXED_BYTES)
 end
 
 local alc_found, alc = pcall(Dissector.get, "alc")
@@ -90,22 +89,19 @@ local alc_found, alc = pcall(Dissector.get, "alc")
 local shown
 
 function proto.dissector(tvb, pinfo, tree)
-    if alc_found then
-        -- A malformed packet is an error here after Wireshark has shown it.
-        pcall(alc.call, alc, tvb, pinfo, tree)
-    end
+    common.call(alc_found and alc, tvb, pinfo, tree)
     shown = pinfo.number
     pinfo.cols.protocol = "WEBRC"
-    local refused, ctsi, channel, psn = decode(tvb, common.subtree(tree, proto, tvb))
-    pinfo.cols.info = refused and ("malformed: " .. refused)
-        or string.format("channel %d, packet %.0f, time slot %d", channel, psn, ctsi)
+    local reader, ctsi, channel, psn = decode(tvb, common.subtree(tree, proto, tvb))
+    local text = psn and string.format("channel %d, packet %.0f, time slot %d", channel, psn, ctsi)
+    pinfo.cols.info = common.info(reader, text)
     return tvb:len()
 end
 
 -- ALC packets for groups, with the fields that senders write: an object of 32 bits, unless the
 -- packet closes the session, and a session of 32 bits.
 common.register_udp_heuristic(proto, function(tvb, pinfo)
-    if not common.is_multicast(pinfo) or tvb:len() < 16 or decode(tvb) then
+    if not common.is_multicast(pinfo) or tvb:len() < 16 or decode(tvb).refused then
         return false
     end
     local lengths = tvb:range(1, 1):uint()

@@ -23,11 +23,10 @@ const REFUSALS: [&str; 8] = [
     "manyflow_tfmcc.malformed",
 ];
 /// Columns before the refusals: the frame, addresses and payloads.
-const FIRST: [&str; 8] = [
+const FIRST: [&str; 7] = [
     "frame.number",
     "_ws.lua.error",
     "ip.src",
-    "ip.dst",
     "udp.dstport",
     "udp.payload",
     "tcp.payload",
@@ -51,7 +50,6 @@ pub(crate) fn is_missing() -> bool {
 pub(crate) struct Row {
     pub(crate) frame: u32,
     pub(crate) source: String,
-    pub(crate) destination: String,
     pub(crate) port: u16,
     pub(crate) udp: Vec<u8>,
     pub(crate) tcp: Vec<u8>,
@@ -67,6 +65,9 @@ pub(crate) struct Row {
 pub(crate) fn rows(capture: &Path, options: &[&str]) -> Vec<Row> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(capture).args(options);
+    // Installed scripts and preferences do not take part.
+    let home = capture.parent().unwrap();
+    command.env("HOME", home).env("XDG_CONFIG_HOME", home);
     for script in SCRIPTS {
         command.arg("-X");
         command.arg(format!("lua_script:{FOLDER}/manyflow_{script}.lua"));
@@ -87,8 +88,7 @@ fn row(line: &str) -> Row {
     let values: Vec<&str> = line.split(SEPARATOR).collect();
     let refusals = FIRST.len()..FIRST.len() + REFUSALS.len();
     assert_eq!(values.len(), refusals.end + COLUMNS.len(), "{line}");
-    let [frame, error, source, destination, port, udp, tcp, protocols] = values[..FIRST.len()]
-    else {
+    let [frame, error, source, port, udp, tcp, protocols] = values[..FIRST.len()] else {
         unreachable!("{line}");
     };
     assert_eq!(error, "", "a script fails: {line}");
@@ -100,7 +100,6 @@ fn row(line: &str) -> Row {
     Row {
         frame: frame.parse().unwrap(),
         source: innermost(source).to_owned(),
-        destination: innermost(destination).to_owned(),
         port: innermost(port).parse().unwrap_or_default(),
         udp: unhex(innermost(udp)),
         tcp: unhex(innermost(tcp)),

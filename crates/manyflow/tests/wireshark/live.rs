@@ -323,9 +323,16 @@ fn record_link() -> Vec<Passed> {
     let mut reader = Manyflow::start(manyflow(&["sub", "n.x", "--server", &subscriber]));
     let long = "x".repeat(50_000);
     let deadline = Instant::now() + LIMIT;
+    // A feedback without missing ranges, behind its length.
+    let is_feedback = |(up, bytes): &Passed| *up && bytes.windows(3).any(|at| at == [0, 8, 0x29]);
     // The first messages may be published before the link and the membership are known.
-    while !reader.lines().iter().any(|line| line.contains(&long)) {
-        assert!(Instant::now() < deadline, "no message has arrived");
+    while !reader.lines().iter().any(|line| line.contains(&long))
+        || !tap.passed.lock().unwrap().iter().any(is_feedback)
+    {
+        assert!(
+            Instant::now() < deadline,
+            "no message, or no feedback, has arrived"
+        );
         for message in [&long, "short"] {
             let words = ["pub", "n.x", message, "--server", &publisher];
             run(&words).succeeded("publisher");

@@ -84,7 +84,7 @@ impl Protocol {
             // P and x are the eighth and ninth node.
             _ if matches!(node, 8..) => Protocol::Acp,
             _ if row.udp[0] >> 5 == 1 => Protocol::Overlay,
-            _ if row.udp.len() == 40 => Protocol::Layered,
+            _ if matches!(row.udp.len(), 8 | 40) => Protocol::Layered,
             _ if row.udp.len() == 16 => Protocol::Tfmcc,
             _ => panic!("a datagram of no protocol: {row:?}"),
         }
@@ -193,4 +193,20 @@ fn streams_of_daemons_are_recognised_and_other_tcp_is_not() {
     assert!(others > 100, "{others} segments of a transfer");
     kinds.assert_seen("manyflow_overlay.kind", &[1, 2, 3, 5]);
     println!("{kinds:?}, {others} other segments");
+}
+
+#[test]
+fn packets_that_are_decoded_as_alc_get_their_congestion_control_information() {
+    if dissect::is_missing() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let capture = simulate(folder.path());
+    let rows = dissect::rows(&capture, &["-d", "udp.port==5445,alc"]);
+    let rows = rows.iter().filter(|row| row.port == 5445);
+    let checked = rows.inspect(|row| {
+        assert!(!row.protocols.contains("manyflow_webrc:"), "{row:?}");
+        row.check(expected::webrc(&row.udp).as_ref());
+    });
+    assert!(checked.count() > 100);
 }

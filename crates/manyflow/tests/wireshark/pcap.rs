@@ -37,13 +37,19 @@ impl Pcap {
 
     /// Appends a datagram. Returns the number of its frame, from 1.
     pub(crate) fn udp(&mut self, from: Socket, to: Socket, payload: &[u8]) -> u32 {
+        self.udp_cut(from, to, payload, usize::MAX)
+    }
+
+    /// Appends a datagram of which the capture has at most `kept` bytes of the payload.
+    pub(crate) fn udp_cut(&mut self, from: Socket, to: Socket, payload: &[u8], kept: usize) -> u32 {
         let length = 8 + payload.len() as u16;
         let mut packet = ip(UDP, from.0, to.0, length);
         for half in [from.1, to.1, length, 0] {
             packet.extend(half.to_be_bytes());
         }
         packet.extend(payload);
-        self.frame(&packet)
+        let kept = packet.len() - payload.len().saturating_sub(kept);
+        self.frame(&packet, kept)
     }
 
     /// Appends bytes of a stream, in segments. `sequence` is the place of the first byte. Returns
@@ -65,24 +71,20 @@ impl Pcap {
             packet.extend(1_u32.to_be_bytes());
             packet.extend([5 << 4, PUSH, 0xff, 0xff, 0, 0, 0, 0]);
             packet.extend(segment);
-            numbers.push(self.frame(&packet));
+            numbers.push(self.frame(&packet, packet.len()));
         }
         numbers
     }
 
-    fn frame(&mut self, packet: &[u8]) -> u32 {
+    /// Appends the first `kept` bytes of a packet.
+    fn frame(&mut self, packet: &[u8], kept: usize) -> u32 {
         self.frames += 1;
-        let length = packet.len() as u32;
         // A frame in each millisecond.
-        for word in [
-            self.frames / 1000,
-            self.frames % 1000 * 1_000_000,
-            length,
-            length,
-        ] {
+        let (seconds, nanos) = (self.frames / 1000, self.frames % 1000 * 1_000_000);
+        for word in [seconds, nanos, kept as u32, packet.len() as u32] {
             self.bytes.extend(word.to_le_bytes());
         }
-        self.bytes.extend(packet);
+        self.bytes.extend(&packet[..kept]);
         self.frames
     }
 

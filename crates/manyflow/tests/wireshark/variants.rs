@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use rand::seq::SliceRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use crate::pcap::{Pcap, SENDER, UNICAST};
@@ -26,7 +26,7 @@ const DAEMON_PORT: u16 = 4747;
 
 /// Packets of kinds that captures do not have.
 #[rustfmt::skip]
-const MORE: [(Protocol, &[u8]); 28] = [
+const MORE: [(Protocol, &[u8]); 43] = [
     (Protocol::Acp, &[1, 8, 1, 0, 1, 2, 3, 4]),
     (Protocol::Acp, &[1, 1, 0, 0, 1, 2, 3, 4, 0, 1, 2, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]),
     (Protocol::Acp, &[0x81, 6, 0, 0, 1, 2, 3, 4, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]),
@@ -55,13 +55,29 @@ const MORE: [(Protocol, &[u8]); 28] = [
     (Protocol::Overlay, &[0x37, 0, 1, 2, 0, 0, 0, 9, 7, 8, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 80, 81]),
     (Protocol::Overlay, &[0x29, 0x20, 0, 0, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 12]),
     (Protocol::Webrc, &[0x10, 0xa0, 6, 6, 1, 2, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 1, 1, 0, 0, 192, 32, 0, 7, 0, 0, 0, 1, 80, 81]),
+    // Values at the limits of what decoders accept, on both sides.
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 0, 0, 5, 0, 6, 0, 1, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 0, 0, 5, 0, 5, 0, 1, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 1, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0, 0, 2, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (Protocol::Acp, &[1, 8, 5, 0, 1, 2, 3, 4]),
+    (Protocol::Webrc, &[0x10, 0x82, 3, 0, 1, 2, 0, 3, 0, 0, 0, 9]),
+    (Protocol::Webrc, &[0x10, 0x80, 3, 0, 1, 2, 0, 3, 0, 0, 0, 9, 0, 0, 0, 0, 7]),
+    (Protocol::Webrc, &[0x18, 0xa0, 6, 0, 1, 2, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1]),
+    (Protocol::Webrc, &[0x10, 0xa0, 5, 0, 1, 2, 0, 3, 0, 0, 0, 9, 0, 0, 0, 1, 2, 0, 0, 0]),
+    (Protocol::Overlay, &[0x29, 0x10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0x80, 0, 0, 4]),
+    (Protocol::Overlay, &[0x29, 0x10, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0x80, 0, 0, 5]),
+    (Protocol::Overlay, &[0x29, 0x10, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 2]),
+    (Protocol::Overlay, &[0x22, 0, 1, 2, 0, 0, 0, 9, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]),
+    (Protocol::Layered, &[1, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 255, 255, 255, 254, 255, 255, 255, 255, 7, 8]),
+    (Protocol::Layered, &[1, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 255, 255, 255, 254, 255, 255, 255, 255, 7]),
 ];
 
 /// Cuts and changes a packet.
 fn variants_of(packet: &[u8], random: &mut Pcg64Mcg, out: &mut Vec<Vec<u8>>) {
     let packet = &packet[..packet.len().min(KEPT_BYTES)];
     let varied = packet.len().min(VARIED_BYTES);
-    out.extend((1..=varied).map(|end| packet[..end].to_vec()));
+    out.extend((1..varied).map(|end| packet[..end].to_vec()));
     for place in 0..varied {
         let bit = 1 << random.random_range(0..8_u32);
         for byte in [
@@ -122,6 +138,16 @@ fn as_packet(frame: &[u8]) -> Vec<u8> {
     [&header[..], body, frame].concat()
 }
 
+/// The longest message of an overlay, and one that is too long.
+fn longest() -> [Vec<u8>; 2] {
+    [0, 1].map(|more| {
+        let mut bytes = vec![0; 24 + manyflow_overlay::PAYLOAD_BYTES_MAX as usize + more];
+        // The version and the kind, and the sequence number.
+        (bytes[0], bytes[15]) = (0x21, 1);
+        bytes
+    })
+}
+
 /// Where variants of a protocol go.
 fn destination(protocol: Protocol) -> (Ipv4Addr, u16) {
     let group = Ipv4Addr::new(232, 1, 0, 1);
@@ -145,11 +171,15 @@ fn cut_and_changed_datagrams_are_refused_as_by_our_decoders() {
     let (mut pcap, mut sent) = (Pcap::new(), BTreeMap::new());
     for (protocol, packets) in bases() {
         let mut variants = Vec::new();
-        for packet in packets {
-            variants_of(&packet, &mut random, &mut variants);
+        for packet in &packets {
+            variants_of(packet, &mut random, &mut variants);
         }
         variants.shuffle(&mut random);
-        for bytes in variants.into_iter().take(VARIANTS_MAX) {
+        variants.truncate(VARIANTS_MAX);
+        if protocol == Protocol::Overlay {
+            variants.extend(longest());
+        }
+        for bytes in packets.into_iter().chain(variants) {
             let number = pcap.udp((SENDER, 40_000), destination(protocol), &bytes);
             sent.insert(number, (protocol, bytes));
         }
@@ -184,6 +214,7 @@ fn stream_bases() -> Vec<Vec<u8>> {
     let frames: Vec<&[u8]> = MORE
         .iter()
         .filter(|(protocol, bytes)| *protocol == Protocol::Overlay && bytes[0] < 0x30)
+        .filter(|(protocol, bytes)| protocol.decode(bytes).is_some())
         .map(|(_, bytes)| *bytes)
         .collect();
     let framed = |frame: &[u8]| [&[0, frame.len() as u8], frame].concat();
@@ -234,4 +265,76 @@ async fn cut_and_changed_streams_are_refused_as_by_our_decoders() {
     }
     println!("accepted and refused: {counts:?}");
     assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
+}
+
+#[test]
+fn no_bytes_break_a_dissector() {
+    if dissect::is_missing() {
+        return;
+    }
+    let (mut random, mut pcap) = (Pcg64Mcg::seed_from_u64(7), Pcap::new());
+    for _ in 0..5000 {
+        let mut bytes = vec![0; random.random_range(1..80)];
+        random.fill_bytes(&mut bytes);
+        let (port, first) = (
+            random.random_range(0..7_usize),
+            random.random_range(0..5_u8),
+        );
+        // Half of the packets have a first byte that the dissector or AMT's knows.
+        if random.random() {
+            bytes[0] = [0x10, first, first, 0x40 | first, first, 0x21 + first, 0][port];
+        }
+        let port = [5445, 47445, 48445, 2268, 7000, 4747, 2268][port];
+        pcap.udp((SENDER, 40_000), (UNICAST, port), &bytes);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("random.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    let refused = rows.iter().filter(|row| row.is_refused).count();
+    println!("{refused} of {} refused", rows.len());
+    assert!(rows.len() == 5000 && refused > 1000);
+}
+
+#[test]
+fn packets_of_a_capture_with_a_limit_are_not_refused() {
+    if dissect::is_missing() {
+        return;
+    }
+    let mut pcap = Pcap::new();
+    for (protocol, packets) in bases() {
+        let packets = packets
+            .iter()
+            .filter(|bytes| protocol.decode(bytes).is_some());
+        for bytes in packets {
+            for kept in 0..bytes.len().min(VARIED_BYTES) {
+                pcap.udp_cut((SENDER, 40_000), destination(protocol), bytes, kept);
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limited.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    assert!(rows.len() > 1000);
+    assert!(rows.iter().all(|row| !row.is_refused));
+}
+
+#[test]
+fn links_under_tls_are_left_to_wireshark() {
+    if dissect::is_missing() {
+        return;
+    }
+    // A ClientHello with one cipher suite and no extension.
+    let hello = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0, 0, 0]].concat();
+    let length = hello.len() as u8;
+    let mut bytes = vec![0x16, 3, 1, 0, length + 4, 1, 0, 0, length];
+    bytes.extend(hello);
+    let mut pcap = Pcap::new();
+    pcap.tcp((SENDER, 40_000), (UNICAST, DAEMON_PORT), 1, &bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tls.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    assert!(rows[0].protocols.ends_with(":tls") && !rows[0].is_refused);
 }
