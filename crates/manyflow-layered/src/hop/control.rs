@@ -45,10 +45,14 @@ const BELOW: f64 = 0.97;
 const TCP_CONSTANT: f64 = 1.5;
 /// The share of the window that remains after a loss beside other senders (RFC 5681).
 const DECREASE: f64 = 0.6;
+/// The minimum window in packets, that of RFC 5681 after a loss.
+const WINDOW_MIN: f64 = 2.0;
 /// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share
 /// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little more makes up for the
 /// tests whether the hop is alone, in which the window does not increase.
-const INCREASE: f64 = 0.8;
+const INCREASE: f64 = 0.7;
+/// The maximum multiple of the rate in use to which an unused window grows.
+const UNUSED_MAX: f64 = 2.0;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.
 const PATIENCE: f64 = 1.5;
@@ -251,8 +255,8 @@ impl Control {
 
     /// Decreases the rate to a share of what is delivered, until the queue has drained.
     fn begin_drain(&mut self, seen: &Observation, next: u32, again: u8) {
-        let delivered = seen.delivered.unwrap_or(self.rate).min(self.rate);
-        self.base = delivered.max(self.minimum);
+        let used = seen.delivered.filter(|_| seen.is_busy);
+        self.base = used.unwrap_or(self.rate).min(self.rate).max(self.minimum);
         self.rate = DRAIN * self.base;
         self.settled = next;
         self.mode = Mode::Drain { until: None, again };
@@ -270,7 +274,7 @@ impl Control {
             return;
         }
         let is_slower = |delivered| delivered < CONFIRMED * self.rate;
-        if again > 0 && seen.delivered.is_some_and(is_slower) {
+        if again > 0 && seen.is_busy && seen.delivered.is_some_and(is_slower) {
             // The path has become slower: part of the delivered rate was measured before that.
             self.begin_drain(seen, next, again - 1);
             return;
@@ -284,7 +288,7 @@ impl Control {
             again,
         };
         if now >= until {
-            let window = (self.base * rtt.as_secs_f64()).max(2.0 * self.packet_bytes);
+            let window = (self.base * rtt.as_secs_f64()).max(WINDOW_MIN * self.packet_bytes);
             self.mode = Mode::Compete {
                 window,
                 short: 0.0,
@@ -315,19 +319,22 @@ impl Control {
             self.mode = Mode::Grow { calm: 0.0 };
             return;
         }
+        let fair = self.fair_window(seen, rtt);
         if seen.lost > 0 {
-            window = (window * DECREASE).max(self.packet_bytes);
+            let reduced = (window * DECREASE).max(WINDOW_MIN * self.packet_bytes);
+            window = if seen.is_busy { reduced } else { reduced.max(window.min(fair)) };
             self.settled = next;
             if now >= test {
                 self.base = window / rtt_s;
                 self.rate = DRAIN * self.base;
+                // Other senders are slow to take what this hop leaves: it says little about the path.
                 self.mode = Mode::Drain {
                     until: None,
-                    again: AGAIN_MAX,
+                    again: 0,
                 };
                 return;
             }
-        } else if seen.is_busy {
+        } else if seen.is_busy || window < fair {
             window += INCREASE * self.packet_bytes * rounds(seen, rtt).min(WINDOW_ROUNDS_MAX);
         }
         self.rate = window / rtt_s;
@@ -336,6 +343,14 @@ impl Control {
             short,
             test,
         };
+    }
+
+    /// Returns the window in bytes that TCP would have at the present share of losses, for a hop
+    /// whose own window is not used up: at most twice what is used.
+    fn fair_window(&self, seen: &Observation, rtt: Duration) -> f64 {
+        let used = seen.delivered.unwrap_or(0.0) * rtt.as_secs_f64();
+        let by_loss = libm::sqrt(TCP_CONSTANT / seen.event_share.max(1e-9)) * self.packet_bytes;
+        by_loss.min(UNUSED_MAX * used)
     }
 
     /// Halves the rate after soundings that nobody answered. The first answer begins a startup.

@@ -11,6 +11,10 @@ use super::wire::{Echo, SOUNDING_WIRE_BYTES, Sounding};
 const RECORDS_MAX: usize = 64;
 /// The maximum number of echoes over which the delivered rate is measured.
 const ARRIVALS_MAX: usize = 32;
+/// The minimum number of bytes over which the delivered rate is measured, unless they take longer
+/// than the time.
+const DELIVERED_BYTES: u64 = 8000;
+const DELIVERED_MAX: Duration = Duration::from_secs(1);
 /// The number of missing packets that count as lost at once. Fewer may have been overtaken, and
 /// count only if they are still missing at the next echo.
 const OVERTAKEN_MAX: i64 = 2;
@@ -20,6 +24,8 @@ const REORDERED_MAX: i64 = 32;
 const REORDERING_ECHOES: u64 = 256;
 /// The weight of one packet in the average share of packets that are lost.
 const LOSS_WEIGHT: f64 = 1.0 / 256.0;
+/// The weight of the earlier loss events that remains after another one.
+const EVENT_KEPT: f64 = 0.875;
 /// The time after which half of the memory of the minimum RTT is forgotten.
 const MINIMUM_LIFETIME: Duration = Duration::from_secs(15);
 
@@ -58,10 +64,37 @@ pub(super) struct Observation {
     pub(super) lost: u64,
     /// The share of packets that are lost, averaged over some hundred packets.
     pub(super) loss_share: f64,
+    /// The share of packets that begin a loss event, over the last eight events; 0 before the first.
+    pub(super) event_share: f64,
     /// The rate at which packets arrived over the last round-trip times, in bytes per second.
     pub(super) delivered: Option<f64>,
     /// Whether the hop had packets to send all the time before the sounding.
     pub(super) is_busy: bool,
+}
+
+/// The packets of the last loss events. Losses that one echo shows are one event.
+#[derive(Copy, Clone, Debug, Default)]
+struct LossEvents {
+    events: f64,
+    packets: f64,
+}
+
+impl LossEvents {
+    fn count(&mut self, packets: f64, is_event: bool) {
+        self.packets += packets;
+        if is_event {
+            self.events = EVENT_KEPT * self.events + 1.0;
+            self.packets *= EVENT_KEPT;
+        }
+        debug_assert!(self.events < 1.0 / (1.0 - EVENT_KEPT));
+    }
+
+    fn share(&self) -> f64 {
+        if self.events == 0.0 {
+            return 0.0;
+        }
+        (self.events / self.packets).min(1.0)
+    }
 }
 
 /// The soundings of a hop.
@@ -88,6 +121,7 @@ pub(super) struct Soundings {
     pub(super) lost: u64,
     pub(super) echoes: u64,
     loss_share: f64,
+    events: LossEvents,
     /// The number of packets that may be missing because the path reorders packets.
     reordered: i64,
     /// The packets that were sent before the last sounding that was answered.
@@ -114,6 +148,7 @@ impl Soundings {
             lost: 0,
             echoes: 0,
             loss_share: 0.0,
+            events: LossEvents::default(),
             reordered: 0,
             confirmed: 0,
         }
@@ -208,6 +243,7 @@ impl Soundings {
         self.confirmed = record.packets;
         let weight = (LOSS_WEIGHT * sent).min(1.0);
         self.loss_share += weight * ((lost as f64 / sent).min(1.0) - self.loss_share);
+        self.events.count(sent, lost > 0);
         let span = self.arrived.back().map_or(rtt, |last| now - last.at);
         let arrived = Arrived {
             at: now,
@@ -223,6 +259,7 @@ impl Soundings {
             minimum: self.minimum_rtt().unwrap_or(rtt),
             lost,
             loss_share: self.loss_share,
+            event_share: self.events.share(),
             delivered,
             is_busy: record.is_busy && !skipped_idle,
         })
@@ -283,17 +320,18 @@ impl Soundings {
         }
     }
 
-    /// Measures the rate at which packets arrived, over at least one RTT and eight packets' time.
+    /// Measures the rate at which packets arrived, over at least one RTT and some packets.
     fn measure_delivered(&mut self, arrived: Arrived) -> Option<f64> {
         let since = self.srtt.unwrap_or_default().max(Duration::from_millis(40));
         if self.arrived.len() == ARRIVALS_MAX {
             self.arrived.pop_front();
         }
-        while self
-            .arrived
-            .get(1)
-            .is_some_and(|next| arrived.at - next.at >= since)
-        {
+        let is_long_ago = |next: &Arrived| {
+            let age = arrived.at - next.at;
+            let bytes = arrived.bytes.saturating_sub(next.bytes);
+            age >= since && (bytes >= DELIVERED_BYTES || age >= DELIVERED_MAX)
+        };
+        while self.arrived.get(1).is_some_and(is_long_ago) {
             self.arrived.pop_front();
         }
         self.arrived.push_back(arrived);

@@ -22,8 +22,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Silence after which a receiver asks whether its relay is alive. The lowest group sends several
 /// packets in this time.
 const SILENCE: Duration = Duration::from_millis(500);
-/// Time with data but without a newer request after which the sender has started again.
+/// Time with data but without a newer request after which the sender has started again: at least
+/// this, and as many of the session's longest round-trip times. A round takes up to four of them.
 const RESTART_AFTER: Duration = Duration::from_secs(3);
+const RESTART_AFTER_RTTS: u32 = 8;
 
 /// The parameters of a receiver.
 #[derive(Clone, Debug)]
@@ -324,7 +326,7 @@ impl Reception {
         self.progress.lost += self.sequences.count_lost(data);
         if is_newer(data.request, self.request.0) {
             self.request = (data.request, now);
-        } else if now - self.request.1 >= RESTART_AFTER {
+        } else if now - self.request.1 >= restart_after(data) {
             self.restart(now, data.request);
         }
         if payload.is_empty() {
@@ -414,6 +416,12 @@ fn new_endpoint(config: &StreamReceiveConfig, now: Time) -> Result<LayeredEndpoi
     })
 }
 
+/// Returns the time without a newer request after which the sender of `data` has started again.
+fn restart_after(data: &Data) -> Duration {
+    let rtt = Duration::from_micros(data.rtt_us.into());
+    RESTART_AFTER.max(RESTART_AFTER_RTTS * rtt)
+}
+
 /// Whether a request is newer than another, modulo 2^16.
 fn is_newer(request: u16, than: u16) -> bool {
     request.wrapping_sub(than) as i16 > 0
@@ -488,6 +496,16 @@ mod tests {
         sequences.begin(0);
         assert_eq!(sequences.count_lost(&data(0, 1_000)), 0);
         assert_eq!(sequences.count_lost(&data(0, 1_002)), 1);
+    }
+
+    #[test]
+    fn a_long_round_is_no_restart() {
+        let behind = |rtt_us| restart_after(&Data {
+            rtt_us,
+            ..data(0, 1)
+        });
+        assert_eq!(behind(100_000), RESTART_AFTER);
+        assert!(behind(2_000_000) > 4 * Duration::from_secs(2));
     }
 
     #[test]
