@@ -327,7 +327,8 @@ impl Control {
             if now >= test {
                 self.base = window / rtt_s;
                 self.rate = DRAIN * self.base;
-                // Other senders are slow to take what this hop leaves: it says little about the path.
+                // Other senders are slow to take what this hop leaves: it says little about the
+                // path.
                 self.mode = Mode::Drain {
                     until: None,
                     again: 0,
