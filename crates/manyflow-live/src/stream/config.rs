@@ -15,9 +15,6 @@ use manyflow_layered::{rlm, sim};
 /// leaves room for further headers below the MTU of Ethernet.
 pub const LIVE_PACKET_BYTES: u32 = 1400;
 
-/// The bytes that AMT, UDP and IPv4 add to a packet on the way to a child.
-const TUNNEL_BYTES: u32 = 30;
-
 /// The cumulative rates of [`live_rlm_sender_config`], in kbit/s.
 const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 
@@ -27,6 +24,8 @@ const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 ///   takes half a minute to get from 4 to 10 Mbit/s, because the slowest receiver makes the round
 ///   long. The maximum step, a sixteenth of the rate, limits slow groups. Fairness to TCP is the
 ///   task of hops.
+/// - **Growth of the longest round-trip time**: at most a factor of 2 in a round, so that the late
+///   report of a receiver that was stopped does not make the rounds of all long.
 pub fn live_sender_config() -> sim::SenderConfig {
     sim::SenderConfig {
         packet_bytes: LIVE_PACKET_BYTES,
@@ -77,14 +76,14 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 
 /// Returns the parameters of the hops of live relays.
 ///
-/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes 38
-///   ms, and the queue of the slowest receiver makes the rounds of the whole session long.
+/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes
+///   38 ms, and the queue of the slowest receiver makes the rounds of the whole session long.
 /// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets
 ///   of several groups that meet are no sign of congestion.
 /// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
 pub fn live_hop_config() -> HopConfig {
     HopConfig {
-        packet_bytes: LIVE_PACKET_BYTES + TUNNEL_BYTES,
+        packet_bytes: LIVE_PACKET_BYTES,
         queue: Duration::from_millis(60),
         queue_packets: 8,
         red: RedConfig {
