@@ -69,7 +69,7 @@ bench-live: build ## Compare live transfers with UFTP, if it is installed, betwe
 
 AGREE = target/release/manyflow emulate --seed 1 --agree
 
-emulate: build ## Measure the emulator, and compare emulated scenarios with simulated ones (root, ten minutes)
+emulate: build ## Measure the emulator, and compare emulated scenarios with simulated ones (root, fourteen minutes)
 	target/release/manyflow bench emulator
 	set -e; for cell in 0 1 2 3 4 5; do $(AGREE) x-kernel --cell $$cell --for 30s; done
 	$(AGREE) webrc-4 --cell 0 --for 30s
@@ -77,6 +77,9 @@ emulate: build ## Measure the emulator, and compare emulated scenarios with simu
 	$(AGREE) webrc-9 --cell 0 --for 60s
 	$(AGREE) tcp-2 --cell 1 --for 60s
 	$(AGREE) cb-4 --cell 0 --for 30s
+	$(AGREE) sim-2 --cell 0 --for 60s
+	$(AGREE) sim-3b --cell 0 --for 60s
+	$(AGREE) sim-4b --cell 1 --for 80s --set 'parameters.shared_from="30 s"' --set 'parameters.alone_from="30 s"'
 	$(AGREE) x-hetero --cell 0 --for 30s --set sessions.webrc.webrc.delay-check=true
 
 emulate-map: build ## Run five protocols beside the kernel's TCP, over rates, delays and queues (root, an hour, quiet machine)

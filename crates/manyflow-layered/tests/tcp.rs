@@ -196,7 +196,8 @@ fn ratios(variant: Variant, queues: &[f64]) -> Vec<(String, f64, f64)> {
             for start in [0.0, 5.0] {
                 let (hop, tcp) = share(mbit, delay, *queue, variant, 1, start);
                 let rtt = 2 * delay;
-                let name = format!("{variant:?}, {mbit} Mbit/s, {rtt} ms, {queue} BDP, start {start} s");
+                let name =
+                    format!("{variant:?}, {mbit} Mbit/s, {rtt} ms, {queue} BDP, start {start} s");
                 ratios.push((name, hop / tcp, (hop + tcp) / mbit));
             }
         }

@@ -37,11 +37,11 @@ use port::RouterPort;
 pub use port::{HostPort, kernel_end, program_end};
 use queries::Queries;
 
-/// The number of the first channel of a group. Smaller numbers are ranks of layered sessions.
-const FIRST_CHANNEL: u16 = 256;
-/// The header of packets between hosts.
-const DATA: IpPacket = IpPacket { is_expired: false };
-const EXPIRED: IpPacket = IpPacket { is_expired: true };
+/// The header of packets between hosts whose TTL expires on the way.
+const EXPIRED: IpPacket = IpPacket {
+    is_expired: true,
+    rank: None,
+};
 
 /// Takes the packets that arrive at hosts.
 pub trait Outlet {
@@ -95,7 +95,9 @@ pub struct Fabric {
     sessions: Vec<Option<u32>>,
     /// The addresses of all hosts.
     sources: Vec<IpAddr>,
-    /// The number of each group's channels, which all sessions use.
+    /// The number of each group's channels, which all sessions use: the order in which groups were
+    /// first joined. Receivers of layered sessions join the lowest group first, so these numbers
+    /// are the ranks by which routers mark.
     groups: BTreeMap<IpAddr, u16>,
     /// The endpoints that take the TCP segments over IPv4 to some ports of a node.
     claims: BTreeMap<(NodeId, u16), EndpointId>,
@@ -248,7 +250,11 @@ impl Fabric {
             match channel.filter(|_| !fields.is_link_local()) {
                 Some(channel) => {
                     let to = Destination::Channel(channel);
-                    self.send(node, to, DATA, &fields, packet, outside);
+                    let header = IpPacket {
+                        rank: u8::try_from(channel.number).ok(),
+                        ..IpPacket::DATA
+                    };
+                    self.send(node, to, header, &fields, packet, outside);
                 }
                 None => self.counts.unjoined += 1,
             }
@@ -290,7 +296,7 @@ impl Fabric {
             .and_then(|port| self.claims.get(&(to, port)));
         let to = claim.copied().unwrap_or(self.port(to));
         let to = Destination::Endpoint(to);
-        self.send(node, to, DATA, fields, packet, outside);
+        self.send(node, to, IpPacket::DATA, fields, packet, outside);
     }
 
     /// Answers a packet without a path to its destination. The answer comes from the first router,
@@ -356,7 +362,7 @@ impl Fabric {
     /// Joins and leaves the channels of a host's groups.
     fn change_memberships(&mut self, node: NodeId, changes: &[Change], outside: &mut Outside<'_>) {
         for change in changes {
-            let next = FIRST_CHANNEL.checked_add(self.groups.len() as u16);
+            let next = u16::try_from(self.groups.len()).ok();
             let Some(source) = self.addresses.node_of(change.source, self.nodes) else {
                 continue;
             };

@@ -94,7 +94,7 @@ impl Endpoint for RouterPort {
             true => icmp::time_exceeded(self.addresses, bytes),
             false => icmp::answer(self.addresses, bytes),
         };
-        let header = IpPacket { is_expired: false };
+        let header = IpPacket::DATA;
         let to = Destination::Endpoint(packet.source);
         let answer = answer.map(|bytes| Packet::new(to, header, &*bytes));
         self.answers.extend(answer);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, PacketBuilder};
 use manyflow_amt::Family;
 use manyflow_amt::membership::{GroupRecord, RecordType, Report};
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit, RedConfig};
+use manyflow_core::link::{LinkConfig, LossModel, Marking, QueueLimit, RedConfig};
 use manyflow_core::{Ecn, Rate};
 use proptest::prelude::*;
 
@@ -237,8 +237,8 @@ fn a_packet_to_a_group_does_not_cross_more_routers_than_its_ttl_allows() {
     assert_eq!(line.fabric.counts().expired, 1);
 }
 
-#[test]
-fn red_marks_packets_that_support_ecn() {
+/// A line whose middle link marks.
+fn marking_line(marking: Marking) -> Line {
     let red = RedConfig {
         minimum_packets: 1.0,
         maximum_packets: 3.0,
@@ -246,21 +246,52 @@ fn red_marks_packets_that_support_ecn() {
         weight: 1.0,
         ecn: true,
         mean_packet_bytes: 500,
-        marking: Default::default(),
+        marking,
         overload: Default::default(),
         variant: Default::default(),
     };
-    let mut line = Line::new(LinkConfig {
+    Line::new(LinkConfig {
         rate: Some(Rate::from_bits_per_s(1_000_000)),
         red: Some(red),
         ..LinkConfig::default()
-    });
-    let mut packet = udp(A, address(B).octets(), 64, &[0; 472]);
+    })
+}
+
+/// Returns a packet that supports ECN.
+fn with_ecn(mut packet: Vec<u8>) -> Vec<u8> {
     packet[1] |= 2;
-    forward(&mut packet, 0, Ecn::Capable);
     let (mut header, _) = Ipv4Header::from_slice(&packet).unwrap();
     header.header_checksum = header.calc_header_checksum();
     packet[..20].copy_from_slice(&header.to_bytes());
+    packet
+}
+
+#[test]
+fn red_marks_only_the_group_that_was_joined_last_if_it_marks_by_groups() {
+    let mut line = marking_line(Marking::TopGroup);
+    // The group that is joined first has the higher address.
+    let groups = [[232, 1, 1, 9], [232, 1, 1, 1]];
+    for (at, group) in (0..).zip(groups) {
+        let group = IpAddr::from(group);
+        line.report_group(ms(at), B, RecordType::ToExclude, group, vec![]);
+    }
+    for _ in 0..20 {
+        groups.map(|group| line.push(ms(100), A, &with_ecn(udp(A, group, 64, &[0; 472]))));
+    }
+    line.advance(ms(1000));
+    let marked = |group: [u8; 4]| {
+        let delivered = line.inbox.delivered.iter();
+        let of_group = delivered.filter(|one| one.packet[16..20] == group);
+        of_group.filter(|one| one.packet[1] & 3 == 3).count()
+    };
+    assert_eq!(marked(groups[0]), 0);
+    assert!(marked(groups[1]) > 0);
+}
+
+#[test]
+fn red_marks_packets_that_support_ecn() {
+    let mut line = marking_line(Default::default());
+    let packet = with_ecn(udp(A, address(B).octets(), 64, &[0; 472]));
     (0..20).for_each(|_| line.push(ms(0), A, &packet));
     line.advance(ms(1000));
     let marked = line.inbox.delivered.iter().filter(|one| {

@@ -48,8 +48,8 @@ const DECREASE: f64 = 0.6;
 /// The minimum window in packets, that of RFC 5681 after a loss.
 const WINDOW_MIN: f64 = 2.0;
 /// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share
-/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little more makes up for the
-/// tests whether the hop is alone, in which the window does not increase.
+/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little less makes up for
+/// losses of a burst, which the hop's paced packets avoid.
 const INCREASE: f64 = 0.7;
 /// The maximum multiple of the rate in use to which an unused window grows.
 const UNUSED_MAX: f64 = 2.0;
@@ -322,7 +322,11 @@ impl Control {
         let fair = self.fair_window(seen, rtt);
         if seen.lost > 0 {
             let reduced = (window * DECREASE).max(WINDOW_MIN * self.packet_bytes);
-            window = if seen.is_busy { reduced } else { reduced.max(window.min(fair)) };
+            window = if seen.is_busy {
+                reduced
+            } else {
+                reduced.max(window.min(fair))
+            };
             self.settled = next;
             if now >= test {
                 self.base = window / rtt_s;

@@ -54,13 +54,15 @@
 //!   would not be slower at this share of losses.
 //! - **Compete**: if the queue does not drain in one and a half times the time that the hop alone
 //!   would need, other senders fill it. The hop then keeps a window, nearly as Reno does (RFC
-//!   5681): 0.8 packets more per RTT, 0.6 of it after a loss. It returns to growing when the queue
-//!   is short for eight RTTs in a row, or when it drains in a test after a
+//!   5681): 0.7 packets more per RTT, 0.6 of it after a loss, at least two packets. It returns to
+//!   growing when the queue is short for eight RTTs in a row, or when it drains in a test after a
 //!   loss, at most every 10 s.
-//! - A rate that the application does not use does not grow. After an idle time its distance from
-//!   the initial rate halves every 10 s. Without echoes the rate halves every four RTTs, and at
-//!   most every 500 ms. A child that never answers, such as a gateway of other software, gets the
-//!   minimum rate; give such a hop its rate.
+//! - A rate that the application does not use does not grow, unless the hop competes: then it
+//!   grows to TCP's rate at the present share of loss events, and at most to twice the rate in use;
+//!   a loss does not lower it below that. After an idle time its distance from the initial rate
+//!   halves every 10 s. Without echoes the rate halves every four RTTs, and at most every 500 ms. A
+//!   child that never answers, such as a gateway of other software, gets the minimum rate; give
+//!   such a hop its rate.
 //!
 //! Beside TCP the share is between 1:2 and 2:1 on links whose queue is one bandwidth-delay product,
 //! if that is at least six packets (`cargo test -p manyflow-layered --test tcp -- --nocapture`
@@ -68,6 +70,7 @@
 //! often that the hop takes itself for alone and gets less; on links of two or three packets, TCP
 //! lives by its timer and gets less; beside CUBIC with a long queue at 10 Mbit/s and 50 ms, the hop
 //! gets less than half of CUBIC's rate, because its window grows as Reno's does.
+//! `--test beside_tcp` has a stream over four hops, each beside two TCPs.
 //!
 //! # Messages
 //!

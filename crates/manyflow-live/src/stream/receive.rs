@@ -500,10 +500,12 @@ mod tests {
 
     #[test]
     fn a_long_round_is_no_restart() {
-        let behind = |rtt_us| restart_after(&Data {
-            rtt_us,
-            ..data(0, 1)
-        });
+        let behind = |rtt_us| {
+            restart_after(&Data {
+                rtt_us,
+                ..data(0, 1)
+            })
+        };
         assert_eq!(behind(100_000), RESTART_AFTER);
         assert!(behind(2_000_000) > 4 * Duration::from_secs(2));
     }

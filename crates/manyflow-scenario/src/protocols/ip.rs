@@ -16,11 +16,26 @@ use crate::schema::observables::Observable;
 pub struct IpPacket {
     /// Whether the TTL expires at the packet's destination, which is a router on its way.
     pub is_expired: bool,
+    /// The rank of the packet's multicast group among those of its source, for routers that mark
+    /// by groups; `None` if it has none.
+    pub rank: Option<u8>,
+}
+
+impl IpPacket {
+    /// The header of data that is no multicast.
+    pub const DATA: IpPacket = IpPacket {
+        is_expired: false,
+        rank: None,
+    };
 }
 
 impl Header for IpPacket {
     fn wire_bytes(&self) -> u32 {
         0
+    }
+
+    fn layer(&self) -> Option<u8> {
+        self.rank
     }
 }
 

@@ -509,7 +509,7 @@ fn a_payload_that_is_an_ipv6_packet_keeps_all_but_the_ecn_field() {
 
 /// Returns the captured frame of an IP packet that a queue has marked.
 fn capture_marked(whole: &[u8]) -> Vec<u8> {
-    let header = AnyHeader::Ip(IpPacket { is_expired: false });
+    let header = AnyHeader::Ip(IpPacket::DATA);
     let packet = Packet::new(Destination::Endpoint(EndpointId(77)), header, whole);
     let links = BTreeSet::from([LinkId(0)]);
     let mut file = Vec::new();
