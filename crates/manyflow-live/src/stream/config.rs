@@ -15,6 +15,9 @@ use manyflow_layered::{rlm, sim};
 /// leaves room for further headers below the MTU of Ethernet.
 pub const LIVE_PACKET_BYTES: u32 = 1400;
 
+/// The bytes that AMT, UDP and IPv4 add to a packet on the way to a child.
+const TUNNEL_BYTES: u32 = 30;
+
 /// The cumulative rates of [`live_rlm_sender_config`], in kbit/s.
 const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 
@@ -83,7 +86,7 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 /// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
 pub fn live_hop_config() -> HopConfig {
     HopConfig {
-        packet_bytes: LIVE_PACKET_BYTES,
+        packet_bytes: LIVE_PACKET_BYTES + TUNNEL_BYTES,
         queue: Duration::from_millis(60),
         queue_packets: 8,
         red: RedConfig {
