@@ -114,7 +114,10 @@ fn losses_on_the_wire_and_by_a_cut_are_no_drops() {
 
 #[test]
 fn a_receiver_of_sim_reports_the_gaps_in_its_groups() {
-    let sim = session("flow", "protocol = \"sim\"\nsim.groups = 1\nsim.maximum-rate = \"1 Mbit/s\"");
+    let sim = session(
+        "flow",
+        "protocol = \"sim\"\nsim.groups = 1\nsim.maximum-rate = \"1 Mbit/s\"",
+    );
     let measures = [
         ("loss", "flow"),
         ("losses", "S-R"),
