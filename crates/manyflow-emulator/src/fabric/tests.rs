@@ -7,8 +7,8 @@ use std::time::Duration;
 use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, PacketBuilder};
 use manyflow_amt::Family;
 use manyflow_amt::membership::{GroupRecord, RecordType, Report};
+use manyflow_core::Rate;
 use manyflow_core::link::{LinkConfig, LossModel, Marking, QueueLimit, RedConfig};
-use manyflow_core::{Ecn, Rate};
 use proptest::prelude::*;
 
 use super::*;
@@ -276,7 +276,9 @@ fn red_marks_only_the_group_that_was_joined_last_if_it_marks_by_groups() {
         line.report_group(ms(at), B, RecordType::ToExclude, group, vec![]);
     }
     for _ in 0..20 {
-        groups.map(|group| line.push(ms(100), A, &with_ecn(udp(A, group, 64, &[0; 472]))));
+        for group in groups {
+            line.push(ms(100), A, &with_ecn(udp(A, group, 64, &[0; 472])));
+        }
     }
     line.advance(ms(1000));
     let marked = |group: [u8; 4]| {

@@ -331,8 +331,7 @@ impl Control {
             if now >= test {
                 self.base = window / rtt_s;
                 self.rate = DRAIN * self.base;
-                // Other senders are slow to take what this hop leaves: it says little about the
-                // path.
+                // The delivered rate says little here: others are slow to take what the hop leaves.
                 self.mode = Mode::Drain {
                     until: None,
                     again: 0,

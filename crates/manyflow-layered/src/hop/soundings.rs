@@ -64,8 +64,7 @@ pub(super) struct Observation {
     pub(super) lost: u64,
     /// The share of packets that are lost, averaged over some hundred packets.
     pub(super) loss_share: f64,
-    /// The share of packets that begin a loss event, over the last eight events; 0 before the
-    /// first.
+    /// The share of packets that begin a loss event, over some eight events; 0 before the first.
     pub(super) event_share: f64,
     /// The rate at which packets arrived over the last round-trip times, in bytes per second.
     pub(super) delivered: Option<f64>,

@@ -43,12 +43,17 @@ pub fn live_sender_config() -> sim::SenderConfig {
 /// - **Weight of the received rate**: a half. A round on a slow link has few packets, so that a
 ///   round by itself can state a rate that is far from the true one, and a group would fall too
 ///   deep.
+/// - **Losses and back-offs**: a group in which more than a sixteenth is lost is left at once, and
+///   failed trials of a group are followed by longer pauses. Paths lose packets where routers would
+///   have marked them.
 /// - **Selection interval**: 15 round-trip times instead of 20, which joins the groups of a fast
 ///   receiver sooner.
 pub fn live_receiver_config() -> sim::ReceiverConfig {
     sim::ReceiverConfig {
         selection_rtts: 15,
         rate_weight: 0.5,
+        loss_max: 1.0 / 16.0,
+        backoffs: 5,
         ..sim::ReceiverConfig::default()
     }
 }
