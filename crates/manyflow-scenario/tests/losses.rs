@@ -113,6 +113,26 @@ fn losses_on_the_wire_and_by_a_cut_are_no_drops() {
 }
 
 #[test]
+fn a_receiver_of_sim_reports_the_gaps_in_its_groups() {
+    let sim = session(
+        "flow",
+        "protocol = \"sim\"\nsim.groups = 1\nsim.maximum-rate = \"1 Mbit/s\"",
+    );
+    let measures = [
+        ("loss", "flow"),
+        ("losses", "S-R"),
+        ("received-packets", "flow"),
+    ];
+    let [loss, lost, received] = measured("loss = \"10 %\"", &sim, measures);
+    assert!((0.09..0.11).contains(&loss), "{loss}");
+    // The wire also loses feedback, and packets before the first that arrives.
+    assert!(lost > 500.0, "{lost}");
+    assert!(loss <= lost / (lost + received), "{loss}");
+    let [none] = measured("", &sim, [("loss", "flow")]);
+    assert_eq!(none, 0.0);
+}
+
+#[test]
 fn an_interval_without_packets_has_no_loss_and_no_weight() {
     let source = "start = \"10 s\"\nstop = \"20 s\"";
     let short = session("flow", &format!("{source}\n{CBR}"));

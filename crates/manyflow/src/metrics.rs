@@ -489,7 +489,7 @@ fn report_relay<P>(
             ]
         },
     )?;
-    report_hops(out, &named, &relay)?;
+    report_hops(out, named, &relay)?;
     out.counters(
         &named("refusals"),
         "Messages that are none for a relay, have no valid MAC, exceed the maximum of gateways or joins, or exceed the rate of answers to their prefix.",
@@ -512,38 +512,35 @@ fn report_hops<P>(
     named: impl Fn(&str) -> String,
     relay: impl Fn(&P) -> RelayStats,
 ) -> fmt::Result {
-    let gauges: [(&str, &str, fn(&HopTotals) -> u64); 6] = [
-        ("hops", "Gateways of streams.", |hops| hops.hops as u64),
-        (
-            "hops_rate_bits_per_second",
-            "Sum of the rates of hops to gateways of streams.",
-            |hops| hops.rate_bits_per_s,
-        ),
-        (
-            "hops_queued_bytes",
-            "Bytes that wait for gateways of streams.",
-            |hops| hops.queued_bytes,
-        ),
-        (
-            "hops_marked",
-            "Messages marked for the present gateways of streams.",
-            |hops| hops.marked,
-        ),
-        (
-            "hops_dropped",
-            "Messages that queues dropped for the present gateways of streams.",
-            |hops| hops.dropped,
-        ),
-        (
-            "hops_lost",
-            "Messages that the present gateways of streams have not received.",
-            |hops| hops.lost,
-        ),
-    ];
-    for (name, help, value) in gauges {
+    let mut gauge = |name: &str, help: &str, value: fn(&HopTotals) -> u64| {
         out.gauge(&named(name), help, |progress| {
             Some(value(&relay(progress).hops))
-        })?;
-    }
-    Ok(())
+        })
+    };
+    gauge("hops", "Gateways of streams.", |hops| hops.hops as u64)?;
+    gauge(
+        "hops_rate_bits_per_second",
+        "Sum of the rates of hops to gateways of streams.",
+        |hops| hops.rate_bits_per_s,
+    )?;
+    gauge(
+        "hops_queued_bytes",
+        "Bytes that wait for gateways of streams.",
+        |hops| hops.queued_bytes,
+    )?;
+    gauge(
+        "hops_marked",
+        "Messages marked for the present gateways of streams.",
+        |hops| hops.marked,
+    )?;
+    gauge(
+        "hops_dropped",
+        "Messages that queues dropped for the present gateways of streams.",
+        |hops| hops.dropped,
+    )?;
+    gauge(
+        "hops_lost",
+        "Messages that the present gateways of streams have not received.",
+        |hops| hops.lost,
+    )
 }

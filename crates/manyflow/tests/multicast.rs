@@ -241,3 +241,29 @@ fn two_sessions_of_one_service_arrive_by_multicast() {
     sender.signal(Signal::SIGINT);
     sender.finish().succeeded("sender");
 }
+
+#[test]
+fn a_stream_arrives_by_multicast_and_its_receivers_report_to_the_sender() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    write_random(&folder.path().join("0.unit"), 20_000, 1);
+    let mut command = manyflow(&["stream", "send", "--folder", ".", "--repeat", "--json"]);
+    command.args(["--multicast", "232.1.3.0/24", "--interface"]);
+    command.args([TwoHosts::INTERFACE, "--publish", "10.77.0.1:0"]);
+    command.current_dir(folder.path());
+    let mut sender = hosts.on_sender(|| Manyflow::start(command));
+    let url: String = sender.wait_for(|line| Some(parsed(line)["url"].as_str()?.to_owned()));
+    let mut command = manyflow(&["stream", "recv", &url, "--json"]);
+    command.args(BY_INTERFACE);
+    let mut receiver = hosts.on_receiver(|| Manyflow::start(command));
+    receiver.wait_for(|line| (parsed(line)["units_complete"].as_u64()? > 0).then_some(()));
+    sender.wait_for(|line| (parsed(line)["receivers"].as_u64()? == 1).then_some(()));
+    for running in [receiver, sender] {
+        running.signal(Signal::SIGINT);
+        running.finish().succeeded("stream");
+    }
+}
+
+fn parsed(line: &str) -> serde_json::Value {
+    serde_json::from_str(line).unwrap()
+}

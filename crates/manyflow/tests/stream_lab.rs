@@ -63,7 +63,8 @@ fn the_soak_finds_each_prefix_right() {
     assert!(!events(&output, "change").is_empty());
 }
 
-/// Runs a benchmark that is too short for its bounds, and checks that it names those that it missed.
+/// Runs a benchmark that is too short for its bounds, and checks that it names those that it
+/// missed.
 fn measured(arguments: &[&str]) -> Vec<Value> {
     let output = manyflow(&[&["bench", "stream"], arguments].concat());
     let measured = events(&output, "measured");

@@ -77,8 +77,8 @@ pub struct ReceiverConfig {
     /// delay.
     pub rate_weight: f64,
     /// The share of lost packets in a round, 0 to 1, above which the round is lossy. After three
-    /// lossy rounds in a row in which its rate did not fall, a receiver drops its top group. 1 is
-    /// the paper's rule, which knows no losses.
+    /// lossy rounds in a row in which its rate did not fall, a receiver drops its top group. 1, the
+    /// default, is the paper's rule, which knows no losses.
     pub loss_max: f64,
     /// The maximum number of failures after which the wait for another trial of a group doubles, 0
     /// to 16. With 0, as in the paper, there is no wait.
@@ -90,8 +90,8 @@ impl Default for ReceiverConfig {
         ReceiverConfig {
             selection_rtts: 20,
             rate_weight: 1.0,
-            loss_max: 0.0625,
-            backoffs: 5,
+            loss_max: 1.0,
+            backoffs: 3,
         }
     }
 }

@@ -42,9 +42,10 @@
 //!   losses until many decreases have followed. Received rates are not averaged by default
 //!   (`rate_weight`), because an average is late; the paper averages them. A round with fewer than
 //!   four packets is too coarse to count.
-//! - **A group that loses is left at once.** A receiver drops its top group after three rounds in a
-//!   row in which it lost more than 1/16 of the packets (`loss_max`) and the rate of the group did
-//!   not fall. The paper waits for the end of the selection interval.
+//! - **A group that loses can be left at once.** With a `loss_max` below 1, a receiver drops its
+//!   top group after three rounds in a row in which it lost more than this share and the rate of
+//!   the group did not fall. The paper waits for the end of the selection interval, and so does the
+//!   default: a small `loss_max` also moves honest receivers into a group that a liar keeps slow.
 //! - **A failed trial is repeated later.** If a receiver drops a group in the selection interval in
 //!   which it added the group, it adds the group again after 2^n - 1 intervals at the earliest,
 //!   after n failures in a row (`backoffs`). This prevents needless changes where capacities are

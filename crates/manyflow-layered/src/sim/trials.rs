@@ -92,7 +92,10 @@ mod tests {
 
     #[test]
     fn a_group_is_too_much_if_losses_persist_and_its_rate_does_not_fall() {
-        let mut trials = Trials::new(&ReceiverConfig::default());
+        let mut trials = Trials::new(&ReceiverConfig {
+            loss_max: 0.0625,
+            ..ReceiverConfig::default()
+        });
         assert!(!trials.on_round(8, 2, false) && !trials.on_round(8, 2, false));
         assert!(trials.on_round(8, 2, false));
         assert!(!trials.on_round(8, 2, true), "the rate falls");

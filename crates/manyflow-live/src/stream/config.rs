@@ -27,6 +27,8 @@ const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 ///   takes half a minute to get from 4 to 10 Mbit/s, because the slowest receiver makes the round
 ///   long. The maximum step, a sixteenth of the rate, limits slow groups. Fairness to TCP is the
 ///   task of hops.
+/// - **Growth of the longest round-trip time**: at most a factor of 2 in a round, so that the late
+///   report of a receiver that was stopped does not make the rounds of all long.
 pub fn live_sender_config() -> sim::SenderConfig {
     sim::SenderConfig {
         packet_bytes: LIVE_PACKET_BYTES,
@@ -41,12 +43,17 @@ pub fn live_sender_config() -> sim::SenderConfig {
 /// - **Weight of the received rate**: a half. A round on a slow link has few packets, so that a
 ///   round by itself can state a rate that is far from the true one, and a group would fall too
 ///   deep.
+/// - **Losses and back-offs**: a group in which more than a sixteenth is lost is left at once, and
+///   failed trials of a group are followed by longer pauses. Paths lose packets where routers would
+///   have marked them.
 /// - **Selection interval**: 15 round-trip times instead of 20, which joins the groups of a fast
 ///   receiver sooner.
 pub fn live_receiver_config() -> sim::ReceiverConfig {
     sim::ReceiverConfig {
         selection_rtts: 15,
         rate_weight: 0.5,
+        loss_max: 1.0 / 16.0,
+        backoffs: 5,
         ..sim::ReceiverConfig::default()
     }
 }
@@ -77,10 +84,10 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 
 /// Returns the parameters of the hops of live relays.
 ///
-/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes 38 ms,
-///   and the queue of the slowest receiver makes the rounds of the whole session long.
-/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets of
-///   several groups that meet are no sign of congestion.
+/// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes
+///   38 ms, and the queue of the slowest receiver makes the rounds of the whole session long.
+/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets
+///   of several groups that meet are no sign of congestion.
 /// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
 pub fn live_hop_config() -> HopConfig {
     HopConfig {

@@ -1,8 +1,8 @@
 //! Streams of layered data over loopback: a sender, relays, links in user space, and receivers.
 
-mod stage;
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::time::Duration;
+mod stage;
 
 use manyflow_core::units::Rate;
 
@@ -24,4 +24,28 @@ async fn each_receiver_gets_the_prefix_that_its_link_carries() {
         })
         .await;
     assert!(slow.prefixes_are_right() && fast.prefixes_are_right());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_follows_its_link_down() {
+    let mut stage = Stage::start(3).await;
+    let receiver = stage.receive_behind(Link::new(rate("2 Mbit/s"))).await;
+    let last_second = || receiver.last_second();
+    stage
+        .until("the receiver gets 1 Mbit/s", || last_second() > 125_000)
+        .await;
+    receiver
+        .mile
+        .reconfigure(Link::new(rate("400 kbit/s")).into_config());
+    stage
+        .until("units come again, at less than the new rate", || {
+            (10_000..50_000).contains(&last_second())
+        })
+        .await;
+    let progress = *receiver.progress.borrow();
+    assert!(
+        progress.packets > 0 && progress.units.units > 0,
+        "{progress:?}"
+    );
+    assert!(receiver.prefixes_are_right());
 }

@@ -46,6 +46,10 @@ impl Link {
         };
         Link { config }
     }
+
+    pub(crate) fn into_config(self) -> LinkConfig {
+        self.config
+    }
 }
 
 /// A running sender, and the receivers of a test.

@@ -24,11 +24,12 @@ pub(crate) enum BenchCommand {
     /// Measure the processor time and memory of a relay on loopback; fail below the bounds
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayBenchArgs),
-    /// Measure streams to receivers behind 0.3, 1, 3 and 10 Mbit/s, with SIM and RLM; fail below the
-    /// bounds
+    /// Measure streams to receivers behind 0.3, 1, 3 and 10 Mbit/s, with SIM and RLM; fail below
+    /// the bounds
     #[command(after_help = STREAM_EXAMPLES)]
     Stream(StreamBenchArgs),
-    /// Count the reports to the sender of a stream with 4 and with 400 receivers; fail if they differ
+    /// Count the reports to the sender of a stream with 4 and with 400 receivers; fail if they
+    /// differ
     Audience(AudienceArgs),
     /// Measure a switch on loopback, beside HAProxy if it is installed; fail below the bounds
     #[command(after_help = SWITCH_EXAMPLES)]

@@ -85,8 +85,8 @@ pub(crate) struct StreamSendArgs {
     /// Begin the folder again at its end
     #[arg(long, requires = "folder")]
     pub(crate) repeat: bool,
-    /// The number of the first unit, which names a receiver's first file. Random by default, so that
-    /// receivers notice when a sender starts again
+    /// The number of the first unit, which names a receiver's first file. Random by default, so
+    /// that receivers notice when a sender starts again
     #[arg(long, value_name = "NUMBER")]
     pub(crate) first_number: Option<u32>,
     /// The name of the stream for people

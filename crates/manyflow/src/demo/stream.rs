@@ -1,5 +1,5 @@
-//! `manyflow demo stream`: one stream of pictures to four receivers behind links of 0.3, 1, 3 and 10
-//! Mbit/s.
+//! `manyflow demo stream`: one stream of pictures to four receivers behind links of 0.3, 1, 3 and
+//! 10 Mbit/s.
 //!
 //! ```text
 //!   pictures -- sender -- relay --+-- 0.3 Mbit/s -- receiver

@@ -77,8 +77,8 @@ impl Pictures {
         decode(prefix).ok()
     }
 
-    /// Returns the peak signal-to-noise ratio of a prefix in dB. A prefix that does not decode has 0
-    /// dB.
+    /// Returns the peak signal-to-noise ratio of a prefix in dB. A prefix that does not decode has
+    /// 0 dB.
     pub(crate) fn quality_db(&self, prefix: &[u8]) -> f64 {
         let decoded = self.place(prefix).zip(Pictures::decode(prefix));
         decoded.map_or(0.0, |(place, picture)| {

@@ -1,0 +1,412 @@
+-- The fields and decoders of the overlay's frames, in the format of
+-- manyflow-overlay/src/wire/mod.rs. Wireshark may load this file as a plugin, too; it registers
+-- nothing.
+
+local frames = {}
+
+local DATA, CHANGE, WELCOME, PART, COST, REPORT, ROUND_TRIP, DATAGRAM, FEEDBACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local SUMMARY, REQUEST, RESENT, ANSWER, ACKNOWLEDGE = 10, 11, 12, 13, 14
+local CONNECT, JOIN, LEAVE, SEND, TOOK, DISCONNECT, READY, DELIVER, VIEW, EVICTED = 16, 17, 18, 19, 20, 21, 22, 23, 24, 25
+local KINDS = {
+    [DATA] = "Data", [CHANGE] = "Change", [WELCOME] = "Welcome", [PART] = "Part", [COST] = "Cost",
+    [REPORT] = "Report", [ROUND_TRIP] = "RoundTrip", [DATAGRAM] = "Datagram", [FEEDBACK] = "Feedback",
+    [SUMMARY] = "Summary", [REQUEST] = "Request", [RESENT] = "Resent", [ANSWER] = "Answer",
+    [ACKNOWLEDGE] = "Acknowledge", [CONNECT] = "Connect", [JOIN] = "Join", [LEAVE] = "Leave",
+    [SEND] = "Send", [TOOK] = "Took", [DISCONNECT] = "Disconnect", [READY] = "Ready",
+    [DELIVER] = "Deliver", [VIEW] = "View", [EVICTED] = "Evicted",
+}
+local MEMBERS, PAUSED, LINK, ALIVE, COUNT = 1, 2, 3, 4, 5
+local ITEMS = { [MEMBERS] = "members", [PAUSED] = "paused", [LINK] = "link", [ALIVE] = "alive", [COUNT] = "count" }
+local VERSION, FLOWS_MAX, PAYLOAD_BYTES_MAX = 1, 2, 65465
+
+local function u16(name, label)
+    return ProtoField.uint16("manyflow_overlay." .. name, label)
+end
+local function u32(name, label, shown)
+    return ProtoField.uint32("manyflow_overlay." .. name, label, shown)
+end
+local function u64(name, label, shown)
+    return ProtoField.uint64("manyflow_overlay." .. name, label, shown)
+end
+local f = {
+    length = u16("length", "Length on the stream"),
+    version = ProtoField.uint8("manyflow_overlay.version", "Version", base.DEC, nil, 0xe0),
+    kind = ProtoField.uint8("manyflow_overlay.kind", "Kind", base.DEC, KINDS, 0x1f),
+    flags = ProtoField.uint8("manyflow_overlay.flags", "Flags", base.HEX),
+    repaired = ProtoField.bool("manyflow_overlay.repaired", "Repaired", 8, nil, 0x80),
+    count = ProtoField.uint8("manyflow_overlay.count", "Links, groups or ranges", base.DEC, nil, 0x30),
+    origin = u16("origin", "Origin"),
+    priority = u16("priority", "Priority in percent"),
+    reserved = u16("reserved", "Reserved"),
+    group = u32("group", "Group", base.HEX),
+    tree = u16("tree", "Version of the topology"),
+    sequence = u64("sequence", "Sequence number"),
+    sender = u32("sender", "Sender"),
+    sent_us = u32("sent_us", "Sent at in us"),
+    to = u16("to", "To daemon"),
+    start = u64("start", "First guaranteed message"),
+    expected_message = u64("expected_message", "Expected message"),
+    next = u64("next", "Next message"),
+    change = u32("change", "Change"),
+    incarnation = u32("incarnation", "Incarnation"),
+    index = u32("index", "Index of the part"),
+    acknowledged_group = u32("acknowledged_group", "Acknowledged group", base.HEX),
+    flow_expected = u32("flow_expected", "Expected message modulo 2^32"),
+    queue = u16("queue", "Queue in 1/16 message"),
+    rate = u32("rate", "Acceptable rate in bytes/s"),
+    losses = u16("losses", "Loss events per packet in 2^-16"),
+    repaired_share = u16("repaired_share", "Repaired copies in 2^-16"),
+    held_us = u32("held_us", "Held for us"),
+    acknowledged = u64("acknowledged", "Acknowledged message"),
+    rtt_us = u32("rtt_us", "Round-trip time in us"),
+    item = ProtoField.uint16("manyflow_overlay.item", "Item", base.DEC, ITEMS),
+    members = u32("members", "Members"),
+    since = u32("since", "Since change"),
+    paused = u16("paused", "Paused"),
+    weight = u32("weight", "Weight"),
+    parts = u32("parts", "Parts that follow"),
+    unused = u32("unused", "Unused", base.HEX),
+    number = u32("number", "Number of the datagram"),
+    expected = u32("expected", "Expected datagram"),
+    begin = u32("missing.begin", "Missing from"),
+    stop = u32("missing.end", "Missing up to, without"),
+    messages = u32("messages", "Messages read"),
+    name = ProtoField.string("manyflow_overlay.name", "Name of the group"),
+    payload = ProtoField.bytes("manyflow_overlay.payload", "Payload"),
+    magic = ProtoField.bytes("manyflow_overlay.hello.magic", "Magic"),
+    id = u16("hello.id", "Daemon"),
+    own_incarnation = u32("hello.incarnation", "Incarnation"),
+    dials = ProtoField.bool("manyflow_overlay.hello.dials", "Dials", 8, nil, 1),
+    datagrams = ProtoField.bool("manyflow_overlay.hello.datagrams", "Links of datagrams", 8, nil, 2),
+    hello_flags = ProtoField.uint8("manyflow_overlay.hello.flags", "Flags", base.HEX),
+    name_length = ProtoField.uint8("manyflow_overlay.hello.name_length", "Length of a name"),
+    overlay = ProtoField.string("manyflow_overlay.hello.overlay", "Overlay"),
+    daemon = ProtoField.string("manyflow_overlay.hello.name", "Name"),
+    resume_incarnation = u32("resume.incarnation", "Known incarnation of the other daemon"),
+    received = u32("resume.received", "Next message expected"),
+    port = u16("endpoint.port", "UDP port of this end"),
+    link = u64("endpoint.number", "Number of packets to this end", base.HEX),
+}
+-- Takes a number that must be at least `lowest`.
+local function at_least(reader, field, bytes, lowest, name)
+    local taken = reader:take(field, bytes)
+    if not taken then
+        return nil
+    end
+    local number = taken
+    if bytes == 6 then
+        number = taken:range(0, 2):uint() * 2 ^ 32 + taken:range(2, 4):uint()
+    end
+    if number < lowest then
+        reader:refuse("%s is %.0f: it must be at least %.0f", name, number, lowest)
+    end
+    return number
+end
+
+local function zero(reader, number)
+    if number and number ~= 0 then
+        reader:refuse("reserved bits are not zero")
+    end
+end
+
+local function data(reader)
+    reader:take_all({ { f.group, 4 }, { f.tree, 2 } })
+    at_least(reader, f.sequence, 6, 1, "a sequence number")
+    reader:take_all({ { f.sender, 4 }, { f.sent_us, 4 } })
+end
+
+local function resent(reader)
+    data(reader)
+    reader:take(f.to, 2)
+    zero(reader, reader:take(f.reserved, 2))
+end
+
+local function welcome(reader)
+    reader:take_all({ { f.group, 4 }, { f.tree, 2 } })
+    local start = at_least(reader, f.start, 6, 1, "a welcome's first sequence number")
+    reader:take(f.to, 2)
+    at_least(reader, f.next, 6, start or 1, "a welcome's next sequence number")
+    at_least(reader, f.change, 4, 1, "the number of a change")
+end
+
+local function answer(reader)
+    reader:take_all({ { f.group, 4 }, { f.tree, 2 } })
+    at_least(reader, f.expected_message, 6, 1, "an answer's expected sequence number")
+    reader:take(f.to, 2)
+    at_least(reader, f.next, 6, 1, "an answer's next sequence number")
+    at_least(reader, f.change, 4, 1, "the number of a change")
+end
+
+local function acknowledge(reader, count)
+    if count > FLOWS_MAX then
+        return reader:refuse("%d acknowledged flows: there are at most %d", count, FLOWS_MAX)
+    end
+    reader:take_all({ { f.to, 2 }, { f.tree, 2 } })
+    for _ = 1, count do
+        reader:take(f.acknowledged_group, 4)
+        at_least(reader, f.flow_expected, 4, 1, "an acknowledged flow's number")
+    end
+end
+
+local function unused(reader, words)
+    for _ = 1, words do
+        zero(reader, reader:take(f.unused, 4))
+    end
+end
+
+-- The two bytes behind the kind of an item, and the words of each kind.
+local ITEM_DECODERS = {
+    [MEMBERS] = function(reader)
+        zero(reader, reader:take(f.reserved, 2))
+        reader:take(f.group, 4)
+        local members = reader:take(f.members, 4)
+        reader:take(f.since, 4)
+        return members and members > 0
+    end,
+    [PAUSED] = function(reader)
+        local paused = reader:take(f.paused, 2)
+        if paused and paused > 1 then
+            reader:refuse("reserved bits are not zero")
+        end
+        reader:take(f.group, 4)
+        unused(reader, 2)
+    end,
+    [LINK] = function(reader)
+        reader:take_all({ { f.to, 2 }, { f.weight, 4 }, { f.since, 4 } })
+        unused(reader, 1)
+    end,
+    [ALIVE] = function(reader)
+        zero(reader, reader:take(f.reserved, 2))
+        unused(reader, 3)
+    end,
+    [COUNT] = function(reader)
+        zero(reader, reader:take(f.reserved, 2))
+        reader:take_all({ { f.parts, 4 }, { f.incarnation, 4 } })
+        unused(reader, 1)
+    end,
+}
+
+-- An item. Returns whether the name of a group follows.
+local function item(reader)
+    local kind = reader:take(f.item, 2)
+    local decoder = ITEM_DECODERS[kind]
+    if kind and not decoder then
+        return reader:refuse("the kind of an item is %d: it must be 1 to 5", kind)
+    end
+    return decoder and decoder(reader)
+end
+
+local function cost(reader, count)
+    reader:take(f.tree, 2)
+    zero(reader, reader:take(f.reserved, 2))
+    for _ = 1, count do
+        reader:take_all({ { f.to, 2 }, { f.queue, 2 } })
+    end
+end
+
+local function report(reader)
+    reader:take_all({
+        { f.group, 4 }, { f.rate, 4 }, { f.losses, 2 }, { f.repaired_share, 2 }, { f.held_us, 4 },
+    })
+    zero(reader, reader:take(f.reserved, 2))
+    reader:take(f.acknowledged, 6)
+end
+
+-- The messages between daemons. Each decoder returns the field of what may follow the header.
+local MESSAGES = {
+    [DATA] = function(reader) data(reader) return f.payload end,
+    [RESENT] = function(reader) resent(reader) return f.payload end,
+    [WELCOME] = function(reader) welcome(reader) end,
+    [ANSWER] = function(reader) answer(reader) end,
+    [ACKNOWLEDGE] = function(reader, count) acknowledge(reader, count) end,
+    [CHANGE] = function(reader)
+        reader:take(f.incarnation, 4)
+        at_least(reader, f.change, 4, 1, "the number of a change")
+        return item(reader) and f.name
+    end,
+    [PART] = function(reader)
+        at_least(reader, f.change, 4, 1, "the number of a change")
+        reader:take(f.index, 4)
+        return item(reader) and f.name
+    end,
+    [SUMMARY] = function(reader) reader:take_all({ { f.incarnation, 4 }, { f.change, 4 } }) end,
+    [REQUEST] = function() end,
+    [COST] = function(reader, count) cost(reader, count) end,
+    [REPORT] = function(reader) report(reader) end,
+    [ROUND_TRIP] = function(reader) reader:take_all({ { f.group, 4 }, { f.rtt_us, 4 } }) end,
+}
+
+local function group(reader)
+    reader:take(f.group, 4)
+end
+
+-- The frames between clients and daemons.
+local CLIENTS = {
+    [CONNECT] = function() end,
+    [DISCONNECT] = function() end,
+    [READY] = function() end,
+    [JOIN] = function(reader) group(reader) return f.name end,
+    [LEAVE] = group,
+    [EVICTED] = group,
+    [SEND] = function(reader) group(reader) reader:take(f.sent_us, 4) return f.payload end,
+    [TOOK] = function(reader) at_least(reader, f.messages, 4, 1, "the number of messages that were taken") end,
+    [DELIVER] = function(reader) data(reader) return f.payload end,
+    [VIEW] = function(reader) group(reader) reader:take(f.members, 4) end,
+}
+
+local function missing_ranges(reader, count)
+    local expected, free = reader:take(f.expected, 4), 0
+    for _ = 1, count do
+        local begin, stop = reader:take(f.begin, 4), reader:take(f.stop, 4)
+        if reader.refused then
+            return
+        end
+        begin, stop = (begin - expected) % 2 ^ 32, (stop - expected) % 2 ^ 32
+        if begin < free then
+            reader:refuse("a missing range begins before the expected number or the end of the one before it")
+        elseif stop <= begin or stop > 2 ^ 31 - 1 then
+            reader:refuse("a missing range is empty, or ends 2^31 or more above the expected number")
+        end
+        free = stop
+    end
+end
+
+-- The first word. Returns kind, flags, the number of links, groups or ranges, and the last 16 bits.
+local function first(reader)
+    local byte, flags, half = reader:peek(1), reader:peek(1, 1), reader:peek(2, 2)
+    reader:show(f.version, 1)
+    reader:take(f.kind, 1)
+    if byte and math.floor(byte / 32) ~= VERSION then
+        reader:refuse("version %d is not known: this is version %d", math.floor(byte / 32), VERSION)
+    end
+    local kind = byte and byte % 32
+    local has_count = kind == COST or kind == ACKNOWLEDGE or kind == FEEDBACK
+    if MESSAGES[kind] then
+        reader:show(f.repaired, 1)
+    end
+    if has_count then
+        reader:show(f.count, 1)
+    end
+    reader:take(f.flags, 1)
+    local has_origin = MESSAGES[kind] or kind == DELIVER
+    reader:take(kind == CONNECT and f.priority or has_origin and f.origin or f.reserved, 2)
+    if reader.refused then
+        return nil
+    end
+    local counted = math.floor(flags / 16) % 4
+    local known = (MESSAGES[kind] and flags >= 128 and 128 or 0) + (has_count and 16 * counted or 0)
+    if flags ~= known or half ~= 0 and not has_origin and kind ~= CONNECT then
+        reader:refuse("reserved bits are not zero")
+    end
+    return kind, counted, half
+end
+
+-- Checks and adds what follows a header.
+local function trailing(reader, field)
+    reader.payload_bytes = reader:left()
+    if reader.refused then
+        return
+    elseif reader:left() > 0 and not field then
+        reader:refuse("%d bytes follow a header that has no payload", reader:left())
+    elseif reader:left() > PAYLOAD_BYTES_MAX then
+        reader:refuse("a payload of %d bytes is too long: at most %d", reader:left(), PAYLOAD_BYTES_MAX)
+    else
+        reader:rest(field)
+    end
+end
+
+-- Decodes one message between daemons, up to the reader's end. Returns its kind.
+local function message(reader, kind, count)
+    local decoder = MESSAGES[kind]
+    if not decoder then
+        return reader:refuse("kind %d is not a message between daemons", kind)
+    end
+    trailing(reader, decoder(reader, count))
+    return KINDS[kind]
+end
+
+local function client_frame(reader, kind, half)
+    local decoder = CLIENTS[kind]
+    if not decoder then
+        return reader:refuse("kind %d is not known", kind)
+    elseif kind == CONNECT and half == 0 then
+        return reader:refuse("a client's priority in percent is 0: it must be at least 1")
+    end
+    trailing(reader, decoder(reader))
+    return KINDS[kind]
+end
+
+local function feedback(reader, count)
+    missing_ranges(reader, count)
+    trailing(reader, nil)
+    return KINDS[FEEDBACK]
+end
+
+-- A numbered datagram with a message in it.
+local function datagram(reader)
+    reader:take(f.number, 4)
+    local kind, count = first(reader)
+    return kind and message(reader, kind, count)
+end
+
+-- Decodes a frame, as `Frame::decode` does. Returns its name.
+local function frame(reader)
+    local kind, count, half = first(reader)
+    if not kind or reader.refused then
+        return nil
+    elseif kind == DATAGRAM then
+        return datagram(reader)
+    elseif kind == FEEDBACK then
+        return feedback(reader, count)
+    elseif kind >= CONNECT then
+        return client_frame(reader, kind, half)
+    end
+    return message(reader, kind, count)
+end
+
+-- Decodes a frame on a stream: a message, or feedback.
+local function stream_frame(reader)
+    local kind, count = first(reader)
+    if not kind or reader.refused then
+        return nil
+    elseif kind == FEEDBACK then
+        return feedback(reader, count)
+    end
+    return message(reader, kind, count)
+end
+
+frames.fields = f
+frames.CONNECT = CONNECT
+frames.frame = frame
+frames.stream_frame = stream_frame
+
+-- The words behind the first word of each header on a stream, without those that are counted.
+local WORDS = {
+    [DATA] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
+    [SUMMARY] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
+}
+local COUNTED_WORDS = { [ACKNOWLEDGE] = 2, [COST] = 1, [FEEDBACK] = 2 }
+
+-- Returns whether the bytes of a frame on a stream are too few to refuse them: its header is not
+-- complete, and the first word is valid.
+function frames.is_undecided(reader)
+    local byte, flags, half = reader:peek(1), reader:peek(1, 1), reader:peek(2, 2)
+    if not half then
+        return true
+    end
+    local kind, count = byte % 32, math.floor(flags / 16) % 4
+    local is_known = math.floor(byte / 32) == VERSION and WORDS[kind]
+    if not is_known or kind == ACKNOWLEDGE and count > FLOWS_MAX then
+        return false
+    elseif kind == FEEDBACK and (flags ~= 16 * count or half ~= 0) then
+        return false
+    end
+    return reader:left() < 4 + 4 * (WORDS[kind] + count * (COUNTED_WORDS[kind] or 0))
+end
+
+-- Returns whether a kind is that of a message between daemons.
+function frames.is_message(kind)
+    return MESSAGES[kind] ~= nil
+end
+
+return frames
