@@ -40,6 +40,8 @@ fn config(seed: u64) -> ChainConfig<'static> {
         receiver: ReceiverConfig {
             selection_rtts: 15,
             rate_weight: 0.5,
+            loss_max: 1.0 / 16.0,
+            backoffs: 5,
             ..ReceiverConfig::default()
         },
         tcp_start_s: 10.0,
