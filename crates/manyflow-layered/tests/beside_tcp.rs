@@ -42,7 +42,6 @@ fn config(seed: u64) -> ChainConfig<'static> {
             rate_weight: 0.5,
             loss_max: 1.0 / 16.0,
             backoffs: 5,
-            ..ReceiverConfig::default()
         },
         tcp_start_s: 10.0,
         seed,

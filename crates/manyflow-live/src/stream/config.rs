@@ -54,7 +54,6 @@ pub fn live_receiver_config() -> sim::ReceiverConfig {
         rate_weight: 0.5,
         loss_max: 1.0 / 16.0,
         backoffs: 5,
-        ..sim::ReceiverConfig::default()
     }
 }
 
