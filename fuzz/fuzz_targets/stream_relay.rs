@@ -231,7 +231,7 @@ impl World {
             nonce: sounding.nonce,
             number: sounding.number.saturating_sub((behind % 4).into()),
             child: restarted.into(),
-            packets: if packets % 3 == 0 {
+            packets: if packets.is_multiple_of(3) {
                 sounding.packets
             } else {
                 u64::MAX / u64::from(packets)

@@ -10,7 +10,7 @@ use crate::*;
 const EVENTFUL: &str = include_str!("../../tests/eventful.toml");
 
 /// All kinds of events in traces, as listed in the manual.
-pub(super) const EVENTS: [&str; 40] = [
+pub(super) const EVENTS: [&str; 41] = [
     "acceptable",
     "allowed",
     "change",
@@ -35,6 +35,7 @@ pub(super) const EVENTS: [&str; 40] = [
     "mark",
     "member-failed",
     "overflow",
+    "packets-lost",
     "prune",
     "queue",
     "rate",

@@ -79,7 +79,8 @@ pub struct SessionDescription {
     /// The unicast source address of the packets.
     pub source: IpAddr,
     /// The group of channel 0, of the same IP version as `source`. Its range determines whether
-    /// receivers join with the source ([`is_source_specific`]) or without it.
+    /// receivers join with the source
+    /// ([`is_source_specific`](crate::net::multicast::is_source_specific)) or without it.
     pub first_group: IpAddr,
     /// The UDP port of all groups.
     pub port: u16,
