@@ -31,8 +31,10 @@ pub(super) async fn run(args: PutArgs, display: &Display) -> Result<()> {
     let mut bytes = 0;
     for (name, path) in &named {
         bytes += tokio::select! {
-            stored = put_file(&args, &service, name, path, display) => stored?,
+            // The signals have handlers before anything is sent.
+            biased;
             () = interrupted() => return Err(Interrupted.into()),
+            stored = put_file(&args, &service, name, path, display) => stored?,
         };
     }
     if named.len() > 1 {
