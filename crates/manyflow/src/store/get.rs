@@ -36,8 +36,10 @@ pub(super) async fn run(args: GetArgs, display: &Display) -> Result<()> {
     };
     let mut progress = TransferProgress::new(display, name);
     let read = tokio::select! {
-        read = get(&service, options, |now| progress.show(now)) => read,
+        // The signals have handlers before anything is sent.
+        biased;
         () = interrupted() => return Err(Interrupted.into()),
+        read = get(&service, options, |now| progress.show(now)) => read,
     };
     let elapsed = progress.finish();
     print_read(&read?, &output, elapsed?, display)?;
