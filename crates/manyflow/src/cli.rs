@@ -62,7 +62,7 @@ Exit codes:
   2    the command line, the session description or the file of serve is invalid
   3    no packets came, the session ended before all files were complete, or nobody answered a request
   130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
-       daemon, store, top and sub end in that case and exit with 0
+       stream, daemon, store, top and sub end in that case and exit with 0
   141  standard output was closed before everything was written to it";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair

@@ -32,6 +32,7 @@ use tokio::sync::watch::Receiver;
 
 use crate::cli::{Fec, Profile, SendArgs, ServerArgs};
 use crate::display::{Display, OutputError, watch};
+use crate::group_range::GroupRange;
 use crate::signals::interrupted;
 use crate::{metrics, parameters, usage};
 pub(crate) use session::{Opened, Prepared};
@@ -417,13 +418,19 @@ fn scratch_folder(args: &SendArgs) -> PathBuf {
     }
 }
 
-fn open_multicast(args: &SendArgs) -> Result<Option<MulticastSender>> {
-    let Some(range) = args.multicast else {
+/// Opens the socket for multicast to the groups of `range`, if there is one.
+pub(crate) fn open_multicast(
+    range: Option<GroupRange>,
+    port: u16,
+    interface: Option<&str>,
+    hop_limit: u8,
+) -> Result<Option<MulticastSender>> {
+    let Some(range) = range else {
         return Ok(None);
     };
-    let mut config = SenderConfig::new(range.first, args.port);
-    config.hop_limit = args.ttl;
-    config.interface = args.interface.as_ref().map(|name| {
+    let mut config = SenderConfig::new(range.first, port);
+    config.hop_limit = hop_limit;
+    config.interface = interface.map(|name| {
         let Ok(interface) = name.parse();
         interface
     });

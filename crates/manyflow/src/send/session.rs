@@ -47,7 +47,8 @@ impl Opened {
         };
         let keys = Keys::read(&args)?;
         let sources = find_files(&args, display)?;
-        let multicast = open_multicast(&args)?;
+        let interface = args.interface.as_deref();
+        let multicast = open_multicast(args.multicast, args.port, interface, args.ttl)?;
         let mut description = describe_session(&args, &session, tsi, multicast.as_ref())?;
         description.protection = keys.sealer.as_ref().map(Sealer::protection);
         let relay = open_relay(&args, &mut description)?;

@@ -13,7 +13,7 @@ use manyflow_live::filecast::publish::DESCRIPTION_PATH;
 use manyflow_live::filecast::sdp::{HostPort, ntp_seconds};
 use manyflow_live::filecast::session::Outlets;
 use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
-use manyflow_live::net::multicast::{MulticastSender, SenderConfig};
+use manyflow_live::net::multicast::MulticastSender;
 use manyflow_live::stream::{
     SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
     live_hop_config, live_sender_config,
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use super::{elapsed, feed, read_key, write_text};
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::display::{self, Display, OutputError};
-use crate::send::{publish, tunnel_source};
+use crate::send::{open_multicast, publish, tunnel_source};
 use crate::signals::interrupted;
 use crate::{metrics, usage};
 
@@ -38,7 +38,9 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
     let control = control(&args)?;
     let source = feed::open(&args)?;
-    let multicast = open_multicast(&args)?;
+    let interface = args.interface.as_deref();
+    let multicast = open_multicast(args.multicast, args.port, interface, args.ttl)?;
+    let multicast = multicast.map(MulticastSender::with_ecn);
     let mut description = describe(&args, &control, multicast.as_ref())?;
     let server = open_server(&args, &control, &mut description)?;
     let signing = args.sign.as_deref().map(SigningKey::read).transpose()?;
@@ -114,19 +116,6 @@ fn control(args: &StreamSendArgs) -> Result<SendControl> {
             })
         }
     })
-}
-
-fn open_multicast(args: &StreamSendArgs) -> Result<Option<MulticastSender>> {
-    let Some(range) = args.multicast else {
-        return Ok(None);
-    };
-    let mut config = SenderConfig::new(range.first, args.port);
-    config.hop_limit = args.ttl;
-    config.interface = args.interface.as_ref().map(|name| {
-        let Ok(interface) = name.parse();
-        interface
-    });
-    Ok(Some(MulticastSender::open(&config)?.with_ecn()))
 }
 
 fn describe(
