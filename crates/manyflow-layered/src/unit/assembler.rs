@@ -279,7 +279,7 @@ impl Assembler {
         debug_assert!(self.units.len() <= self.config.units_max);
     }
 
-    /// Makes room for bytes of a unit. Returns false if there is none.
+    /// Makes room for bytes of a unit. Returns false if the memory does not suffice.
     fn make_room(&mut self, number: i64, bytes: usize) -> bool {
         if self.bytes + bytes > self.config.bytes_max {
             return false;

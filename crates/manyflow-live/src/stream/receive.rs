@@ -55,7 +55,7 @@ pub enum StreamReceiveError {
     /// A parameter of the rate control is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The session's reports need a key, and there is none.
+    /// The session's reports need a key, and the configuration has no key.
     #[error(
         "the stream's reports need a shared key (a=report-key): get the key from the sender, and give it with --key"
     )]

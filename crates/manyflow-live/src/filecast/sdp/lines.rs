@@ -31,7 +31,7 @@ impl<'a> Sdp<'a> {
     /// Finds the one `m=` line with `protocol`.
     ///
     /// # Errors
-    /// If there is none, or more than one.
+    /// If no line has the protocol, or more than one has it.
     pub(crate) fn of(session: &'a Session, protocol: &str) -> Result<Self, DescriptionError> {
         let has_protocol = |media: &&Media| media.proto.eq_ignore_ascii_case(protocol);
         let mut found = session.medias.iter().filter(has_protocol);
