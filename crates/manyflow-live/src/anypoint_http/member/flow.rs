@@ -35,7 +35,10 @@ struct State {
 
 /// The request's body is not complete, because a part of it is missing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a part of the request's body is missing")]
+#[error(
+    "a part of the request's body is missing: the switch may have divided the request among \
+     members (use --policy affinity)"
+)]
 pub(super) struct Broken;
 
 impl Flow {
