@@ -321,6 +321,38 @@ fn packets_of_a_capture_with_a_limit_are_not_refused() {
 }
 
 #[test]
+fn packets_of_insecure_links_are_recognised_and_sealed_ones_show_their_number() {
+    if dissect::is_missing() {
+        return;
+    }
+    let packets = bases().remove(&Protocol::OverlayPacket).unwrap();
+    let packets = packets.into_iter();
+    let packets: Vec<Vec<u8>> = packets
+        .filter(|bytes| Protocol::OverlayPacket.decode(bytes).is_some())
+        .collect();
+    let mut pcap = Pcap::new();
+    for bytes in &packets {
+        // No dissector has the port, so heuristics decide.
+        pcap.udp((SENDER, 50_000), (UNICAST, 50_001), bytes);
+    }
+    let mut sealed = packets[0][..16].to_vec();
+    sealed.extend([0xaa; 40]);
+    pcap.udp((SENDER, 50_000), (UNICAST, 50_001), &sealed);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("packets.pcap");
+    pcap.write(&file);
+    let rows = dissect::rows(&file, &[]);
+    assert!(rows.len() > 10);
+    for (row, bytes) in rows.iter().zip(&packets) {
+        row.check(Protocol::OverlayPacket.decode(bytes).as_ref());
+    }
+    let last = rows.last().unwrap();
+    let number = last.columns.get("manyflow_overlay_packet.number");
+    assert_eq!(number.map(String::as_str), Some("258"), "{last:?}");
+    assert!(!last.is_refused && last.columns.len() == 2, "{last:?}");
+}
+
+#[test]
 fn links_under_tls_are_left_to_wireshark() {
     if dissect::is_missing() {
         return;
