@@ -39,7 +39,7 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 # Tests of the network mostly wait, so there are more of them at a time than cores.
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
-	RUST_TEST_THREADS=4 cargo test --locked --workspace
+	RUST_TEST_THREADS=4 cargo test --locked --workspace --no-fail-fast
 
 # The whole workspace, so that dependencies have the features that tests need. Otherwise they would
 # be built again.

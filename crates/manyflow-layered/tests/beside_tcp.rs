@@ -22,10 +22,11 @@ fn config(seed: u64) -> ChainConfig<'static> {
         hop: HopConfig {
             packet_bytes: 1430,
             queue: Duration::from_millis(60),
-            queue_packets: 8,
+            queue_packets: 6,
             red: RedConfig {
                 minimum_packets: 1.0,
                 maximum_packets: 3.0,
+                weight: 0.3,
                 ..HopConfig::default().red
             },
             red_slot: Duration::from_millis(2),
@@ -34,14 +35,15 @@ fn config(seed: u64) -> ChainConfig<'static> {
         sender: SenderConfig {
             packet_bytes: 1400,
             increase: 4.0,
+            start_factor: 1.15,
             rtt_growth_max: 2.0,
             ..SenderConfig::default()
         },
         receiver: ReceiverConfig {
             selection_rtts: 15,
-            rate_weight: 0.5,
             loss_max: 1.0 / 16.0,
             backoffs: 5,
+            ..ReceiverConfig::default()
         },
         tcp_start_s: 10.0,
         seed,

@@ -18,7 +18,9 @@ use super::soundings::Observation;
 /// The maximum multiple of the delivered rate in startup.
 const START_LEAD: f64 = 2.0;
 /// The share of the delivered rate at which a queue drains.
-const DRAIN: f64 = 0.85;
+const DRAIN: f64 = 0.9;
+/// The minimum share of the rate in use at which a queue can be that of the hop alone.
+const NEARLY_USED: f64 = 0.5;
 /// The share of a draining rate that is delivered unless the path has become slower.
 const CONFIRMED: f64 = 0.85;
 /// The maximum number of times for which a draining rate is lowered again.
@@ -253,9 +255,13 @@ impl Control {
         }
     }
 
-    /// Decreases the rate to a share of what is delivered, until the queue has drained.
+    /// Decreases the rate to a share of what is delivered, until the queue has drained. A hop that
+    /// uses little of its rate has not filled the queue, so that the delivered rate is not that of
+    /// the path.
     fn begin_drain(&mut self, seen: &Observation, next: u32, again: u8) {
-        let used = seen.delivered.filter(|_| seen.is_busy);
+        let least = NEARLY_USED * self.rate;
+        let is_used = |delivered: &f64| seen.is_busy || *delivered >= least;
+        let used = seen.delivered.filter(is_used);
         self.base = used.unwrap_or(self.rate).min(self.rate).max(self.minimum);
         self.rate = DRAIN * self.base;
         self.settled = next;

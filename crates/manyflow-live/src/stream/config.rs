@@ -27,12 +27,15 @@ const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 ///   takes half a minute to get from 4 to 10 Mbit/s, because the slowest receiver makes the round
 ///   long. The maximum step, a sixteenth of the rate, limits slow groups. Fairness to TCP is the
 ///   task of hops.
+/// - **Start**: a rate grows by a factor of 1.15 in each round instead of 1.25, so that the lowest
+///   group exceeds the slowest receiver by less when it is congested for the first time.
 /// - **Growth of the longest round-trip time**: at most a factor of 2 in a round, so that the late
 ///   report of a receiver that was stopped does not make the rounds of all long.
 pub fn live_sender_config() -> sim::SenderConfig {
     sim::SenderConfig {
         packet_bytes: LIVE_PACKET_BYTES,
         increase: 4.0,
+        start_factor: 1.15,
         rtt_growth_max: 2.0,
         ..sim::SenderConfig::default()
     }
@@ -40,9 +43,6 @@ pub fn live_sender_config() -> sim::SenderConfig {
 
 /// Returns the parameters of a live receiver of SIM.
 ///
-/// - **Weight of the received rate**: a half. A round on a slow link has few packets, so that a
-///   round by itself can state a rate that is far from the true one, and a group would fall too
-///   deep.
 /// - **Losses and back-offs**: a group in which more than a sixteenth is lost is left at once, and
 ///   failed trials of a group are followed by longer pauses. Paths lose packets where routers would
 ///   have marked them.
@@ -51,9 +51,9 @@ pub fn live_sender_config() -> sim::SenderConfig {
 pub fn live_receiver_config() -> sim::ReceiverConfig {
     sim::ReceiverConfig {
         selection_rtts: 15,
-        rate_weight: 0.5,
         loss_max: 1.0 / 16.0,
         backoffs: 5,
+        ..sim::ReceiverConfig::default()
     }
 }
 
@@ -85,17 +85,20 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 ///
 /// - **Thresholds of RED**: 1 and 3 packets instead of 5 and 15. At 300 kbit/s a packet takes
 ///   38 ms, and the queue of the slowest receiver makes the rounds of the whole session long.
+/// - **Weight of RED**: 0.3 instead of 0.1, so that the average of a slow hop follows its queue
+///   within a few packets.
 /// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets
 ///   of several groups that meet are no sign of congestion.
-/// - **Queue**: 60 ms or 8 packets, which is what a group's rate exceeds the path's by in a round.
+/// - **Queue**: 60 ms or 6 packets, which is what a group's rate exceeds the path's by in a round.
 pub fn live_hop_config() -> HopConfig {
     HopConfig {
         packet_bytes: LIVE_PACKET_BYTES + TUNNEL_BYTES,
         queue: Duration::from_millis(60),
-        queue_packets: 8,
+        queue_packets: 6,
         red: RedConfig {
             minimum_packets: 1.0,
             maximum_packets: 3.0,
+            weight: 0.3,
             ..HopConfig::default().red
         },
         red_slot: Duration::from_millis(2),

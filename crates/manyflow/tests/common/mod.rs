@@ -241,7 +241,11 @@ pub(crate) fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
 pub(crate) fn get(url: &str) -> (String, String) {
     let (host, path) = url["http://".len()..].split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
-    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

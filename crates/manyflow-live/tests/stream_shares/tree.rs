@@ -1,0 +1,505 @@
+//! A sender, its relay, and receivers behind links, in simulated time and with the parameters of
+//! live streams.
+//!
+//! ```text
+//!   pictures --> Cutter, sim::Sender --> hop --> StreamRelay --> hops --> links --> sim::Receiver, Assembler
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
+use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Rate, Time};
+use manyflow_layered::hop::is_hop_message;
+use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
+use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender};
+use manyflow_layered::unit::{Assembler, AssemblerConfig, Cutter, Latency, PIECE_BYTES, Piece};
+use manyflow_layered::{Data, Event, Message};
+use manyflow_live::stream::{live_hop_config, live_receiver_config, live_sender_config};
+
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SESSION: u32 = 7;
+/// The delay of each direction of a link, and its queue as the time that the queue takes to drain.
+const DELAY: Duration = Duration::from_millis(20);
+const QUEUE_S: f64 = 0.1;
+/// The delay between the sender and its relay.
+const NEAR: Duration = Duration::from_micros(50);
+/// The bytes of the headers of AMT, IPv4 and UDP before the header of the session.
+const INNER_BYTES: usize = 2 + 28;
+/// Units of 12 Mbit/s.
+const UNIT_BYTES: usize = 150_000;
+const UNIT_INTERVAL: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(250);
+
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], number as u16))
+}
+
+fn message(header: &Message, payload: &[u8]) -> Vec<u8> {
+    let encoded = header.encode();
+    let bytes = 28 + encoded.as_bytes().len() + payload.len();
+    let mut message = vec![0; INNER_BYTES];
+    message[0] = 6;
+    let ip = &mut message[2..22];
+    (ip[0], ip[1]) = (0x45, 2);
+    ip[2..4].copy_from_slice(&(bytes as u16).to_be_bytes());
+    (ip[8], ip[9]) = (64, 17);
+    message.extend_from_slice(encoded.as_bytes());
+    message.extend_from_slice(payload);
+    message
+}
+
+/// What crosses a link: a datagram, or a join or leave with the new top group.
+#[derive(Clone, Debug)]
+enum Crossing {
+    Datagram(Vec<u8>),
+    Top(Option<u8>),
+}
+
+impl Carried for Crossing {}
+
+/// The counts of a receiver at one moment.
+#[derive(Copy, Clone, Debug, Default)]
+struct Tick {
+    at_s: f64,
+    useful: u64,
+    carried: u64,
+    packets: u64,
+    lost: u64,
+    units: u64,
+    missing: u64,
+}
+
+/// A receiver, and the links to and from it.
+pub(crate) struct Leaf {
+    receiver: Receiver,
+    end: ReportingEnd,
+    assembler: Assembler,
+    down: Link<Crossing>,
+    up: Link<Crossing>,
+    now: Tick,
+    ticks: Vec<Tick>,
+}
+
+fn link_config(rate: u64) -> LinkConfig {
+    LinkConfig {
+        rate: Some(Rate::from_bits_per_s(rate)),
+        delay: DELAY,
+        queue: QueueLimit::Bytes((rate as f64 / 8.0 * QUEUE_S) as u64),
+        ..LinkConfig::default()
+    }
+}
+
+impl Leaf {
+    fn new(number: usize, rate: u64, start: Time, config: &ReceiverConfig, groups: u8) -> Leaf {
+        let up = LinkConfig {
+            delay: DELAY,
+            ..LinkConfig::default()
+        };
+        let latency = Latency::Adaptive {
+            min: Duration::from_millis(50),
+            max: Duration::from_secs(2),
+        };
+        let (id, parent) = (number as u32, EndpointId(0));
+        Leaf {
+            receiver: Receiver::new(config.clone(), groups, SESSION, id, parent, start, None)
+                .expect("valid in this test"),
+            end: ReportingEnd::new(None, id),
+            assembler: Assembler::new(AssemblerConfig {
+                latency,
+                ..AssemblerConfig::default()
+            }),
+            down: Link::new(link_config(rate), u64::from(id)),
+            up: Link::new(up, u64::from(id)),
+            now: Tick::default(),
+            ticks: Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, now: Time, bytes: &[u8]) {
+        self.now.carried += bytes.len() as u64 + 28;
+        if is_hop_message(bytes) {
+            self.end.handle_datagram(bytes).expect("valid in this test");
+            return;
+        }
+        self.end.handle_data(bytes.len());
+        let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
+        let Message::Data(data) = header else {
+            panic!("{header:?} is not data");
+        };
+        let payload = &bytes[INNER_BYTES + header.encode().as_bytes().len()..];
+        if !payload.is_empty() {
+            let (piece, bytes) = Piece::decode(payload).expect("valid in this test");
+            self.assembler.handle_piece(now, piece, bytes);
+        }
+        let channel = Channel {
+            session: SESSION,
+            number: data.group.into(),
+        };
+        let ecn = match bytes[3] & 3 {
+            3 => Ecn::Marked,
+            _ => Ecn::Capable,
+        };
+        let length = payload.len() as u32;
+        let packet = Packet::new(Destination::Channel(channel), header, length).with_ecn(ecn);
+        self.now.packets += 1;
+        self.receiver.handle_packet(now, &packet);
+    }
+
+    fn run(&mut self, now: Time) {
+        while let Some(crossing) = self.down.pop_ready(now) {
+            if let Crossing::Datagram(bytes) = crossing {
+                self.receive(now, &bytes);
+            }
+        }
+        self.receiver.handle_timeout(now);
+        while let Some(unit) = self.assembler.poll_unit(now) {
+            self.now.useful += unit.prefix.len() as u64;
+        }
+        while let Some(action) = self.receiver.poll_action(now) {
+            match action {
+                Action::Send(packet) => {
+                    if let Message::Feedback(feedback) = packet.header {
+                        self.end.report(&[feedback]);
+                    }
+                }
+                Action::Join(_) | Action::Leave(_) => {
+                    let top = self.receiver.subscribed().checked_sub(1);
+                    let _ = self.up.push(now, Crossing::Top(top), 60);
+                }
+            }
+        }
+        while let Some(event) = self.receiver.poll_event() {
+            if let Event::Lost(lost) = event {
+                self.now.lost += u64::from(lost);
+            }
+        }
+        let mut out = Vec::new();
+        while self.end.poll_transmit(&mut out) {
+            let bytes = out.len() as u32 + 28;
+            let _ = self.up.push(now, Crossing::Datagram(out.clone()), bytes);
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        let stats = self.assembler.stats();
+        self.now.units = stats.units;
+        self.now.missing = stats.units_missing;
+        self.now.at_s = now.as_secs_f64();
+        self.ticks.push(self.now);
+    }
+
+    fn timeouts(&self) -> [Option<Time>; 4] {
+        [
+            self.down.next_time(),
+            self.up.next_time(),
+            self.receiver.poll_timeout(),
+            self.assembler.poll_timeout(),
+        ]
+    }
+
+    /// Returns the last tick at a time or before.
+    fn at(&self, at_s: f64) -> &Tick {
+        let ticks = self.ticks.iter().rev();
+        let mut before = ticks.skip_while(|tick| tick.at_s > at_s);
+        before.next().expect("the first tick is at 0 s")
+    }
+
+    /// Returns the rate of useful bytes between two times.
+    pub(crate) fn useful_bits_per_s(&self, from_s: f64, to_s: f64) -> f64 {
+        let useful = self.at(to_s).useful - self.at(from_s).useful;
+        useful as f64 * 8.0 / (to_s - from_s)
+    }
+
+    /// Returns the share of units without a first byte until a time.
+    pub(crate) fn missing(&self, until_s: f64) -> f64 {
+        let tick = self.at(until_s);
+        tick.missing as f64 / (tick.missing + tick.units).max(1) as f64
+    }
+
+    /// Returns the time from `from_s` to the end of the first second in which the receiver used
+    /// 80 % of a link, and lost at most one packet in a hundred; infinite if there is none.
+    pub(crate) fn followed(&self, from_s: f64, rate: u64) -> f64 {
+        let per_s = (1.0 / TICK.as_secs_f64()) as usize;
+        let follows = |window: &&[Tick]| {
+            let (from, to) = (window[0], window[per_s]);
+            let lost = to.lost - from.lost;
+            let sent = to.packets - from.packets + lost;
+            let carried = (to.carried - from.carried) as f64 * 8.0;
+            from.at_s >= from_s && carried >= 0.8 * rate as f64 && 100 * lost <= sent
+        };
+        let found = self.ticks.windows(per_s + 1).find(follows);
+        found.map_or(f64::INFINITY, |window| window[per_s].at_s - from_s)
+    }
+}
+
+/// A sender, its relay and receivers.
+pub(crate) struct Tree {
+    now: Time,
+    sender: Sender,
+    sender_packet_bytes: u32,
+    cutter: Cutter,
+    rates: Vec<f64>,
+    root: StreamRelay,
+    relay: StreamRelay,
+    /// The link between the sender and the relay, downwards and upwards.
+    near: [Link<Crossing>; 2],
+    relay_top: Option<u8>,
+    tops: Vec<Option<u8>>,
+    pub(crate) leaves: Vec<Leaf>,
+    next_unit: Time,
+    next_tick: Time,
+    unit: Bytes,
+}
+
+impl Tree {
+    /// Creates receivers behind links of these rates, in bits per second. The seed moves the start
+    /// of receivers and units by fractions of a second.
+    pub(crate) fn new(rates: &[u64], seed: u8) -> Tree {
+        let (sender, receiver) = (live_sender_config(), live_receiver_config());
+        let relay = RelayConfig {
+            hop: live_hop_config(),
+            ..RelayConfig::default()
+        };
+        let sessions = [SessionInfo {
+            session: SESSION,
+            groups: sender.groups,
+        }];
+        let start = |number: usize| {
+            Time::ZERO + Duration::from_millis((number as u64 * 37 * (u64::from(seed) + 1)) % 500)
+        };
+        let near = || {
+            let config = LinkConfig {
+                delay: NEAR,
+                ..LinkConfig::default()
+            };
+            Link::new(config, 1)
+        };
+        let parent = RelayConfig {
+            has_parent: true,
+            id: 1,
+            ..relay.clone()
+        };
+        let numbered = (1..).zip(rates);
+        Tree {
+            now: Time::ZERO,
+            sender: Sender::new(sender.clone(), SESSION, Time::ZERO, None)
+                .expect("valid in this test"),
+            sender_packet_bytes: sender.packet_bytes,
+            cutter: Cutter::new(sender.groups, Duration::from_secs(1))
+                .in_pieces_of(sender.packet_bytes as usize - 48 - PIECE_BYTES),
+            rates: (1..=sender.groups)
+                .map(|g| sender.initial_rate.bits_per_s() as f64 / 8.0 * f64::from(g))
+                .collect(),
+            root: StreamRelay::new(relay.clone(), &sessions, [seed; 32], Time::ZERO)
+                .expect("valid in this test"),
+            relay: StreamRelay::new(parent, &sessions, [seed ^ 0x55; 32], Time::ZERO)
+                .expect("valid in this test"),
+            near: [near(), near()],
+            relay_top: None,
+            tops: vec![None; rates.len()],
+            leaves: numbered
+                .map(|(n, rate)| Leaf::new(n, *rate, start(n), &receiver, sender.groups))
+                .collect(),
+            next_unit: start(9),
+            next_tick: Time::ZERO,
+            unit: vec![0; UNIT_BYTES].into(),
+        }
+    }
+
+    /// Changes the rate of the link to a receiver.
+    pub(crate) fn set_rate(&mut self, leaf: usize, rate: u64) {
+        self.leaves[leaf]
+            .down
+            .reconfigure(self.now, link_config(rate));
+    }
+
+    pub(crate) fn run_until(&mut self, end_s: f64) {
+        let end = Time::from_secs_f64(end_s);
+        while self.now < end {
+            self.step();
+            let leaves = self.leaves.iter().flat_map(Leaf::timeouts);
+            let ends = [
+                self.sender.poll_timeout(),
+                self.root.poll_timeout(),
+                self.relay.poll_timeout(),
+                self.near[0].next_time(),
+                self.near[1].next_time(),
+                Some(self.next_unit),
+                Some(self.next_tick),
+            ];
+            let next = leaves.chain(ends).flatten().min();
+            self.now = self.now.max(next.unwrap_or(end)).min(end);
+        }
+    }
+
+    /// Handles everything that is due.
+    fn step(&mut self) {
+        let now = self.now;
+        if self.next_tick <= now {
+            self.next_tick = self.next_tick + TICK;
+            self.leaves.iter_mut().for_each(|leaf| leaf.tick(now));
+        }
+        self.receive_from_leaves();
+        self.run_relay();
+        self.receive_from_relay();
+        self.run_sender();
+    }
+
+    fn receive_from_leaves(&mut self) {
+        let now = self.now;
+        for (place, leaf) in self.leaves.iter_mut().enumerate() {
+            leaf.run(now);
+            let at = address(place + 1);
+            while let Some(crossing) = leaf.up.pop_ready(now) {
+                match crossing {
+                    // A child's first report can come before the sounding of its hop.
+                    Crossing::Datagram(bytes) => {
+                        let _ = self.relay.handle_datagram(now, at, LOCAL, &bytes);
+                    }
+                    Crossing::Top(top) => {
+                        self.tops[place] = top;
+                        let set = self.relay.set_top(now, at, LOCAL, 0, top);
+                        set.expect("valid in this test");
+                    }
+                }
+            }
+        }
+        let top = self.tops.iter().copied().max().flatten();
+        if top != self.relay_top {
+            self.relay_top = top;
+            let _ = self.near[1].push(now, Crossing::Top(top), 60);
+        }
+    }
+
+    fn run_relay(&mut self) {
+        let now = self.now;
+        while let Some(crossing) = self.near[0].pop_ready(now) {
+            let Crossing::Datagram(bytes) = crossing else {
+                panic!("joins go up");
+            };
+            if is_hop_message(&bytes) {
+                let handled = self.relay.handle_parent_datagram(now, &bytes);
+                handled.expect("valid in this test");
+                continue;
+            }
+            self.relay.handle_parent_data(bytes.len());
+            let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
+            if let Message::Data(data) = header {
+                self.distribute(&data, bytes.into());
+            }
+        }
+        self.relay.handle_timeout(now);
+        let mut out = Vec::new();
+        while let Some(sent) = self.relay.poll_transmit(now, &mut out) {
+            let link = match sent.place {
+                Where::Parent => &mut self.near[1],
+                Where::Child { to, .. } => &mut self.leaves[usize::from(to.port()) - 1].down,
+            };
+            for bytes in out.chunks(sent.segment_bytes) {
+                let wire_bytes = bytes.len() as u32 + 28;
+                let _ = link.push(now, Crossing::Datagram(bytes.to_vec()), wire_bytes);
+            }
+        }
+    }
+
+    fn distribute(&mut self, data: &Data, bytes: Arc<[u8]>) {
+        self.relay.observe_data(self.now, 0, data);
+        for (place, top) in self.tops.iter().enumerate() {
+            if top.is_some_and(|top| data.group <= top) {
+                let (at, rank) = (address(place + 1), Some(data.group));
+                let _ = self.relay.push(self.now, at, LOCAL, 0, rank, &bytes);
+            }
+        }
+    }
+
+    fn receive_from_relay(&mut self) {
+        let now = self.now;
+        while let Some(crossing) = self.near[1].pop_ready(now) {
+            let at = address(1);
+            match crossing {
+                Crossing::Datagram(bytes) => {
+                    let _ = self.root.handle_datagram(now, at, LOCAL, &bytes);
+                }
+                Crossing::Top(top) => {
+                    let set = self.root.set_top(now, at, LOCAL, 0, top);
+                    set.expect("valid in this test");
+                }
+            }
+        }
+        self.root.handle_timeout(now);
+        while let Some(feedback) = self.root.poll_feedback() {
+            let to = Destination::Endpoint(EndpointId(0));
+            let packet = Packet::new(to, Message::Feedback(feedback), 0);
+            self.sender.handle_packet(now, &packet);
+        }
+    }
+
+    fn run_sender(&mut self) {
+        let now = self.now;
+        if self.next_unit <= now {
+            self.cut_unit();
+            self.next_unit = self.next_unit + UNIT_INTERVAL;
+        }
+        self.sender.handle_timeout(now);
+        while let Some(action) = self.sender.poll_action(now) {
+            if let Action::Send(packet) = action {
+                self.send(&packet);
+            }
+        }
+        while let Some(event) = self.sender.poll_event() {
+            if let Event::GroupRate { group, rate } = event {
+                self.rates[usize::from(group)] = rate.bits_per_s() as f64 / 8.0;
+            }
+        }
+        let mut out = Vec::new();
+        while let Some(sent) = self.root.poll_transmit(now, &mut out) {
+            for bytes in out.chunks(sent.segment_bytes) {
+                let wire_bytes = bytes.len() as u32 + 28;
+                let _ = self.near[0].push(now, Crossing::Datagram(bytes.to_vec()), wire_bytes);
+            }
+        }
+    }
+
+    fn is_wanted(&self, group: u8) -> bool {
+        self.relay_top.is_some_and(|top| group <= top)
+    }
+
+    fn cut_unit(&mut self) {
+        let share = f64::from(self.sender_packet_bytes - 48 - PIECE_BYTES as u32)
+            / f64::from(self.sender_packet_bytes);
+        let mut below = 0.0;
+        let mut own = Vec::new();
+        for (group, cumulative) in (0..).zip(&self.rates) {
+            let rate = cumulative - std::mem::replace(&mut below, *cumulative);
+            own.push(if self.is_wanted(group) {
+                rate * share
+            } else {
+                0.0
+            });
+        }
+        let time_us = (self.now - Time::ZERO).as_micros() as u32;
+        self.cutter
+            .push_unit(time_us, self.unit.clone(), UNIT_INTERVAL, &own);
+    }
+
+    fn send(&mut self, packet: &Packet<Message>) {
+        let Message::Data(data) = packet.header else {
+            panic!("a sender sends data");
+        };
+        if !self.is_wanted(data.group) {
+            return;
+        }
+        let mut payload = Vec::new();
+        let length = packet.payload_bytes() as usize;
+        let has_piece = self.cutter.next_piece(data.group, length, &mut payload);
+        if has_piece || data.group == 0 {
+            self.root.observe_data(self.now, 0, &data);
+            let bytes: Arc<[u8]> = message(&packet.header, &payload).into();
+            let rank = Some(data.group);
+            let _ = self.root.push(self.now, address(1), LOCAL, 0, rank, &bytes);
+        }
+    }
+}
