@@ -65,8 +65,7 @@
 //!   up one group too high.
 //! - **A group at the bound of its menu** falls back by one step. Otherwise its rate would be
 //!   constant there, and its receivers would never see the decrease that is their sign of a higher
-//!   group's capacity. A group far above a new bound falls by one decrease in each round, so that
-//!   its receivers join a higher group before they have lost half of their rate.
+//!   group's capacity.
 //! - **A group at its minimum** is raised a little in the round after a decrease, for the same
 //!   reason.
 //! - **A group without reports** keeps its rate for four rounds. Then the rate falls by one

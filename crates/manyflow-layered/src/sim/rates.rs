@@ -174,12 +174,11 @@ impl Rates {
         (received / self.cumulative[group]).clamp(self.decrease_min, self.decrease)
     }
 
-    /// Limits a rate to its bound in the menu. A rate above the bound falls to one step below it,
-    /// by at most one decrease: its receivers see the decrease, and learn that a higher group has
-    /// capacity. They join that group while the rate still falls.
+    /// Limits a rate to its bound in the menu. A rate above the bound falls to one step below it:
+    /// its receivers see the decrease, and learn that a higher group has capacity.
     fn within_menu(&self, group: usize, rate: f64, step: f64) -> f64 {
         match self.menu.bound(group) {
-            Some(bound) if rate > bound => (bound - step).max(self.decrease * rate),
+            Some(bound) if rate > bound => bound - step,
             _ => rate,
         }
     }
