@@ -34,15 +34,15 @@ fn config(seed: u64) -> ChainConfig<'static> {
         },
         sender: SenderConfig {
             packet_bytes: 1400,
-            increase: 4.0,
+            increase: 3.0,
+            decrease: 0.96,
             start_factor: 1.15,
             rtt_growth_max: 2.0,
             ..SenderConfig::default()
         },
         receiver: ReceiverConfig {
             selection_rtts: 15,
-            loss_max: 1.0 / 16.0,
-            backoffs: 5,
+            loss_max: 0.04,
             ..ReceiverConfig::default()
         },
         tcp_start_s: 10.0,
