@@ -4,6 +4,8 @@
 //! `MANYFLOW_SEEDS=250 cargo test -p manyflow-live --test stream_shares -- --nocapture` runs more
 //! seeds, prints a line for each, and checks only how many hold all bounds.
 
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
+
 #[path = "stream_shares/tree.rs"]
 mod tree;
 

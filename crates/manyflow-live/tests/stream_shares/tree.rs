@@ -51,7 +51,7 @@ fn message(header: &Message, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What crosses a link: a datagram, or a join or leave with the new top group.
+/// A datagram, or a join or leave with the new top group.
 #[derive(Clone, Debug)]
 enum Crossing {
     Datagram(Vec<u8>),
@@ -339,7 +339,7 @@ impl Tree {
     fn step(&mut self) {
         let now = self.now;
         if self.next_tick <= now {
-            self.next_tick = self.next_tick + TICK;
+            self.next_tick += TICK;
             self.leaves.iter_mut().for_each(|leaf| leaf.tick(now));
         }
         self.receive_from_leaves();
@@ -441,7 +441,7 @@ impl Tree {
         let now = self.now;
         if self.next_unit <= now {
             self.cut_unit();
-            self.next_unit = self.next_unit + UNIT_INTERVAL;
+            self.next_unit += UNIT_INTERVAL;
         }
         self.sender.handle_timeout(now);
         while let Some(action) = self.sender.poll_action(now) {
