@@ -11,6 +11,7 @@ mod bench;
 mod daemon;
 mod demo;
 mod emulate;
+mod generate;
 mod http;
 mod messages;
 mod relay;
@@ -35,6 +36,8 @@ pub(crate) use demo::{
 };
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
+use generate::{COMPLETIONS_EXAMPLES, DOCTOR_HELP, MAN_EXAMPLES};
+pub(crate) use generate::{CompletionShell, CompletionsArgs, ManArgs};
 use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
 pub(crate) use http::{GatewayArgs, MemberArgs};
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
@@ -152,6 +155,15 @@ pub(crate) enum Command {
     /// Run a command behind an emulated link, or a scenario in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),
+    /// Probe what this machine can do, and say what to change and how
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor,
+    /// Print a script that completes command lines in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write man pages for all commands
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
     /// Measure the speed of the simulator, of transfers and of relays
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -8,7 +8,9 @@ mod cost;
 mod daemon;
 mod demo;
 mod display;
+mod doctor;
 mod emulate;
+mod generate;
 mod group_range;
 mod http;
 mod inspect;
@@ -89,6 +91,9 @@ fn main() -> ExitCode {
             Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
             Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
             Command::Soak(SoakCommand::Stream(args)) => soak::stream::run(&args, &display).await,
+            Command::Completions(args) => generate::completions(&args, &display),
+            Command::Man(args) => generate::man(&args, &display),
+            Command::Doctor => doctor::run(&display).await,
             Command::Bench(command) => run_bench(command, &display).await,
         }
     });
