@@ -15,6 +15,7 @@ mod generate;
 mod http;
 mod messages;
 mod relay;
+mod results;
 mod router;
 mod sim;
 mod soak;
@@ -44,6 +45,7 @@ pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
+pub(crate) use results::{MergeArgs, ResultsCommand};
 use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
 use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
@@ -152,6 +154,9 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
+    /// Make results from parts of a scenario
+    #[command(subcommand)]
+    Results(ResultsCommand),
     /// Run a command behind an emulated link, or a scenario in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),

@@ -26,6 +26,7 @@ mod relay;
 mod router;
 mod send;
 mod serve;
+mod shard;
 mod signals;
 mod sim;
 mod soak;
@@ -38,7 +39,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command, DemoCommand, SoakCommand};
+use cli::{BenchCommand, Cli, Command, DemoCommand, ResultsCommand, SoakCommand};
 use display::{Display, OutputError};
 use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
             },
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
+            Command::Results(ResultsCommand::Merge(args)) => shard::merge_results(&args, &display),
             Command::Emulate(args) => emulate::run(args, &display).await,
             Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
             Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
