@@ -23,6 +23,8 @@ mod store;
 mod stream;
 mod switch;
 mod top;
+#[cfg(test)]
+mod units;
 
 pub(crate) use bench::{
     AudienceArgs, BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram,
