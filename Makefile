@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts fuzz fuzz-short faults crash soak soak-overlay soak-stream
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,18 @@ figures: build ## Run the papers' figures in full, into results/ (some minutes)
 
 gallery: build ## Regenerate the plots of docs/figures from whole runs
 	@scripts/gallery
+
+deb: ## Build a Debian package with man pages, completions and units, in target/package
+	@scripts/setup package
+	@scripts/package deb
+
+test-deb: ## Build the package, install it in a clean Debian, run it, remove it (root, ten minutes)
+	@scripts/setup package
+	scripts/test-deb "$$(scripts/package deb)"
+
+static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/release/manyflow
+	@scripts/setup static
+	cargo build --release --locked --target x86_64-unknown-linux-musl -p manyflow
 
 bench: build ## Compare the simulator's speed with ns-2, if it is installed
 	@target/release/manyflow bench sim

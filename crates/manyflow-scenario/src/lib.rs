@@ -53,6 +53,7 @@
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `measure/` | numbers from series |
 //! | [`results`] | expectations, CSV, JSON, plots and pages |
+//! | [`shard`] | parts of a scenario for batch queues, and their merged results |
 #![forbid(unsafe_code)]
 
 mod error;
@@ -68,6 +69,7 @@ pub mod results;
 mod run;
 mod scene;
 pub mod schema;
+pub mod shard;
 mod world;
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Fault, ScenarioError};
 use crate::file::Scenario;
 use crate::measure::scalar;
@@ -18,13 +20,14 @@ use crate::world::World;
 use manyflow_netsim::Halt;
 
 /// The results of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The index of the cell.
     pub cell: usize,
     /// The seed of the run.
     pub seed: u64,
     /// The number of each measure of the scenario. NaN for formulas, and if nothing was observed.
+    #[serde(with = "crate::shard::numbers")]
     pub measures: Vec<f64>,
     /// The series of each line of each plot over time. Empty in runs that no plot shows.
     pub series: Vec<Vec<Vec<Series>>>,
@@ -35,7 +38,7 @@ pub struct Run {
 }
 
 /// A run that failed. Other runs are not affected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("cell {cell}, seed {seed}: {message}; to repeat it: {replay}")]
 pub struct FailedRun {
     /// The index of the cell.

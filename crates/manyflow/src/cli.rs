@@ -11,9 +11,11 @@ mod bench;
 mod daemon;
 mod demo;
 mod emulate;
+mod generate;
 mod http;
 mod messages;
 mod relay;
+mod results;
 mod router;
 mod sim;
 mod soak;
@@ -21,6 +23,8 @@ mod store;
 mod stream;
 mod switch;
 mod top;
+#[cfg(test)]
+mod units;
 
 pub(crate) use bench::{
     AudienceArgs, BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram,
@@ -35,12 +39,15 @@ pub(crate) use demo::{
 };
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
+use generate::{COMPLETIONS_EXAMPLES, DOCTOR_HELP, MAN_EXAMPLES};
+pub(crate) use generate::{CompletionShell, CompletionsArgs, ManArgs};
 use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
 pub(crate) use http::{GatewayArgs, MemberArgs};
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
+pub(crate) use results::{MergeArgs, ResultsCommand};
 use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
 use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
@@ -149,9 +156,21 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
+    /// Make results from parts of a scenario
+    #[command(subcommand)]
+    Results(ResultsCommand),
     /// Run a command behind an emulated link, or a scenario in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),
+    /// Probe what this machine can do, and say what to change and how
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor,
+    /// Print a script that completes command lines in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write man pages for all commands
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
     /// Measure the speed of the simulator, of transfers and of relays
     #[command(subcommand)]
     Bench(BenchCommand),

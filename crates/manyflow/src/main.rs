@@ -8,7 +8,9 @@ mod cost;
 mod daemon;
 mod demo;
 mod display;
+mod doctor;
 mod emulate;
+mod generate;
 mod group_range;
 mod http;
 mod inspect;
@@ -24,6 +26,7 @@ mod relay;
 mod router;
 mod send;
 mod serve;
+mod shard;
 mod signals;
 mod sim;
 mod soak;
@@ -36,7 +39,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command, DemoCommand, SoakCommand};
+use cli::{BenchCommand, Cli, Command, DemoCommand, ResultsCommand, SoakCommand};
 use display::{Display, OutputError};
 use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
@@ -85,10 +88,14 @@ fn main() -> ExitCode {
             },
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
+            Command::Results(ResultsCommand::Merge(args)) => shard::merge_results(&args, &display),
             Command::Emulate(args) => emulate::run(args, &display).await,
             Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
             Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
             Command::Soak(SoakCommand::Stream(args)) => soak::stream::run(&args, &display).await,
+            Command::Completions(args) => generate::completions(&args, &display),
+            Command::Man(args) => generate::man(&args, &display),
+            Command::Doctor => doctor::run(&display).await,
             Command::Bench(command) => run_bench(command, &display).await,
         }
     });

@@ -12,7 +12,7 @@ use crate::cost::Cost;
 use crate::display::{Display, OutputError};
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
-use crate::usage;
+use crate::{shard, usage};
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     let form = Form {
@@ -21,6 +21,9 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
         settings: args.set.clone(),
     };
     let scenario = read(&args.file, form)?;
+    if let Some(shard) = args.shard {
+        return shard::run(&scenario, shard, &args.run, display);
+    }
     let mut jobs = scenario.jobs()?;
     select(&mut jobs, args.cell, args.seed)?;
     let display = &inspect::display_beside(&args.inspect, display)?;
@@ -99,14 +102,25 @@ fn run(
     args: &RunArgs,
     display: &Display,
 ) -> Result<bool> {
-    let threads = args
-        .threads
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let outcomes = simulate(scenario, jobs, outputs, threads, display)?;
+    let outcomes = simulate(scenario, jobs, outputs, threads(args), display)?;
     conclude(scenario, jobs, &outcomes, &args.out, display)
 }
 
-/// Writes the results of runs, and prints the verdicts; returns whether all expectations are met.
+/// Returns the number of threads for runs: by default the number of cores.
+pub(crate) fn threads(args: &RunArgs) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or_else(cores)
+}
+
+/// Returns the commit and the compiler of this program.
+pub(crate) fn provenance() -> Provenance {
+    Provenance {
+        commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
+        toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
+    }
+}
+
+/// Writes the results of runs of this program, as [`conclude_by`] does.
 pub(crate) fn conclude(
     scenario: &Scenario,
     jobs: &[Job],
@@ -114,10 +128,19 @@ pub(crate) fn conclude(
     out: &Path,
     display: &Display,
 ) -> Result<bool> {
-    let provenance = Provenance {
-        commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
-        toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
-    };
+    conclude_by(scenario, jobs, outcomes, provenance(), out, display)
+}
+
+/// Writes the results of runs that the program `provenance` made, and prints the verdicts; returns
+/// whether all expectations are met.
+pub(crate) fn conclude_by(
+    scenario: &Scenario,
+    jobs: &[Job],
+    outcomes: &[Outcome],
+    provenance: Provenance,
+    out: &Path,
+    display: &Display,
+) -> Result<bool> {
     let results = Results::new(scenario, jobs, outcomes, provenance)?;
     let folder = out.join(scenario.id());
     results

@@ -16,9 +16,12 @@ use common::run;
 const PROGRAM: &str = "/usr/local/bin/manyflow";
 
 /// The units, by the command that they run.
-fn units() -> [(&'static str, PathBuf); 4] {
+fn units() -> [(&'static str, PathBuf); 9] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
-    ["send", "recv", "relay", "daemon"].map(|command| {
+    let commands = [
+        "send", "recv", "relay", "daemon", "switch", "store", "member", "gateway", "router",
+    ];
+    commands.map(|command| {
         let name = format!("manyflow-{command}@.service");
         (command, folder.join(name))
     })
@@ -47,6 +50,28 @@ fn systemd_accepts_the_units() {
             verified.status.success() && findings.is_empty(),
             "{unit:?}: {findings}"
         );
+    }
+}
+
+#[test]
+fn the_units_are_hardened() {
+    for (_, unit) in units() {
+        let rated = Command::new("systemd-analyze")
+            .args(["security", "--offline=true"])
+            .arg(&unit)
+            .output();
+        let Ok(rated) = rated else {
+            println!("skipped: systemd-analyze is not installed");
+            return;
+        };
+        let text = String::from_utf8(rated.stdout).unwrap();
+        let Some((_, level)) = text.split_once("exposure level for ") else {
+            // systemd before 250 cannot rate files.
+            println!("skipped: {}", String::from_utf8_lossy(&rated.stderr));
+            return;
+        };
+        let level: f64 = level.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(level < 2.0, "{unit:?} is rated {level}");
     }
 }
 

@@ -11,6 +11,7 @@ use std::ops::Range;
 use manyflow_core::link::Dropped;
 use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Time};
+use serde::{Deserialize, Serialize};
 
 pub use inspect::Inspection;
 pub(crate) use place::Topic;
@@ -28,7 +29,7 @@ use crate::world::World;
 use manyflow_netsim::{Halt, Incident, LinkId, Observer};
 
 /// The values of one observable of one receiver or link over time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The observable.
     pub what: Observable,
@@ -38,13 +39,17 @@ pub struct Series {
     /// groups.
     pub channel: Option<u16>,
     /// The length of the intervals in seconds, or `None` for values at the times of events.
+    #[serde(with = "crate::shard::optional")]
     pub bin_s: Option<f64>,
     /// Times in seconds with values in the observable's unit. The time of an interval is its end.
+    #[serde(with = "crate::shard::points")]
     pub points: Vec<(f64, f64)>,
     /// The times in seconds, in order, at which a level ends because its receiver left or its
     /// connection ended. The level has no value until the next point.
+    #[serde(with = "crate::shard::numbers")]
     pub ends_s: Vec<f64>,
     /// The weight of each point in means; empty if all weights are equal.
+    #[serde(with = "crate::shard::numbers")]
     pub weights: Vec<f64>,
 }
 

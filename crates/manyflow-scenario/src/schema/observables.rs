@@ -1,6 +1,6 @@
 //! The quantities that a run can record, and the statistics that make numbers of them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::quantity::Dimension;
 use crate::schema::MeasureTable;
@@ -9,7 +9,7 @@ use crate::schema::MeasureTable;
 macro_rules! observables {
     ($($(#[$doc:meta])* $name:ident: $subject:ident, $unit:ident, $kind:ident, $label:literal;)*) => {
         /// A quantity that a run records.
-        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
         pub enum Observable {

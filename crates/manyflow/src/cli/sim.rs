@@ -3,11 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use manyflow_scenario::shard::Shard;
 
 pub(super) const SIM_EXAMPLES: &str = "\
 Examples:
   manyflow sim scenarios/webrc-4.toml
   manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3
+
+  # The third of ten equal parts, for a batch queue; `manyflow results merge` joins them
+  manyflow sim scenarios/webrc-5.toml --shard 3/10 --out part
 
   # Capture the bottleneck in the first run, for Wireshark
   manyflow sim scenarios/webrc-9.toml --pcap webrc-9.pcap
@@ -36,6 +40,10 @@ pub(crate) struct SimArgs {
     /// Run only this seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Run shard I of N equal parts of the cells, and write a file for each cell instead of results.
+    /// Cells that are there already, from the same scenario and program, are not run again
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["cell", "seed", "pcap", "trace"])]
+    pub(crate) shard: Option<Shard>,
     /// Replace a value of the file, as in 'links.bottleneck.rate=5 Mbit/s'. To replace one that is
     /// swept, set 'sweep.KEY=[...]'; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
