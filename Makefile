@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-test: check unit examples release fuzz-short ## All checks and tests, which have to pass before a change lands
+test: check unit examples release fuzz-short python-test ## All checks and tests, which have to pass before a change lands
 
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
@@ -54,6 +54,14 @@ examples: ## Run the programs of examples/
 # Dependencies are not optimised here, which halves the time to build them.
 release: ## Check that simulations give the same bytes in release as in the test profile
 	cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-scenario --test determinism
+
+python: ## Install the Python package into target/python-venv, and run its example
+	@scripts/setup
+	scripts/python example
+
+python-test: ## Test the Python package in target/python-venv
+	@scripts/setup
+	scripts/python test
 
 figures: build ## Run the papers' figures in full, into results/ (some minutes)
 	@target/release/manyflow figure --all

@@ -81,6 +81,7 @@ pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};
 pub(crate) use expression::{mean, quantile, spread};
 pub use file::{Axis, Cell, Form, Scenario};
 pub use limits::Limits;
+pub use manyflow_netsim::Stop;
 pub use plan::{Direction, Topology};
 pub use protocols::{AnyEvent, AnyHeader, Network, Packet};
 pub use quantity::{Dimension, Quantity, short};

@@ -17,7 +17,7 @@ use crate::record::inspect::{Inspection, Inspector, names};
 use crate::record::{Recorder, Series};
 use crate::scene::Scene;
 use crate::world::World;
-use manyflow_netsim::Halt;
+use manyflow_netsim::{Halt, Stop};
 
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,6 +107,18 @@ impl Scenario {
         threads: usize,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Vec<Outcome> {
+        self.run_until_stopped(jobs, threads, &Stop::default(), progress)
+    }
+
+    /// Makes these runs as [`run`](Scenario::run) does. A request to `stop` ends those that have
+    /// not ended: they fail.
+    pub fn run_until_stopped(
+        &self,
+        jobs: &[Job],
+        threads: usize,
+        stop: &Stop,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Vec<Outcome> {
         let next = AtomicUsize::new(0);
         let plans = Plans::default();
         let (reports, received) = mpsc::channel();
@@ -126,7 +138,8 @@ impl Scenario {
                             progress: Some(&mut |passed| report(Message::Simulated(passed))),
                             ..Inspection::default()
                         };
-                        let world = Box::new(Network::new(job.seed));
+                        let mut world = Box::new(Network::new(job.seed));
+                        world.set_stop(stop.clone());
                         let outcome = self.run_planned(plans, world, *job, inspection);
                         report(Message::Ended(index, outcome));
                     }

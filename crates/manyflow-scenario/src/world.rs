@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{EndpointId, Time};
-use manyflow_netsim::{BoxedEndpoint, Change, Halt, LinkId, NodeId, Observer, Received};
+use manyflow_netsim::{BoxedEndpoint, Change, Halt, LinkId, NodeId, Observer, Received, Stop};
 use manyflow_tcp::TcpConfig;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 
@@ -26,6 +26,10 @@ pub trait World {
     /// Sets the maximum number of packets that all links together may carry. A run that exceeds it
     /// ends with [`Halt::TooManyCarried`].
     fn set_carried_max(&mut self, packets: u64);
+
+    /// Lets another thread end the run, with [`Halt::Stopped`]. A world that cannot do this ignores
+    /// the request.
+    fn set_stop(&mut self, _stop: Stop) {}
 
     /// Adds a node.
     fn add_node(&mut self, name: &str) -> NodeId;
@@ -208,6 +212,10 @@ impl World for Network {
 
     fn set_carried_max(&mut self, packets: u64) {
         self.set_carried_max(packets);
+    }
+
+    fn set_stop(&mut self, stop: Stop) {
+        self.set_stop(stop);
     }
 
     fn add_node(&mut self, name: &str) -> NodeId {

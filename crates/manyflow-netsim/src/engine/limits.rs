@@ -7,6 +7,8 @@
 //! endpoints and links that take them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use manyflow_core::{EndpointId, Header, Time};
 
@@ -60,9 +62,29 @@ pub enum Halt {
         /// The number of packets that this link carries.
         packets: u64,
     },
+    /// The caller has [stopped](Stop) the run.
+    #[error("the run was stopped")]
+    Stopped,
     /// The world outside the network failed, or ended the run. The simulator has no such world.
     #[error("{0}")]
     Outside(String),
+}
+
+/// Stops runs from another thread. Clones stop the same runs.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Stops the runs that were started with a clone of this value, and those that will be.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the runs have been stopped.
+    #[inline]
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Lists endpoints and links: `endpoint 0 at S, endpoint 1 at R, link S-R, link R-S`.
@@ -92,6 +114,7 @@ pub(super) struct Limits {
     /// The number of packets that all links carry.
     pub(super) carried: u64,
     carried_max: u64,
+    stop: Stop,
 }
 
 impl Default for Limits {
@@ -103,15 +126,18 @@ impl Default for Limits {
             stuck: Vec::new(),
             carried: 0,
             carried_max: CARRIED_MAX,
+            stop: Stop::default(),
         }
     }
 }
 
 impl Limits {
-    /// Returns whether the run is within its limits.
+    /// Returns whether the run is within its limits, and has not been stopped.
     #[inline]
     pub(super) fn hold(&self) -> bool {
-        self.steps <= self.steps_max && self.carried <= self.carried_max
+        self.steps <= self.steps_max
+            && self.carried <= self.carried_max
+            && !self.stop.is_requested()
     }
 
     /// Counts an action of an endpoint. Returns false if the endpoint would never end, so that the
@@ -158,6 +184,11 @@ impl<H: Header, E> Network<H, E> {
         self.limits.carried_max = packets;
     }
 
+    /// Ends the run with [`Halt::Stopped`] after the event at which `stop` is requested.
+    pub fn set_stop(&mut self, stop: Stop) {
+        self.limits.stop = stop;
+    }
+
     /// Adapts the maximum number of steps to the size of the network.
     pub(super) fn allow_steps(&mut self) {
         let parts = self.nodes.len() + self.links.len() + self.endpoints.len();
@@ -167,7 +198,9 @@ impl<H: Header, E> Network<H, E> {
     /// Returns the reason why the run has to end.
     #[cold]
     pub(super) fn halt(&mut self, observer: &mut dyn Observer<H, E>) -> Halt {
-        if self.limits.carried > self.limits.carried_max {
+        if self.limits.stop.is_requested() {
+            Halt::Stopped
+        } else if self.limits.carried > self.limits.carried_max {
             self.too_many_carried()
         } else {
             self.zero_time_loop(observer)

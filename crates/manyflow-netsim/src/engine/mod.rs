@@ -10,7 +10,7 @@
 //! | `packets.rs` | the packets, which links carry by number |
 //! | `routing.rs` | unicast routes, computed when the first packet is sent to a destination |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and branches |
-//! | `limits.rs` | limits that end a run: no advance of time, too many packets |
+//! | `limits.rs` | limits that end a run: no advance of time, too many packets, a stop |
 //! | `accounting.rs` | the check that each link accounts for all packets |
 
 mod accounting;
@@ -35,8 +35,8 @@ use std::sync::Arc;
 pub use accounting::AccountingError;
 use events::Events;
 pub use lift::{Holds, Lift};
-pub use limits::Halt;
 use limits::Limits;
+pub use limits::{Halt, Stop};
 use manyflow_core::link::{Dropped, Link, LinkConfig};
 use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};

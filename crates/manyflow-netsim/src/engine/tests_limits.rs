@@ -8,7 +8,7 @@ use manyflow_tcp::cbr::{Pattern, Sink, Source, SourceConfig};
 use manyflow_tcp::{Receiver, Sender, TcpConfig};
 
 use super::tests::Network;
-use super::{Change, Halt, LinkId, NodeId};
+use super::{Change, Halt, LinkId, NodeId, Observer, Stop};
 
 fn at_s(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)
@@ -133,6 +133,33 @@ fn a_link_that_carries_too_many_packets_is_reported() {
         assert_eq!(halt, expected);
         assert!((10.0..11.0).contains(&network.now().as_secs_f64()));
     }
+}
+
+/// Stops the run when the tenth packet is delivered.
+struct Tenth(Stop, u32);
+
+impl<H: Header, E> Observer<H, E> for Tenth {
+    fn on_event(&mut self, _now: Time, _endpoint: EndpointId, _event: &E) {}
+
+    fn on_tapped(&mut self, _now: Time, _link: LinkId, _packet: &Packet<H>) {
+        self.1 += 1;
+        if self.1 == 10 {
+            self.0.request();
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_the_run_after_the_present_event() {
+    let (mut network, link) = over(LinkConfig::default());
+    let stop = Stop::default();
+    network.set_stop(stop.clone());
+    network.tap(link);
+    network.run_until(at_s(0.05), &mut ()).unwrap();
+    let mut tenth = Tenth(stop, 0);
+    let halt = network.run_until(at_s(1000.0), &mut tenth).unwrap_err();
+    assert_eq!((halt, tenth.1), (Halt::Stopped, 10));
+    assert!(network.now() < at_s(1.0));
 }
 
 #[test]

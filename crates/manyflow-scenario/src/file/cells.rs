@@ -235,8 +235,24 @@ impl Scenario {
 
     /// Returns the SHA-256 hash of the file, in hexadecimal.
     pub fn hash(&self) -> String {
-        let digest = Sha256::digest(self.text.as_bytes());
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(self.text.as_bytes()))
+    }
+
+    /// Returns a hash that identifies the results of the runs, in hexadecimal: that of the text,
+    /// the form, the settings, and the version of this crate. Results with the same fingerprint,
+    /// cell and seed are the same.
+    pub fn fingerprint(&self) -> String {
+        let mut hasher = Sha256::new();
+        let mut add = |part: &str| {
+            // The length keeps parts from running into each other.
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        };
+        add(env!("CARGO_PKG_VERSION"));
+        add(&self.text);
+        add(if self.form.fast { "fast" } else { "full" });
+        self.form.settings.iter().for_each(|setting| add(setting));
+        hex(&hasher.finalize())
     }
 
     /// Returns 16 hexadecimal digits that identify the file together with its form: whether it is
@@ -318,6 +334,10 @@ impl Scenario {
             problem: fault.problem,
         }
     }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn id_of(file: &str) -> String {

@@ -164,7 +164,7 @@ impl Node {
     pub(crate) fn locate(&self, path: &[String]) -> Range<usize> {
         let mut here = self;
         for key in path {
-            match here.get(key) {
+            match here.get(key).or_else(|| here.only_holder(key)?.get(key)) {
                 Some(next) => here = next,
                 None => break,
             }
@@ -172,7 +172,19 @@ impl Node {
         here.span.clone()
     }
 
-    /// Puts `value` at `path`. Creates missing tables on the way, but no items of lists.
+    /// Returns the only item of a list that has this key.
+    fn only_holder(&self, key: &str) -> Option<&Node> {
+        let Value::List(items) = &self.value else {
+            return None;
+        };
+        match holders(items, key).as_slice() {
+            [only] => Some(&items[*only]),
+            _ => None,
+        }
+    }
+
+    /// Puts `value` at `path`. Creates missing tables on the way, but no items of lists. A path
+    /// that omits the name of an item means the only item with the key that follows: `links.rate`.
     pub(crate) fn set(&mut self, path: &[String], value: Node) -> Result<(), Fault> {
         let Some((key, rest)) = path.split_first() else {
             *self = value;
@@ -186,8 +198,8 @@ impl Node {
             Value::List(items) => match position(items, key) {
                 Some(found) => &mut items[found],
                 None => {
-                    let names = items.iter().filter_map(name_of);
-                    return Err(Fault::at(&[], Problem::unknown("entry", key, names)));
+                    let holder = only_holder(items, key)?;
+                    return items[holder].set(path, value);
                 }
             },
             _ => return Err(Fault::value("this is a value: it has no keys below it")),
@@ -248,6 +260,38 @@ fn position(items: &[Node], key: &str) -> Option<usize> {
     by_name.or_else(|| key.parse().ok().filter(|&index| index < items.len()))
 }
 
+/// Returns the items of a list that have this key.
+fn holders(items: &[Node], key: &str) -> Vec<usize> {
+    let holds = |item: &Node| matches!(item.value, Value::Table(_)) && item.get(key).is_some();
+    let indices = items.iter().enumerate().filter(|(_, item)| holds(item));
+    indices.map(|(index, _)| index).collect()
+}
+
+/// Returns the index of the only item of a list that has this key.
+///
+/// # Errors
+/// Returns an error if no item has the key, or if several have it.
+fn only_holder(items: &[Node], key: &str) -> Result<usize, Fault> {
+    match holders(items, key).as_slice() {
+        [only] => Ok(*only),
+        [] => {
+            let names = items.iter().filter_map(name_of);
+            Err(Fault::at(&[], Problem::unknown("entry", key, names)))
+        }
+        several => {
+            let name = |&index: &usize| {
+                let name = name_of(&items[index]).map(str::to_owned);
+                format!("`{}`", name.unwrap_or_else(|| index.to_string()))
+            };
+            let names: Vec<String> = several.iter().map(name).collect();
+            let names = names.join(", ");
+            Err(Fault::value(format!(
+                "several entries have the key `{key}`: name one of {names} before it"
+            )))
+        }
+    }
+}
+
 /// Returns the `name` of a table in a list, by which paths refer to it.
 pub(crate) fn name_of(item: &Node) -> Option<&str> {
     match &item.get("name")?.value {
@@ -292,6 +336,27 @@ mod tests {
         assert_eq!(tree.get("run").unwrap().get("seeds"), Some(&seven));
         let fault = tree.set(&path("links.c.rate"), seven).unwrap_err();
         assert!(fault.to_string().contains("no entry `c`"), "{fault}");
+    }
+
+    #[test]
+    fn a_path_without_a_name_means_the_only_item_that_has_the_key() {
+        let text = "[[links]]\ndelay = 1\n[[links]]\nname = \"b\"\nrate = 2\ndelay = 1\n";
+        let mut tree = parse(text).unwrap();
+        assert_eq!(line_of(text, tree.locate(&path("links.rate")).start), 5);
+        let nine = Node {
+            span: 0..0,
+            value: Value::Number(9.0),
+        };
+        tree.set(&path("links.rate"), nine.clone()).unwrap();
+        assert_eq!(
+            tree.get("links").unwrap().get("b").unwrap().get("rate"),
+            Some(&nine)
+        );
+        let fault = tree.set(&path("links.delay"), nine).unwrap_err();
+        assert!(
+            fault.to_string().contains("name one of `0`, `b`"),
+            "{fault}"
+        );
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Results<'_> {
         }
         self.write_expectations(page)?;
         self.write_failures(page)?;
-        for figure in &self.figures {
+        for figure in self.figures() {
             write!(page, "<figure>\n{}", figure.svg)?;
             if let Some(note) = &figure.note {
                 write!(

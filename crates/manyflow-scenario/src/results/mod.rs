@@ -27,6 +27,7 @@ mod tests;
 
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 pub use evaluate::{CellResult, Checked, Verdict};
 
@@ -54,7 +55,8 @@ pub struct Results<'a> {
     runs: Vec<&'a Run>,
     failures: Vec<&'a FailedRun>,
     expectations: Vec<Checked>,
-    figures: Vec<Figure>,
+    /// The figures, which are drawn when they are first asked for.
+    figures: OnceLock<Vec<Figure>>,
 }
 
 /// A figure as a picture.
@@ -71,7 +73,7 @@ pub struct Figure {
 }
 
 impl<'a> Results<'a> {
-    /// Compares the runs of a scenario with its expectations, and draws its figures.
+    /// Compares the runs of a scenario with its expectations.
     ///
     /// # Errors
     /// Returns no error if the outcomes are those of the scenario.
@@ -90,7 +92,7 @@ impl<'a> Results<'a> {
         let mut seeds: Vec<u64> = jobs.iter().map(|job| job.seed).collect();
         seeds.sort_unstable();
         seeds.dedup();
-        let mut results = Results {
+        Ok(Results {
             scenario,
             provenance,
             seeds,
@@ -99,15 +101,13 @@ impl<'a> Results<'a> {
                 .filter_map(|run| run.as_ref().err())
                 .collect(),
             expectations: evaluate::expectations(scenario, &cells, jobs)?,
-            figures: Vec::new(),
+            figures: OnceLock::new(),
             title: schema.title,
             source: schema.source,
             about: schema.about,
             cells,
             runs,
-        };
-        results.figures = plot::figures(&results);
-        Ok(results)
+        })
     }
 
     /// Returns the title of the scenario.
@@ -127,7 +127,7 @@ impl<'a> Results<'a> {
 
     /// Returns the figures.
     pub fn figures(&self) -> &[Figure] {
-        &self.figures
+        self.figures.get_or_init(|| plot::figures(self))
     }
 
     /// Returns the runs that failed.
@@ -148,12 +148,12 @@ impl<'a> Results<'a> {
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
-        write("summary.json", &self.summary())?;
+        write("summary.json", &self.summary_json())?;
         write("measures.csv", &self.measures_csv()?)?;
         for (name, text) in self.series_csv()? {
             write(&format!("{name}.csv"), &text)?;
         }
-        for figure in &self.figures {
+        for figure in self.figures() {
             write(&format!("{}.svg", figure.name), &figure.svg)?;
         }
         write("index.html", &self.html())

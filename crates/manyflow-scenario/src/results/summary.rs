@@ -74,8 +74,11 @@ struct Failure<'a> {
 }
 
 impl Results<'_> {
-    /// Returns the text of `summary.json`.
-    pub(super) fn summary(&self) -> String {
+    /// Returns the text of `summary.json`: expectations, measures and failures.
+    ///
+    /// # Panics
+    /// Never: all keys are texts.
+    pub fn summary_json(&self) -> String {
         let failures = self.failures.iter().map(|failure| Failure {
             cell: failure.cell,
             seed: failure.seed,

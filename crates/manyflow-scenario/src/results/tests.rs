@@ -180,7 +180,7 @@ fn each_expectation_has_a_verdict() {
     assert!(!results.passed());
     let missed = &results.expectations()[1];
     assert_eq!(missed.note, "loss = 5 %", "the worst cell is named");
-    let summary: serde_json::Value = serde_json::from_str(&results.summary()).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&results.summary_json()).unwrap();
     assert_eq!(summary["expectations"][1]["verdict"], "missed");
     assert_eq!(
         summary["cells"][1]["measures"]["late"]["samples"][0],
@@ -210,7 +210,7 @@ fn seeds_without_a_value_are_named() {
             checked.note,
             "`rate` has no value in seed 2: nothing was observed, at loss = 1 %"
         );
-        let summary: serde_json::Value = serde_json::from_str(&results.summary()).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&results.summary_json()).unwrap();
         let rate = &summary["cells"][1]["measures"]["rate"];
         assert_eq!(rate["seeds_without_value"], serde_json::json!([2]));
         assert!(results.html().contains("none in seed 2"));

@@ -1,0 +1,30 @@
+"""Rate control for communication among many: scenarios, sweeps, controllers and live messages.
+
+    import manyflow as mf
+
+    scenario = mf.Scenario.load("webrc-9").with_({"run.duration": "60 s"})
+    results = scenario.run(seeds=2, cells=[0])
+    print(results.measures().to_pandas())
+    for expectation in results.expectations:
+        print(expectation.verdict, expectation.what)
+
+Everything that a scenario shows is computed by the code that ships, in Rust; Python only holds it. The
+repository's ``docs/python.md`` is the manual, and ``docs/scenarios.md`` lists the keys of scenarios.
+"""
+
+from ._native import __version__
+from .errors import ManyflowError, RunError, ScenarioError
+from .results import Expectation, Results, Table
+from .scenario import Scenario, scenarios
+
+__all__ = [
+    "Expectation",
+    "ManyflowError",
+    "Results",
+    "RunError",
+    "Scenario",
+    "ScenarioError",
+    "Table",
+    "__version__",
+    "scenarios",
+]

@@ -1,0 +1,46 @@
+//! Errors as the exceptions of `manyflow.errors`.
+
+use manyflow_scenario::{FailedRun, ScenarioError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// Creates an exception of a class of `manyflow.errors`.
+fn raise<A>(py: Python<'_>, class: &PyOnceLock<Py<PyType>>, name: &str, arguments: A) -> PyErr
+where
+    A: for<'py> pyo3::call::PyCallArgs<'py>,
+{
+    let made = class
+        .import(py, "manyflow.errors", name)
+        .and_then(|class| class.call1(arguments));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Converts an error in a scenario. Settings have the name of the method that sets them.
+pub(crate) fn scenario_error(py: Python<'_>, error: &ScenarioError) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let file = match error.file.as_str() {
+        "--set" => "with_",
+        file => file,
+    };
+    let problem = error.problem.to_string();
+    raise(
+        py,
+        &CLASS,
+        "ScenarioError",
+        (file, error.line, &error.key, problem),
+    )
+}
+
+/// Converts the failure of a run.
+pub(crate) fn run_error(py: Python<'_>, failed: &FailedRun) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let FailedRun {
+        cell,
+        seed,
+        message,
+        replay,
+        ..
+    } = failed;
+    raise(py, &CLASS, "RunError", (cell, seed, message, replay))
+}

@@ -1,0 +1,38 @@
+//! The native part of the Python package `manyflow`, as its module `manyflow._native`.
+//!
+//! It only binds: scenarios are read and run by `manyflow-scenario`, messages and files are carried
+//! by `manyflow-live`. The classes for users are in `python/manyflow`, and `docs/python.md` in the
+//! repository is their manual.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `builtin.rs` | the scenarios of the repository, which the package contains |
+//! | `scenario.rs` | a scenario |
+//! | `running.rs` | runs in threads of their own, beside which Python handles signals |
+//! | `results.rs` | the results of runs |
+//! | `table.rs` | columns for Arrow's C interface |
+//! | `errors.rs` | errors as Python's exceptions |
+
+mod builtin;
+mod errors;
+mod results;
+mod running;
+mod scenario;
+mod table;
+
+/// The module `manyflow._native`.
+#[pyo3::pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::builtin::{builtin_names, builtin_text};
+    #[pymodule_export]
+    use crate::results::Results;
+    #[pymodule_export]
+    use crate::scenario::Scenario;
+    #[pymodule_export]
+    use crate::table::Table;
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name of a version")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,127 @@
+//! The results of runs for Python.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use manyflow_scenario::results::{self, Provenance};
+use manyflow_scenario::{Job, Outcome, Scenario};
+use pyo3::prelude::*;
+
+use crate::errors::{run_error, scenario_error};
+use crate::table::{self, Table, broken};
+
+/// The results of runs. `manyflow.Results` wraps them.
+#[pyclass(frozen, module = "manyflow._native")]
+pub(crate) struct Results {
+    scenario: Arc<Scenario>,
+    jobs: Vec<Job>,
+    outcomes: Vec<Outcome>,
+    series: RecordBatch,
+}
+
+impl Results {
+    /// Keeps the results of runs of which each has all its series.
+    pub(crate) fn new(
+        scenario: Arc<Scenario>,
+        jobs: Vec<Job>,
+        mut outcomes: Vec<Outcome>,
+    ) -> PyResult<Results> {
+        let cell = scenario.cell(0);
+        let cell = cell.map_err(|error| Python::attach(|py| scenario_error(py, &error)))?;
+        let plots = &cell.schema.plots;
+        let series = table::series(plots, &outcomes).map_err(broken)?;
+        let mut places = BTreeMap::new();
+        for run in outcomes.iter_mut().flatten() {
+            let place = places.entry(run.cell).or_insert(0);
+            // Figures show the first runs only, as those of the binary do.
+            let hidden = run
+                .series
+                .iter_mut()
+                .zip(plots)
+                .filter(|(_, plot)| *place >= plot.seeds.get());
+            hidden.for_each(|(series, _)| series.clear());
+            *place += 1;
+        }
+        Ok(Results {
+            scenario,
+            jobs,
+            outcomes,
+            series,
+        })
+    }
+
+    /// Compares the runs with the expectations, and calls `take` with the result.
+    fn evaluate<T: Send>(
+        &self,
+        py: Python<'_>,
+        take: impl FnOnce(&results::Results<'_>) -> T + Send,
+    ) -> PyResult<T> {
+        let provenance = Provenance {
+            commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
+            toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
+        };
+        let taken = py.detach(|| {
+            let results =
+                results::Results::new(&self.scenario, &self.jobs, &self.outcomes, provenance);
+            results.map(|results| take(&results))
+        });
+        taken.map_err(|error| scenario_error(py, &error))
+    }
+}
+
+#[pymethods]
+impl Results {
+    /// Raises the failure of the first run that failed, if there is one.
+    fn raise_failure(&self, py: Python<'_>) -> PyResult<()> {
+        let failed = self
+            .outcomes
+            .iter()
+            .find_map(|outcome| outcome.as_ref().err());
+        failed.map_or(Ok(()), |failed| Err(run_error(py, failed)))
+    }
+
+    /// The text of `summary.json`.
+    fn summary_json(&self, py: Python<'_>) -> PyResult<String> {
+        self.evaluate(py, |results| results.summary_json())
+    }
+
+    /// The points of all series.
+    fn series(&self) -> Table {
+        Table(self.series.clone())
+    }
+
+    /// The measures: a row for each run.
+    fn measures(&self, py: Python<'_>) -> PyResult<Table> {
+        let table = self.evaluate(py, |results| {
+            table::measures(&self.scenario, results.cells())
+        })?;
+        table.map(Table).map_err(broken)
+    }
+
+    /// The name, the title and the SVG text of each figure.
+    fn figures(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String)>> {
+        self.evaluate(py, |results| {
+            let figures = results.figures().iter().cloned();
+            figures
+                .map(|figure| (figure.name, figure.title, figure.svg))
+                .collect()
+        })
+    }
+
+    /// Writes the files of `manyflow sim` into a folder.
+    fn write(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
+        Ok(self.evaluate(py, |results| results.write(&folder))??)
+    }
+
+    /// The number of packets that all links delivered in all runs.
+    #[getter]
+    fn transmissions(&self) -> u64 {
+        self.outcomes
+            .iter()
+            .flatten()
+            .map(|run| run.transmissions)
+            .sum()
+    }
+}

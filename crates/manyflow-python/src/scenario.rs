@@ -1,0 +1,118 @@
+//! A scenario for Python.
+
+use std::sync::Arc;
+
+use manyflow_scenario::{Form, Job, Scenario as Inner};
+use pyo3::prelude::*;
+
+use crate::errors::scenario_error;
+use crate::results::Results;
+use crate::running;
+
+/// A scenario that has been read and checked. `manyflow.Scenario` wraps it.
+#[pyclass(frozen, module = "manyflow._native")]
+pub(crate) struct Scenario {
+    inner: Arc<Inner>,
+}
+
+#[pymethods]
+impl Scenario {
+    /// Reads and checks a scenario; with `cell`, only the network of this cell is checked.
+    #[new]
+    #[pyo3(signature = (file, text, fast=false, settings=Vec::new(), cell=None))]
+    fn new(
+        py: Python<'_>,
+        file: &str,
+        text: &str,
+        fast: bool,
+        settings: Vec<String>,
+        cell: Option<usize>,
+    ) -> PyResult<Scenario> {
+        let form = Form {
+            fast,
+            cell,
+            settings,
+        };
+        let read = py.detach(|| Inner::parse_form(file, text, form));
+        let inner = Arc::new(read.map_err(|error| scenario_error(py, &error))?);
+        Ok(Scenario { inner })
+    }
+
+    #[getter]
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    #[getter]
+    fn title(&self, py: Python<'_>) -> PyResult<String> {
+        let cell = self.inner.cell(0);
+        cell.map(|cell| cell.schema.title)
+            .map_err(|error| scenario_error(py, &error))
+    }
+
+    /// The number of cells of the sweep.
+    #[getter]
+    fn cells(&self) -> usize {
+        self.inner.cells()
+    }
+
+    /// The key of each axis of the sweep, with its values as they are written.
+    #[getter]
+    fn axes(&self) -> Vec<(String, Vec<String>)> {
+        let axes = self.inner.axes().iter();
+        axes.map(|axis| (axis.key.clone(), axis.labels().collect()))
+            .collect()
+    }
+
+    /// The values of the axes in a cell, as they are written.
+    fn labels(&self, py: Python<'_>, cell: usize) -> PyResult<Vec<String>> {
+        let cell = self.inner.cell(cell);
+        cell.map(|cell| cell.labels)
+            .map_err(|error| scenario_error(py, &error))
+    }
+
+    /// What identifies the results of this scenario: see `Scenario::fingerprint`.
+    #[getter]
+    fn fingerprint(&self) -> String {
+        self.inner.fingerprint()
+    }
+
+    /// The seeds of each cell.
+    fn seeds(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let cell = self
+            .inner
+            .cell(0)
+            .map_err(|error| scenario_error(py, &error))?;
+        let first = u64::from(cell.schema.run.first_seed.get());
+        Ok((first..first + u64::from(cell.schema.run.seeds.get())).collect())
+    }
+
+    /// The simulated time of a run in seconds.
+    fn duration_s(&self, py: Python<'_>, cell: usize) -> PyResult<f64> {
+        let cell = self
+            .inner
+            .cell(cell)
+            .map_err(|error| scenario_error(py, &error))?;
+        Ok(cell.schema.run.duration.0)
+    }
+
+    /// Makes runs of these cells and seeds. `progress` is called with the simulated seconds and the
+    /// number of runs that have ended, ten times a second.
+    #[pyo3(signature = (jobs, threads, progress=None))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        jobs: Vec<(usize, u64)>,
+        threads: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Results> {
+        // The first place in a cell keeps all series, so all runs get it.
+        let job = |(cell, seed)| Job {
+            cell,
+            seed,
+            place: 0,
+        };
+        let jobs = jobs.into_iter().map(job).collect();
+        running::run(py, &self.inner, jobs, threads, progress)
+    }
+}
