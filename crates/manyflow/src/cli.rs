@@ -12,6 +12,7 @@ mod daemon;
 mod demo;
 mod emulate;
 mod http;
+mod lab;
 mod messages;
 mod relay;
 mod router;
@@ -37,6 +38,8 @@ use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
 use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
 pub(crate) use http::{GatewayArgs, MemberArgs};
+use lab::LAB_EXAMPLES;
+pub(crate) use lab::LabArgs;
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
@@ -149,6 +152,9 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
+    /// Run scenarios and watch live roles on a page in the browser
+    #[command(after_help = LAB_EXAMPLES)]
+    Lab(LabArgs),
     /// Run a command behind an emulated link, or a scenario in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),
