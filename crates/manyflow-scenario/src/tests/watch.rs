@@ -178,6 +178,7 @@ fn links_of_samples_are_those_of_the_map() {
     let expected = [("A", "B"), ("B", "D"), ("B", "E"), ("E", "G")];
     let mut expected = expected.map(|(from, to)| (node(from), node(to)));
     let mut tree = tree;
-    (tree.sort_unstable(), expected.sort_unstable());
+    tree.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(tree, expected);
 }

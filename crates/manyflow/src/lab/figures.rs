@@ -1,5 +1,6 @@
 //! The scenarios that the page offers: those that the program holds, and files of the user.
 
+use std::io;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -15,7 +16,23 @@ pub(super) struct Figures(Vec<Figure>);
 
 struct Figure {
     entry: Entry,
-    text: String,
+    source: Source,
+}
+
+/// The place of a scenario's text.
+enum Source {
+    BuiltIn(&'static str),
+    /// A file, which is read again each time, because its user may edit it.
+    File(PathBuf),
+}
+
+impl Source {
+    fn read(&self) -> io::Result<String> {
+        match self {
+            Source::BuiltIn(text) => Ok((*text).to_owned()),
+            Source::File(path) => std::fs::read_to_string(path),
+        }
+    }
 }
 
 /// A scenario in the list.
@@ -40,18 +57,14 @@ impl Figures {
     pub(super) fn new(files: &[PathBuf]) -> Result<Figures> {
         let own = files.iter().map(|path| {
             let file = path.display().to_string();
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| usage(format!("cannot read {file}: {error}")))?;
-            Ok(figure(&file, file.clone(), text, false))
+            figure(&file, file.clone(), Source::File(path.clone()))
         });
         let mut figures = own.collect::<Result<Vec<_>>>()?;
         let mut built_in: Vec<_> = BUILT_IN.to_vec();
         built_in.sort_by_cached_key(|(id, _)| crate::sim::order(id));
-        figures.extend(
-            built_in
-                .iter()
-                .map(|(id, text)| figure(id, format!("{id}.toml"), (*text).to_owned(), true)),
-        );
+        for (id, text) in built_in {
+            figures.push(figure(id, format!("{id}.toml"), Source::BuiltIn(text))?);
+        }
         Ok(Figures(figures))
     }
 
@@ -60,23 +73,25 @@ impl Figures {
         self.0.iter().map(|figure| &figure.entry).collect()
     }
 
-    /// Returns the text of a scenario.
-    pub(super) fn text(&self, id: &str) -> Option<&str> {
-        let found = self.0.iter().find(|figure| figure.entry.id == id);
-        found.map(|figure| figure.text.as_str())
+    /// Returns the text of a scenario; `None` if there is none of this id, or its file is gone.
+    pub(super) fn text(&self, id: &str) -> Option<String> {
+        let found = self.0.iter().find(|figure| figure.entry.id == id)?;
+        found.source.read().ok()
     }
 }
 
-fn figure(id: &str, file: String, text: String, is_built_in: bool) -> Figure {
+fn figure(id: &str, file: String, source: Source) -> Result<Figure> {
+    let text = source.read();
+    let text = text.map_err(|error| usage(format!("cannot read {file}: {error}")))?;
     // A file with an error is offered, too, because the page shows the error.
     let titled = toml::from_str(&text).map(|titled: Titled| titled.title);
     let entry = Entry {
         id: id.to_owned(),
         title: titled.unwrap_or_default(),
         file,
-        is_built_in,
+        is_built_in: matches!(source, Source::BuiltIn(_)),
     };
-    Figure { entry, text }
+    Ok(Figure { entry, source })
 }
 
 #[cfg(test)]
@@ -92,7 +107,7 @@ mod tests {
             let path = file.unwrap().path();
             let id = path.file_stem().unwrap().to_str().unwrap().to_owned();
             let text = std::fs::read_to_string(&path).unwrap();
-            assert_eq!(figures.text(&id), Some(text.as_str()), "{id}");
+            assert_eq!(figures.text(&id), Some(text), "{id}");
         }
         assert!(
             figures

@@ -108,7 +108,7 @@ async fn get(lab: &Arc<Lab>, request: &Request<Incoming>, path: &str, segments: 
         ["text"] => {
             // The id can be a path, so it is in the query.
             let id = request.uri().query().map(decode);
-            let text = id.and_then(|id| lab.figures.text(&id).map(str::to_owned));
+            let text = id.and_then(|id| lab.figures.text(&id));
             text.map_or_else(not_found, |text| page(StatusCode::OK, TEXT, text))
         }
         ["attached.json"] => {
