@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test lab-test
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-test: check unit examples release fuzz-short python-test ## All checks and tests, which have to pass before a change lands
+test: check unit lab-test python-test examples release fuzz-short ## All checks and tests, which have to pass before a change lands
 
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
@@ -40,6 +40,9 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
 	RUST_TEST_THREADS=4 cargo test --locked --workspace --no-fail-fast
+
+lab-test: ## Test the page of `manyflow lab` in Chromium
+	@scripts/lab-test
 
 # The whole workspace, so that dependencies have the features that tests need. Otherwise they would
 # be built again.

@@ -52,6 +52,7 @@
 //! | `run.rs` | all runs of a scenario, on several threads |
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `measure/` | numbers from series |
+//! | `overview.rs`, `map.rs` | plots that a file lacks, and the network as a picture needs it |
 //! | [`results`] | expectations, CSV, JSON, plots and pages |
 //! | [`shard`] | parts of a scenario for batch queues, and their merged results |
 #![forbid(unsafe_code)]
@@ -60,7 +61,9 @@ mod error;
 mod expression;
 mod file;
 mod limits;
+mod map;
 mod measure;
+mod overview;
 mod plan;
 pub mod protocols;
 mod quantity;
@@ -82,10 +85,11 @@ pub(crate) use expression::{mean, quantile, spread};
 pub use file::{Axis, Cell, Form, Scenario};
 pub use limits::Limits;
 pub use manyflow_netsim::Stop;
+pub use map::{Map, MapLink, MapOverlay, MapSession};
 pub use plan::{Direction, Topology};
 pub use protocols::{AnyEvent, AnyHeader, Network, Packet};
 pub use quantity::{Dimension, Quantity, short};
-pub use record::{Inspection, Series};
+pub use record::{Beginning, Inspection, LinkState, OverlayLinkState, Sample, Series, Watch};
 pub use run::{FailedRun, Job, Outcome, Progress, Run};
 pub use schema::{Combination, Observable, Statistic, Subject};
 pub use world::{Command, Connection, WebrcReceiver, WebrcSession, World};

@@ -14,10 +14,13 @@ use crate::measure::scalar;
 use crate::plan::Plan;
 use crate::protocols::Network;
 use crate::record::inspect::{Inspection, Inspector, names};
-use crate::record::{Recorder, Series};
+use crate::record::{Ended, Recorder, Series};
 use crate::scene::Scene;
 use crate::world::World;
 use manyflow_netsim::{Halt, Stop};
+
+/// The message of a run that its watcher has stopped.
+const STOPPED: &str = "the run was stopped";
 
 /// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -263,11 +266,14 @@ fn run(
     let mut scene = Scene::new(Arc::clone(plan), world)?;
     let cell = &plan.cell;
     let mut recorder = Recorder::new(cell, &mut scene)?;
-    let mut inspector = Inspector::new(inspection, cell, &mut scene)?;
+    let mut inspector = Inspector::new(inspection, cell, &recorder, &mut scene)?;
     let end = cell.schema.run.duration.time();
     let ended = recorder.run(&mut scene, end, &mut inspector);
-    ended.map_err(|halt| given_up(&scene, halt))?;
-    inspector.finish()?;
+    ended.map_err(|ended| match ended {
+        Ended::Halted(halt) => given_up(&scene, halt),
+        Ended::Stopped => Fault::value(STOPPED),
+    })?;
+    inspector.finish(&recorder, &mut *scene.network)?;
     scene.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
     let measures = measures.map(|measure| scalar(measure, cell, &scene, &recorder));

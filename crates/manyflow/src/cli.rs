@@ -13,6 +13,7 @@ mod demo;
 mod emulate;
 mod generate;
 mod http;
+mod lab;
 mod messages;
 mod relay;
 mod results;
@@ -43,6 +44,8 @@ use generate::{COMPLETIONS_EXAMPLES, DOCTOR_HELP, MAN_EXAMPLES};
 pub(crate) use generate::{CompletionShell, CompletionsArgs, ManArgs};
 use http::{GATEWAY_EXAMPLES, MEMBER_EXAMPLES};
 pub(crate) use http::{GatewayArgs, MemberArgs};
+use lab::LAB_EXAMPLES;
+pub(crate) use lab::LabArgs;
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
 use relay::RELAY_EXAMPLES;
@@ -159,6 +162,9 @@ pub(crate) enum Command {
     /// Make results from parts of a scenario
     #[command(subcommand)]
     Results(ResultsCommand),
+    /// Run scenarios and watch live roles on a page in the browser
+    #[command(after_help = LAB_EXAMPLES)]
+    Lab(LabArgs),
     /// Run a command behind an emulated link, or a scenario in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),

@@ -93,7 +93,7 @@ impl Outputs {
         Inspection {
             capture: capture.map(|(links, out)| (links.clone(), out as &mut dyn Write)),
             trace: self.trace.as_mut().map(|out| out as &mut dyn Write),
-            progress: None,
+            ..Inspection::default()
         }
     }
 }

@@ -15,6 +15,7 @@ mod group_range;
 mod http;
 mod inspect;
 mod keygen;
+mod lab;
 mod messages;
 mod metrics;
 mod overlay_lab;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
             Command::Sim(args) => sim::sim(&args, &display),
             Command::Figure(args) => sim::figure(&args, &display),
             Command::Results(ResultsCommand::Merge(args)) => shard::merge_results(&args, &display),
+            Command::Lab(args) => lab::run(args, &display).await,
             Command::Emulate(args) => emulate::run(args, &display).await,
             Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
             Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,

@@ -256,20 +256,18 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>> {
         .into_iter()
         .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
         .collect();
-    files.sort_by_key(|path| {
-        let stem = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let (group, number) = stem.split_once('-').unwrap_or((&stem, ""));
-        (
-            group.to_owned(),
-            number.parse::<u32>().unwrap_or(u32::MAX),
-            number.to_owned(),
-        )
-    });
+    files.sort_by_key(|path| order(&path.file_stem().unwrap_or_default().to_string_lossy()));
     Ok(files)
+}
+
+/// Returns the key by which figures are sorted: numbers in their names count as numbers.
+pub(crate) fn order(id: &str) -> (String, u32, String) {
+    let (group, number) = id.split_once('-').unwrap_or((id, ""));
+    (
+        group.to_owned(),
+        number.parse().unwrap_or(u32::MAX),
+        number.to_owned(),
+    )
 }
 
 pub(crate) fn find<'a>(all: &'a [PathBuf], id: &str) -> Result<&'a PathBuf> {

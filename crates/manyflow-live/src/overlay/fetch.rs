@@ -106,12 +106,20 @@ pub enum FetchError {
 /// # Errors
 /// Returns an error if no daemon answers there.
 pub async fn fetch_status(url: &StatusUrl) -> Result<DaemonStatus, FetchError> {
-    let fetched = timeout(FETCH_TIMEOUT, get(url)).await;
-    let body = fetched.map_err(|_| FetchError::TimedOut)??;
+    let body = fetch_page(url, &url.path).await?;
     serde_json::from_slice(&body).map_err(FetchError::NotStatus)
 }
 
-async fn get(url: &StatusUrl) -> Result<Bytes, FetchError> {
+/// Reads another page of the server at an address, such as its metrics, within 2 s.
+///
+/// # Errors
+/// Returns an error if no server answers there, or it has no such page.
+pub async fn fetch_page(url: &StatusUrl, path: &str) -> Result<Bytes, FetchError> {
+    let fetched = timeout(FETCH_TIMEOUT, get(url, path)).await;
+    fetched.map_err(|_| FetchError::TimedOut)?
+}
+
+async fn get(url: &StatusUrl, path: &str) -> Result<Bytes, FetchError> {
     let has_port =
         url.authority.rsplit(':').next().is_some_and(|port| {
             !port.is_empty() && port.chars().all(|digit| digit.is_ascii_digit())
@@ -122,7 +130,7 @@ async fn get(url: &StatusUrl) -> Result<Bytes, FetchError> {
     };
     let stream = TcpStream::connect(&address).await;
     let stream = stream.map_err(FetchError::Unreachable)?;
-    let request = Request::get(&url.path)
+    let request = Request::get(path)
         .header(HOST, &url.authority)
         .body(Empty::<Bytes>::new())
         .expect("the parts of a URL are valid");

@@ -42,7 +42,7 @@ mod status;
 pub use access::{Access, Credentials, User};
 pub use client::{Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
-pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_status};
+pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};
 pub use server::{Addresses, DaemonError, DaemonHandle, start};

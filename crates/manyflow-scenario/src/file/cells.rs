@@ -11,8 +11,8 @@ use crate::file::expand::expand;
 use crate::file::sweep::{Axis, Sweep, label};
 use crate::file::tree::{self, Node, Value};
 use crate::plan::Plan;
-use crate::schema::Schema;
 use crate::schema::check;
+use crate::schema::{PlotTable, Schema};
 
 /// The maximum number of runs of a scenario. More are a mistake in `[sweep]`.
 const RUNS_MAX: u64 = 100_000;
@@ -26,6 +26,8 @@ pub struct Scenario {
     form: Form,
     tree: Node,
     sweep: Sweep,
+    /// The plots that follow those of the file.
+    pub(crate) overview: Vec<PlotTable>,
 }
 
 /// The form in which a scenario is read.
@@ -131,6 +133,7 @@ impl Scenario {
                 value: Value::Table(Vec::new()),
             },
             sweep: Sweep::default(),
+            overview: Vec::new(),
         };
         let prepared = scenario.prepare(text);
         prepared.map_err(|fault| scenario.place(fault))?;
@@ -289,6 +292,12 @@ impl Scenario {
         self.sweep.cells() as usize
     }
 
+    /// Returns the value of each axis in a cell, as written in the file.
+    pub fn labels(&self, index: usize) -> Vec<String> {
+        let values = self.sweep.values(index).into_iter();
+        values.map(|(_, value)| label(value)).collect()
+    }
+
     /// Returns one cell.
     ///
     /// # Errors
@@ -307,7 +316,8 @@ impl Scenario {
             labels.push(label(value));
         }
         let parameters = expand(&mut tree)?;
-        let schema = read(&tree, &parameters)?;
+        let mut schema: Schema = read(&tree, &parameters)?;
+        schema.plots.extend_from_slice(&self.overview);
         Ok(Cell {
             index,
             labels,

@@ -176,6 +176,12 @@ impl Paths<'_> {
         Paths { topology, network }
     }
 
+    /// Returns the links over which packets from `sender` reach a node, the last link first.
+    pub(crate) fn find_links(&mut self, sender: u32, node: u32) -> Vec<u32> {
+        let branch = self.network.branch(NodeId(sender), NodeId(node));
+        branch.into_iter().map(|link| link.0).collect()
+    }
+
     /// Returns a node and the nodes over which packets from `sender` reach it, in reverse order up
     /// to the sender's.
     pub(crate) fn find_path(&mut self, sender: u32, node: u32) -> Vec<u32> {

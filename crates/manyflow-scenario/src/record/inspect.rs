@@ -12,8 +12,10 @@ use crate::file::cells::{Cell, Scenario};
 use crate::plan::sessions::Session;
 use crate::plan::topology::Topology;
 use crate::protocols::{AnyEvent, AnyHeader, Packet};
-use crate::record::Recorder;
+use crate::record::feed::{Feed, SAMPLES, Watch};
+use crate::record::{Ended, Recorder};
 use crate::scene::Scene;
+use crate::world::World;
 use manyflow_netsim::capture::{Addresses, Capture, End};
 use manyflow_netsim::trace::{Names, Trace};
 use manyflow_netsim::{Incident, LinkId, NodeId, Observer};
@@ -28,6 +30,8 @@ pub struct Inspection<'a> {
     pub trace: Option<&'a mut dyn Write>,
     /// A callback that receives the time that was simulated since its last call.
     pub progress: Option<&'a mut dyn FnMut(Duration)>,
+    /// A callback that receives the series and links while they grow, some hundred times in a run.
+    pub watch: Option<&'a mut Watch<'a>>,
 }
 
 /// The number of progress reports in a run.
@@ -65,7 +69,8 @@ pub(crate) struct Inspector<'a> {
     capture: Option<Capture<'a>>,
     trace: Option<Trace<'a>>,
     progress: Option<&'a mut dyn FnMut(Duration)>,
-    /// The simulated time between progress reports.
+    feed: Option<Feed<'a>>,
+    /// The simulated time between progress reports or samples.
     step: Duration,
     /// The simulated time since the last progress report.
     unreported: Duration,
@@ -81,12 +86,21 @@ impl<'a> Inspector<'a> {
     pub(crate) fn new(
         inspection: Inspection<'a>,
         cell: &Cell,
+        recorder: &Recorder,
         scene: &mut Scene,
     ) -> Result<Inspector<'a>, Fault> {
         let duration = cell.schema.run.duration.duration();
+        let feed = inspection.watch;
+        let feed = feed.map(|watch| Feed::new(watch, recorder, scene));
+        let steps = if feed.is_some() {
+            SAMPLES
+        } else {
+            PROGRESS_STEPS
+        };
         let mut inspector = Inspector {
             progress: inspection.progress,
-            step: (duration / PROGRESS_STEPS).max(Duration::from_nanos(1)),
+            feed,
+            step: (duration / steps).max(Duration::from_nanos(1)),
             ..Inspector::default()
         };
         if let Some((links, out)) = inspection.capture {
@@ -117,11 +131,18 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Flushes the outputs.
+    /// Takes the last sample, and flushes the outputs.
     ///
     /// # Errors
     /// Returns the first error of an output.
-    pub(crate) fn finish(mut self) -> Result<(), Fault> {
+    pub(crate) fn finish(
+        mut self,
+        recorder: &Recorder,
+        network: &mut dyn World,
+    ) -> Result<(), Fault> {
+        if let Some(feed) = &mut self.feed {
+            feed.sample(&recorder.probes, network, self.step, true);
+        }
         if let Some(progress) = &mut self.progress {
             progress(self.unreported);
         }
@@ -154,9 +175,30 @@ pub(crate) struct Watchers<'r, 'a> {
     pub(crate) inspector: &'r mut Inspector<'a>,
 }
 
+impl Watchers<'_, '_> {
+    /// Takes a sample, if one is due.
+    ///
+    /// # Errors
+    /// Returns [`Ended::Stopped`] if the watcher of the run stops it.
+    pub(super) fn sample(&mut self, network: &mut dyn World) -> Result<(), Ended> {
+        let step = self.inspector.step;
+        let Some(feed) = &mut self.inspector.feed else {
+            return Ok(());
+        };
+        feed.sample(&self.recorder.probes, network, step, false);
+        match feed.is_stopped() {
+            true => Err(Ended::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Observer<AnyHeader, AnyEvent> for Watchers<'_, '_> {
     fn on_event(&mut self, now: Time, endpoint: EndpointId, event: &AnyEvent) {
         self.recorder.on_event(now, endpoint, event);
+        if let Some(feed) = &mut self.inspector.feed {
+            feed.on_event(endpoint, event);
+        }
         if let Some(trace) = &mut self.inspector.trace {
             let written = trace.on_event(now, endpoint, event);
             self.inspector.note("trace", written);

@@ -1,6 +1,7 @@
 //! Records the series of a run that measures and plots need.
 
 mod audience;
+mod feed;
 pub(crate) mod inspect;
 mod place;
 mod probe;
@@ -13,6 +14,7 @@ use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Time};
 use serde::{Deserialize, Serialize};
 
+pub use feed::{Beginning, LinkState, OverlayLinkState, Sample, Watch};
 pub use inspect::Inspection;
 pub(crate) use place::Topic;
 use place::{Place, places, reporting_daemons};
@@ -84,13 +86,21 @@ pub(crate) struct Recorder {
     by_listener: BTreeMap<EndpointId, Vec<(u32, u32)>>,
 }
 
-/// Runs a network until `end`. Pauses for progress reports, which change nothing.
-fn advance(network: &mut dyn World, end: Time, watchers: &mut Watchers) -> Result<(), Halt> {
+/// The reason why a run ended before its time.
+pub(crate) enum Ended {
+    Halted(Halt),
+    /// The watcher of the run has stopped it.
+    Stopped,
+}
+
+/// Runs a network until `end`. Pauses for progress reports and samples, which change nothing.
+fn advance(network: &mut dyn World, end: Time, watchers: &mut Watchers) -> Result<(), Ended> {
     loop {
         let began = network.now();
         let next = end.min(began + watchers.inspector.step());
-        network.run_until(next, watchers)?;
+        network.run_until(next, watchers).map_err(Ended::Halted)?;
         watchers.inspector.advance(next - began);
+        watchers.sample(network)?;
         if next == end {
             return Ok(());
         }
@@ -248,13 +258,13 @@ impl Recorder {
     /// between two pauses.
     ///
     /// # Errors
-    /// Returns the reason if the network halts.
+    /// Returns the reason if the network halts, or the watcher stops the run.
     pub(super) fn run(
         &mut self,
         scene: &mut Scene,
         end: Time,
         inspector: &mut Inspector,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Ended> {
         let mut bins: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (index, probe) in self.probes.iter().enumerate() {
             if probe.bin_ns > 0 {

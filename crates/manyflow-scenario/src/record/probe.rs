@@ -29,7 +29,7 @@ pub(super) struct Probe {
     pub(super) what: Observable,
     pub(super) subject: Place,
     topic: Topic,
-    values: Vec<f64>,
+    pub(super) values: Vec<f64>,
     /// The time of each value. Empty for values of intervals.
     times: Vec<f64>,
     /// The times at which a level ends.
@@ -39,7 +39,7 @@ pub(super) struct Probe {
     /// The value of the count at the end of the last interval.
     last: f64,
     /// For each multicast channel, the bits in the current interval, and the points so far.
-    channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
+    pub(super) channels: BTreeMap<u16, (f64, Vec<(f64, f64)>)>,
     /// The weights of the values. Few observables have them.
     #[allow(clippy::box_collection, reason = "there may be a million probes")]
     weights: Option<Box<Vec<f64>>>,
@@ -231,16 +231,16 @@ impl Probe {
         self.values.push(value);
     }
 
-    /// Returns the times and values of the series.
-    fn points(&self) -> Vec<(f64, f64)> {
+    /// Returns the times and values of the series, from this value on.
+    pub(super) fn points(&self, from: usize) -> Vec<(f64, f64)> {
         if self.is_unobserved {
             return Vec::new();
         }
-        let values = self.values.iter().copied();
+        let values = self.values[from..].iter().copied();
         if self.bin_ns == 0 {
-            return self.times.iter().copied().zip(values).collect();
+            return self.times[from..].iter().copied().zip(values).collect();
         }
-        let ends = (1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
+        let ends = (from as u64 + 1..).map(|bin| Time::from_nanos(bin * self.bin_ns).as_secs_f64());
         let points = ends.zip(values);
         match self.what.subject() {
             // An interval without receivers or packets has no value.
@@ -271,7 +271,7 @@ impl Probe {
                 .iter()
                 .map(|(&channel, (_, points))| series(Some(channel), points.clone()))
                 .collect(),
-            _ => vec![series(None, self.points())],
+            _ => vec![series(None, self.points(0))],
         }
     }
 }

@@ -10,7 +10,10 @@ use crate::Series;
 impl Results<'_> {
     /// Returns `measures.csv`: for each run the values of the sweep, the seed, and each measure in
     /// its unit.
-    pub(super) fn measures_csv(&self) -> io::Result<String> {
+    ///
+    /// # Errors
+    /// Returns no error, because the table is written to memory.
+    pub fn measures_csv(&self) -> io::Result<String> {
         let mut table = Writer::from_writer(Vec::new());
         let Some(first) = self.cells.first() else {
             return Ok(String::new());
@@ -45,7 +48,10 @@ impl Results<'_> {
     }
 
     /// Returns the name and the table of each plot over time, with a line for each point.
-    pub(super) fn series_csv(&self) -> io::Result<Vec<(String, String)>> {
+    ///
+    /// # Errors
+    /// Returns no error, because the table is written to memory.
+    pub fn series_csv(&self) -> io::Result<Vec<(String, String)>> {
         let Some(first) = self.cells.first() else {
             return Ok(Vec::new());
         };

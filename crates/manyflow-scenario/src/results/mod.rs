@@ -72,6 +72,15 @@ pub struct Figure {
     pub note: Option<String>,
 }
 
+impl Figure {
+    /// Returns whether the figure is the plot of this name, or shows it for one of several cells.
+    pub fn is_of(&self, plot: &str) -> bool {
+        let rest = self.name.strip_prefix(plot);
+        let cell = rest.map(|rest| rest.strip_prefix('-').unwrap_or(rest));
+        cell.is_some_and(|cell| cell.bytes().all(|letter| letter.is_ascii_digit()))
+    }
+}
+
 impl<'a> Results<'a> {
     /// Compares the runs of a scenario with its expectations.
     ///

@@ -24,7 +24,6 @@ pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
     let Plan {
         cell,
         topology,
-        overlays,
         sessions,
         ..
     } = plan;
@@ -32,12 +31,7 @@ pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
     reachable(sessions, topology)?;
     links(topology)?;
     changes(schema, topology)?;
-    let names = Names {
-        schema,
-        topology,
-        overlays,
-        sessions,
-    };
+    let names = Names::of(plan);
     let environment = measures(cell, &names)?;
     plots(schema, axes, &names, &environment)?;
     for (index, expect) in schema.expect.iter().enumerate() {
@@ -149,15 +143,25 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
 }
 
 /// The names that the keys `of` and `link` can refer to.
-struct Names<'a> {
+pub(crate) struct Names<'a> {
     schema: &'a Schema,
     topology: &'a Topology,
     overlays: &'a Overlays,
     sessions: &'a Sessions,
 }
 
-impl Names<'_> {
-    fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
+impl<'a> Names<'a> {
+    pub(crate) fn of(plan: &'a Plan) -> Names<'a> {
+        Names {
+            schema: &plan.cell.schema,
+            topology: &plan.topology,
+            overlays: &plan.overlays,
+            sessions: &plan.sessions,
+        }
+    }
+
+    /// Checks that `of` names something that reports `what`.
+    pub(crate) fn check(&self, what: Observable, of: &str) -> Result<(), Fault> {
         let found = match self.sessions.subject_named(what, of, self.topology) {
             Subject::OverlayLink => self.overlays.link_named(of, self.topology).map(|_| ()),
             Subject::Clients => self.sessions.clients_named(of).map(|_| ()),

@@ -7,6 +7,7 @@ mod inspect;
 mod manual;
 mod overlay;
 mod topology;
+mod watch;
 
 use std::sync::Arc;
 

@@ -291,6 +291,12 @@ impl OverlayTable {
         })
     }
 
+    /// Returns the parameters of the prices of links, if the controller is Cost-Benefit.
+    pub(crate) fn prices(&self) -> Option<CostBenefitConfig> {
+        let is_priced = self.controller == ControllerName::CostBenefit;
+        is_priced.then(|| self.cost_benefit.config(CostBenefitConfig::default()))
+    }
+
     /// Checks that the parameters are compatible.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let refuse = |key: &str, message: &str| {

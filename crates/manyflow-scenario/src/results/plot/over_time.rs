@@ -16,13 +16,16 @@ const NAMED_MAX: usize = 8;
 /// The maximum number of figures of a plot. The last figure gives the number of all.
 const FIGURES_MAX: usize = 12;
 
-/// Returns a figure for each cell, up to the maximum number.
+/// Returns a figure for each cell that has runs, up to the maximum number.
 pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> Vec<Figure> {
     let cells = results
         .cells
         .iter()
         .filter(|cell| chosen(results, plot, cell));
     let mut cells: Vec<&CellResult> = cells.collect();
+    let several = cells.len() > 1;
+    let has_runs = |cell: &&CellResult| results.runs.iter().any(|run| run.cell == cell.cell.index);
+    cells.retain(has_runs);
     let count = cells.len();
     cells.truncate(FIGURES_MAX);
     let cut = (count > FIGURES_MAX).then(|| format!("{FIGURES_MAX} of {count} cells shown"));
@@ -41,7 +44,6 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
             .next()
             .unwrap_or_default();
         let end = plot.to.unwrap_or(cell.cell.schema.run.duration).0;
-        let several = cells.len() > 1;
         let place = cell.describe(results.scenario);
         let subtitle = match (&cut, several) {
             (Some(cut), _) => format!("{place} ({cut})"),

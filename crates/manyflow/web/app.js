@@ -1,0 +1,519 @@
+// The page: picks, edits and runs scenarios, and shows their runs.
+
+import { Chart } from "./chart.js";
+import * as editor from "./editor.js";
+import { byId, digits, element, time as timeText } from "./format.js";
+import { decode, encode } from "./link.js";
+import { Live } from "./live.js";
+import { lastAtMost, Run } from "./run.js";
+import * as server from "./server.js";
+import { fillTable, graph, looks, Picture } from "./topology.js";
+
+/** @typedef {import("./server.js").Description} Description */
+
+/** What is to be run. */
+const wanted = {
+  figure: "",
+  file: "scenario.toml",
+  /** The text of the figure, to see whether it was edited. */
+  original: "",
+  /** @type {Description|null} */
+  description: null,
+};
+
+/** The runs of this page, the latest first. @type {Run[]} */
+const runs = [];
+const shown = {
+  /** @type {Run|null} */
+  run: null,
+  /** @type {Run|null} */
+  compared: null,
+  time: 0,
+  isFollowing: true,
+  /** @type {Map<string, Chart>} */
+  charts: new Map(),
+  layer: -1,
+};
+const picture = new Picture(byId("picture"), "The network of the run");
+
+// --- The scenario ---
+
+const isEdited = () => editor.text() !== wanted.original;
+
+/** @returns {import("./server.js").Wanted} */
+function request() {
+  const factor = Number(byId("speed").value) || null;
+  return {
+    text: editor.text(),
+    file: wanted.file,
+    fast: byId("fast").checked,
+    cell: Number(byId("cell").value) || 0,
+    seed: Number(byId("seed").value) || 1,
+    speed: { factor, is_paused: false },
+  };
+}
+
+/** @param {string} text */
+function note(text) {
+  byId("note").textContent = text;
+}
+
+/** The number of the latest check: answers to earlier ones come too late. */
+let checks = 0;
+
+/** Checks the text. Keeps the chosen cell if there is one of that number. */
+async function check() {
+  checks += 1;
+  const number = checks;
+  const { description, problem } = await server.post("check", request());
+  if (number !== checks) return;
+  editor.showProblem(problem ?? null);
+  byId("run").disabled = !description;
+  if (description) describe(description);
+}
+
+/** @param {Description} description */
+function describe(description) {
+  wanted.description = description;
+  byId("title").textContent = description.title;
+  byId("origin").textContent = description.source ?? "";
+  byId("about-box").hidden = !description.about;
+  byId("about").replaceChildren(...(description.about ?? "").split("\n\n").map((text) => element("p", {}, text.trim())));
+  byId("cell-label").hidden = description.cell_count < 2;
+  const options = description.cells.map((labels, cell) => {
+    const named = labels.map((label, axis) => `${shortKey(description.axes[axis])} ${label}`);
+    return element("option", { value: String(cell) }, named.join(", "));
+  });
+  byId("cell").replaceChildren(...options);
+  byId("cell").value = String(description.cell);
+}
+
+/** @param {string} key */
+const shortKey = (key) => key.split(".").slice(-1)[0];
+
+/**
+ * Shows a figure, or a text that was made from it.
+ * @param {string} figure
+ * @param {string} [text]
+ * @param {string} [file]
+ */
+async function choose(figure, text, file) {
+  const known = [...byId("figure").options].some((option) => option.value === figure);
+  wanted.figure = known ? figure : "";
+  wanted.original = known ? await server.figureText(figure) : "";
+  wanted.file = file ?? byId("figure").querySelector(`option[value="${CSS.escape(figure)}"]`)?.dataset.file ?? "scenario.toml";
+  byId("figure").value = known ? figure : "";
+  editor.setText(text ?? wanted.original);
+}
+
+async function permalink() {
+  const state = {
+    figure: wanted.figure,
+    cell: Number(byId("cell").value) || 0,
+    seed: Number(byId("seed").value) || 1,
+    fast: byId("fast").checked,
+    text: isEdited() ? editor.text() : undefined,
+    file: isEdited() ? wanted.file : undefined,
+  };
+  return `#${await encode(state)}`;
+}
+
+/** Shows what the address stands for. @param {string} fragment */
+async function open(fragment) {
+  const state = await decode(fragment);
+  if (!state) return false;
+  byId("seed").value = String(state.seed);
+  byId("fast").checked = state.fast;
+  await choose(state.figure, state.text, state.file);
+  byId("cell").replaceChildren(element("option", { value: String(state.cell) }, String(state.cell)));
+  await check();
+  return true;
+}
+
+// --- Runs ---
+
+async function start() {
+  const button = byId("run");
+  if (button.disabled) return;
+  button.disabled = true;
+  try {
+    const { description, problem } = await server.post("runs", request());
+    editor.showProblem(problem ?? null);
+    if (description) begin(description);
+  } catch (error) {
+    note(/** @type {Error} */ (error).message);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+/** @param {Description} description */
+function begin(description) {
+  describe(description);
+  const labels = description.cells[description.cell]?.join(", ");
+  const edited = isEdited() ? ", edited" : "";
+  const run = new Run(description, `${description.run}: ${description.id}${labels ? `, ${labels}` : ""}, seed ${description.seed}${edited}`);
+  runs.unshift(run);
+  show(run);
+  run.follow(() => {
+    if (run === shown.run || run === shown.compared) refresh();
+  });
+  note("");
+}
+
+/** @param {Run|null} run */
+function show(run) {
+  shown.run = run;
+  shown.isFollowing = true;
+  byId("empty").hidden = run !== null;
+  byId("results").hidden = run === null;
+  if (shown.compared === run) shown.compared = null;
+  fillRuns();
+  if (!run) return;
+  byId("time").max = String(run.description.duration_s);
+  byId("time").step = String(run.description.duration_s / 1000);
+  makeCharts(run);
+  fillLayers(run);
+  refresh();
+}
+
+function fillRuns() {
+  const option = (/** @type {Run} */ run) => element("option", { value: String(run.number) }, run.name);
+  byId("shown-run").replaceChildren(...runs.map(option));
+  byId("shown-run").value = String(shown.run?.number ?? "");
+  const others = runs.filter((run) => run !== shown.run);
+  byId("compared-run").replaceChildren(element("option", { value: "" }, "nothing"), ...others.map(option));
+  byId("compared-run").value = String(shown.compared?.number ?? "");
+}
+
+/** @param {Run} run */
+function makeCharts(run) {
+  const plots = run.description.plots.filter((plot) => plot.series.length);
+  const old = shown.charts;
+  shown.charts = new Map();
+  for (const plot of plots) {
+    const kept = old.get(plot.name);
+    const chart = kept?.title === plot.title ? kept : new Chart(plot.title, plot.series[0].unit, "lab", exports(plot.name));
+    chart.zoom = kept ? chart.zoom : null;
+    shown.charts.set(plot.name, chart);
+  }
+  byId("charts").replaceChildren(...[...shown.charts.values()].map((chart) => chart.root));
+}
+
+/** @param {string} plot */
+function exports(plot) {
+  return ["csv", "svg"].map((kind) => {
+    const link = element("a", { class: "quiet export", "data-plot": plot, "data-kind": kind, download: "" }, kind.toUpperCase());
+    link.setAttribute("aria-label", `${kind.toUpperCase()} of ${plot}`);
+    return link;
+  });
+}
+
+/** Shows what is new in the runs. */
+function refresh() {
+  const run = shown.run;
+  if (!run) return;
+  if (shown.isFollowing) shown.time = run.time;
+  byId("time").value = String(shown.time);
+  byId("time-shown").textContent = timeText(shown.time);
+  byId("follow").setAttribute("aria-pressed", String(shown.isFollowing));
+  refreshStatus(run);
+  const { duration_s: duration } = run.description;
+  run.description.plots.forEach((plot, index) => {
+    const layers = [{ series: run.plots[index], name: run.name, isDashed: false }];
+    const other = shown.compared;
+    const match = other?.description.plots.findIndex((known) => known.name === plot.name) ?? -1;
+    if (other && match >= 0) layers.push({ series: other.plots[match], name: other.name, isDashed: true });
+    shown.charts.get(plot.name)?.show(layers, 0, duration, shown.time);
+  });
+  scheduleTopology();
+}
+
+/** @param {Run} run */
+function refreshStatus(run) {
+  const isRunning = run.state === "running";
+  byId("stop").disabled = !isRunning;
+  byId("pause").disabled = !isRunning;
+  byId("pause").setAttribute("aria-pressed", String(isRunning && run.isPaused));
+  const share = Math.floor((100 * run.time) / run.description.duration_s);
+  const state = run.state === "failed" ? run.message
+    : isRunning ? `${share} % simulated${run.isPaused ? ", paused" : ""}`
+    : `${timeText(run.description.duration_s)} in ${timeText(run.conclusion?.seconds ?? 0)}, ${digits(run.conclusion?.transmissions ?? 0)} packets`;
+  if (byId("progress").textContent !== state) byId("progress").textContent = state;
+  byId("progress").classList.toggle("wrong", run.state === "failed");
+  byId("results").dataset.state = run.state;
+  if (byId("results").dataset.concluded !== conclusionKey()) conclude();
+}
+
+const conclusionKey = () => [shown.run, shown.compared].map((run) => `${run?.number}${run?.state}`).join();
+
+/** Shows measures and expectations, and offers the results as files. */
+function conclude() {
+  const { run, compared } = shown;
+  byId("results").dataset.concluded = conclusionKey();
+  const conclusion = run?.conclusion;
+  byId("measures-card").hidden = !conclusion?.measures.length;
+  const judged = conclusion?.expectations.filter((one) => one.verdict !== "not judged") ?? [];
+  byId("expectations-card").hidden = judged.length === 0;
+  for (const link of document.querySelectorAll("a.export")) {
+    const { plot, kind } = /** @type {HTMLElement} */ (link).dataset;
+    if (conclusion) link.setAttribute("href", `runs/${run?.number}/${plot}.${kind}`);
+    else link.removeAttribute("href");
+    /** @type {HTMLElement} */ (link).hidden = !conclusion;
+  }
+  if (!run || !conclusion) return;
+  byId("measures-csv").href = `runs/${run.number}/measures.csv`;
+  const names = ["Measure", run.name, ...(compared?.conclusion ? [compared.name, "Change"] : [])];
+  const head = element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name))));
+  const rows = conclusion.measures.map((measure) => {
+    const other = compared?.conclusion?.measures.find((known) => known.name === measure.name);
+    const cells = [measure.shown];
+    if (compared?.conclusion) cells.push(other?.shown ?? "–", change(measure.value, other?.value));
+    return element("tr", {}, element("th", { scope: "row" }, measure.name), ...cells.map((cell) => element("td", {}, cell)));
+  });
+  byId("measures").replaceChildren(head, element("tbody", {}, ...rows));
+  byId("expectations").replaceChildren(...judged.map((one) => element("li", { class: one.verdict.replace(" ", "-") },
+    element("span", { class: "verdict" }, one.verdict), ` ${one.what}`,
+    element("span", { class: "dim" }, ` ${one.shown} (${one.bounds})${one.paper ? `; paper: ${one.paper}` : ""}`))));
+}
+
+/**
+ * @param {number|null} value
+ * @param {number|null|undefined} other
+ */
+function change(value, other) {
+  if (value === null || !other) return "–";
+  const percent = (value / other - 1) * 100;
+  return `${percent > 0 ? "+" : ""}${digits(percent)} %`;
+}
+
+// --- The network ---
+
+/** @param {Run} run */
+function fillLayers(run) {
+  const { map } = run.description;
+  byId("topology").hidden = !map;
+  if (!map) return;
+  const layers = [element("option", { value: "-1" }, "the network"), ...map.overlays.map((overlay, index) => element("option", { value: String(index) }, `overlay ${overlay.name}`))];
+  byId("layer").replaceChildren(...layers);
+  byId("layer").closest("label").hidden = map.overlays.length === 0;
+  if (shown.layer >= map.overlays.length) shown.layer = -1;
+  byId("layer").value = String(shown.layer);
+  drawLayer(run);
+}
+
+/** @param {Run} run */
+function drawLayer(run) {
+  const { map } = run.description;
+  if (!map) return;
+  const drawn = graph(map, shown.layer);
+  const chosen = byId("tree").value;
+  const sessions = drawn.sessions.map((session) => element("option", {}, session.name));
+  byId("tree").replaceChildren(element("option", { value: "" }, "all links"), ...sessions);
+  byId("tree").closest("label").hidden = sessions.length === 0;
+  byId("tree").value = drawn.sessions.some((session) => session.name === chosen) ? chosen : "";
+  picture.show(drawn, byId("tree").value);
+  scheduleTopology();
+}
+
+let topologyDue = 0;
+
+/** Draws the states of the links soon. The looks of many links cost more than charts, so they change less often. */
+function scheduleTopology() {
+  if (topologyDue) return;
+  const links = shown.run?.description.map?.links.length ?? 0;
+  topologyDue = window.setTimeout(() => requestAnimationFrame(() => {
+    topologyDue = 0;
+    updateTopology();
+  }), links > 60 ? 100 : 40);
+}
+
+function updateTopology() {
+  const run = shown.run;
+  if (!run?.description.map || !picture.graph) return;
+  const place = Math.max(0, lastAtMost(run.times, shown.time + 1e-9));
+  const all = looks(run, shown.layer, place);
+  picture.update(all);
+  if (byId("links-box").open) fillTable(byId("links"), picture.graph, all);
+}
+
+// --- Controls ---
+
+/** @param {boolean} isOn */
+function setPlaying(isOn) {
+  byId("play").setAttribute("aria-pressed", String(isOn));
+  byId("play").textContent = isOn ? "❚❚" : "▶";
+  byId("play").setAttribute("aria-label", isOn ? "Pause the recorded run" : "Play the recorded run");
+}
+
+/** Plays a recorded run within ten seconds. */
+function play() {
+  const run = shown.run;
+  if (!run) return;
+  const isOn = byId("play").getAttribute("aria-pressed") !== "true";
+  setPlaying(isOn);
+  if (!isOn) return;
+  shown.isFollowing = false;
+  if (shown.time >= run.time * 0.999) shown.time = 0;
+  let before = performance.now();
+  const step = () => {
+    if (byId("play").getAttribute("aria-pressed") !== "true" || shown.run !== run) return;
+    const now = performance.now();
+    shown.time = Math.min(run.time, shown.time + ((now - before) / 10_000) * run.description.duration_s);
+    before = now;
+    refresh();
+    if (shown.time < run.time || run.state === "running") requestAnimationFrame(step);
+    else setPlaying(false);
+  };
+  requestAnimationFrame(step);
+}
+
+function wire() {
+  editor.onChange(check);
+  byId("figure").addEventListener("change", async () => {
+    await choose(byId("figure").value);
+    await check();
+  });
+  byId("file").addEventListener("change", async () => {
+    const [file] = byId("file").files;
+    if (!file) return;
+    await choose("", await file.text(), file.name);
+    await check();
+  });
+  for (const id of ["fast", "cell"]) byId(id).addEventListener("change", check);
+  byId("run").addEventListener("click", start);
+  byId("stop").addEventListener("click", () => shown.run && server.stop(shown.run.number));
+  byId("pause").addEventListener("click", setPace);
+  byId("speed").addEventListener("change", () => shown.run?.state === "running" && pace(shown.run));
+  byId("permalink").addEventListener("click", copyPermalink);
+  byId("save").addEventListener("click", save);
+  byId("play").addEventListener("click", play);
+  byId("time").addEventListener("input", () => {
+    shown.time = Number(byId("time").value);
+    shown.isFollowing = false;
+    setPlaying(false);
+    refresh();
+  });
+  byId("follow").addEventListener("click", () => {
+    shown.isFollowing = true;
+    setPlaying(false);
+    refresh();
+  });
+  byId("shown-run").addEventListener("change", () => show(runs.find((run) => String(run.number) === byId("shown-run").value) ?? null));
+  byId("compared-run").addEventListener("change", () => {
+    shown.compared = runs.find((run) => String(run.number) === byId("compared-run").value) ?? null;
+    refresh();
+  });
+  byId("layer").addEventListener("change", () => {
+    shown.layer = Number(byId("layer").value);
+    if (shown.run) drawLayer(shown.run);
+  });
+  byId("tree").addEventListener("change", () => shown.run && drawLayer(shown.run));
+  byId("links-box").addEventListener("toggle", updateTopology);
+  document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
+      event.preventDefault();
+      check().then(start);
+    }
+  });
+  addEventListener("hashchange", () => open(location.hash));
+}
+
+function setPace() {
+  const run = shown.run;
+  if (!run) return;
+  run.isPaused = !run.isPaused;
+  pace(run);
+  refresh();
+}
+
+/** @param {Run} run */
+const pace = (run) => server.setPace(run.number, { factor: Number(byId("speed").value) || null, is_paused: run.isPaused });
+
+async function copyPermalink() {
+  const fragment = await permalink();
+  history.replaceState(null, "", fragment);
+  try {
+    await navigator.clipboard.writeText(location.href);
+    note("The link is in the clipboard. Another lab opens it with --open.");
+  } catch {
+    note("The link is the address of this page now.");
+  }
+}
+
+function save() {
+  const url = URL.createObjectURL(new Blob([editor.text()], { type: "text/plain" }));
+  const link = element("a", { href: url, download: wanted.file.split("/").slice(-1)[0] });
+  link.click();
+  URL.revokeObjectURL(url);
+}
+
+/** The colours: those of the system, light or dark. */
+function wireTheme(/** @type {() => void} */ changed) {
+  const names = ["", "light", "dark"];
+  const apply = (/** @type {string} */ theme) => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    byId("theme").setAttribute("aria-label", `Colours: ${theme || "as the system has them"}`);
+    changed();
+  };
+  byId("theme").addEventListener("click", () => {
+    const next = names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length];
+    localStorage.setItem("theme", next);
+    apply(next);
+  });
+  apply(localStorage.getItem("theme") ?? "");
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+}
+
+/** Switches between scenarios and live roles. @param {boolean} isLive */
+function showTab(isLive) {
+  for (const name of ["lab", "live"]) {
+    const isOn = (name === "live") === isLive;
+    byId(`tab-${name}`).setAttribute("aria-selected", String(isOn));
+    byId(`tab-${name}`).tabIndex = isOn ? 0 : -1;
+    byId(`view-${name}`).hidden = !isOn;
+  }
+}
+
+function wireTabs() {
+  byId("tab-lab").addEventListener("click", () => showTab(false));
+  byId("tab-live").addEventListener("click", () => showTab(true));
+  byId("tabs").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+    const isLive = byId("view-live").hidden;
+    showTab(isLive);
+    byId(isLive ? "tab-live" : "tab-lab").focus();
+  });
+}
+
+async function main() {
+  wire();
+  wireTabs();
+  const live = new Live(byId("roles"));
+  wireTheme(() => {
+    for (const chart of shown.charts.values()) chart.rebuild();
+    live.rebuild();
+  });
+  const [list, urls] = await Promise.all([server.figures(), server.attached()]);
+  const groups = new Map([[false, element("optgroup", { label: "Your files" })], [true, element("optgroup", { label: "Figures" })]]);
+  for (const entry of list) {
+    const option = element("option", { value: entry.id, "data-file": entry.file }, `${entry.id}: ${entry.title}`);
+    groups.get(entry.is_built_in)?.append(option);
+  }
+  byId("figure").append(element("option", { value: "", hidden: "" }, "a file"), ...[...groups.values()].filter((group) => group.childElementCount));
+  if (urls.length) {
+    byId("tabs").hidden = false;
+    live.start(urls);
+    if (!location.hash) showTab(true);
+  }
+  if (!(location.hash && await open(location.hash))) {
+    const first = list.find((entry) => !entry.is_built_in) ?? list.find((entry) => entry.id === "webrc-9") ?? list[0];
+    byId("fast").checked = first?.is_built_in ?? false;
+    if (first) await choose(first.id);
+    await check();
+  }
+  document.documentElement.dataset.ready = "true";
+}
+
+main();

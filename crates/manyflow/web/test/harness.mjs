@@ -1,0 +1,76 @@
+// Starts the lab, roles that it can attach to, and a browser.
+
+import { spawn } from "node:child_process";
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+/** The packages are in the build folder, beside which this file is not. */
+export const require = createRequire(`${process.env.LAB_MODULES}/`);
+const { chromium } = require("playwright-core");
+
+const PROGRAM = process.env.LAB_PROGRAM;
+/** The time in ms for everything that a test waits for; far longer than anything takes. */
+export const LIMIT_MS = 30_000;
+
+/** A process of the program, ended by `stop`. */
+export class Manyflow {
+  constructor(...options) {
+    this.process = spawn(PROGRAM, ["--json", ...options], { stdio: ["ignore", "pipe", "inherit"] });
+    this.events = [];
+    this.waiting = [];
+    createInterface({ input: this.process.stdout }).on("line", (line) => {
+      this.events.push(JSON.parse(line));
+      for (const look of this.waiting) look();
+    });
+  }
+
+  /** Returns the first event of a kind, once the process has printed it. */
+  async event(kind) {
+    const find = () => this.events.find((event) => event.event === kind);
+    const deadline = Date.now() + LIMIT_MS;
+    while (!find()) {
+      if (this.process.exitCode !== null || Date.now() > deadline) throw new Error(`no event ${kind}`);
+      await Promise.race([new Promise((look) => this.waiting.push(look)), new Promise((look) => setTimeout(look, 200))]);
+    }
+    return find();
+  }
+
+  async stop() {
+    if (this.process.exitCode !== null) return;
+    const exited = new Promise((done) => this.process.once("exit", done));
+    this.process.kill("SIGTERM");
+    await exited;
+  }
+}
+
+/** Starts a browser. The sandbox needs rights that root in a container lacks, and the pages are our own. */
+export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+
+/** Opens a page that remembers what it writes to the console. */
+export async function openPage(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(LIMIT_MS);
+  page.problems = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) page.problems.push(message.text());
+  });
+  page.on("pageerror", (error) => page.problems.push(String(error)));
+  await page.goto(url);
+  await page.locator("html[data-ready]").waitFor();
+  return page;
+}
+
+/** Replaces the text of the editor, as a paste does. */
+export async function edit(page, change) {
+  const text = page.locator("#text");
+  await text.fill(change(await text.inputValue()));
+}
+
+/** Runs the scenario to its end. */
+export async function run(page) {
+  const before = await page.locator("#shown-run option").count();
+  await page.locator("#run:enabled").click();
+  await page.waitForFunction((count) => document.querySelectorAll("#shown-run option").length > count, before);
+  await page.locator('#results[data-state="done"]').waitFor();
+}

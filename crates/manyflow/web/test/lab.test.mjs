@@ -1,0 +1,251 @@
+// The lab in a real browser: open, run, edit, error, compare, scrub, attach, export, token, narrow pages, accessibility.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import http from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+
+import { Manyflow, edit, launch, openPage, require, run } from "./harness.mjs";
+
+/** A scenario whose runs take a moment. */
+const SMALL = `title = "Two flows share a link"
+run.duration = "20 s"
+nodes.dumbbells.D = { left = 2, right = 2 }
+[[links]]
+all-of = "D"
+delay = "10 ms"
+[[links]]
+name = "bottleneck"
+between = ["D-left", "D-right"]
+rate = "2 Mbit/s"
+queue = "20 packets"
+[[sessions]]
+name = "tcp"
+protocol = "tcp"
+sender = "D-left-0"
+receivers = ["D-right-0"]
+[[sessions]]
+name = "webrc"
+protocol = "webrc"
+sender = "D-left-1"
+receivers = ["D-right-1"]
+webrc.session-rate = "10 Mbit/s"
+[[measure]]
+name = "tcp"
+what = "received-rate"
+of = "tcp"
+[[plots]]
+name = "rates"
+title = "Rates"
+series = [{ what = "received-rate", of = "tcp", label = "TCP" }, { what = "received-rate", of = "webrc", label = "WEBRC" }]
+`;
+
+let folder;
+let lab;
+let roles;
+let url;
+let browser;
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "manyflow-lab-"));
+  await writeFile(join(folder, "small.toml"), SMALL);
+  await writeFile(join(folder, "sent"), "x".repeat(2_000_000));
+  const any = "127.0.0.1:0";
+  const sender = new Manyflow("send", join(folder, "sent"), "--listen", any, "--publish", any, "--metrics", any, "--forever");
+  const daemon = new Manyflow("daemon", "--insecure", "--name", "a", "--listen", any, "--clients", any, "--metrics", any);
+  const { daemons } = await daemon.event("started");
+  const neighbour = new Manyflow("daemon", "--insecure", "--name", "b", "--link", `a=${daemons}`, "--listen", any, "--clients", any, "--metrics", any);
+  roles = [sender, daemon, neighbour];
+  const pages = await Promise.all([sender, daemon].map((role) => role.event("metrics")));
+  const attach = pages.flatMap((page) => ["--attach", page.url.replace("/metrics", "")]);
+  lab = new Manyflow("lab", join(folder, "small.toml"), ...attach);
+  ({ url } = await lab.event("started"));
+  browser = await launch();
+});
+
+after(async () => {
+  await browser?.close();
+  await Promise.all([lab, ...(roles ?? [])].map((process) => process?.stop()));
+  await rm(folder, { recursive: true, force: true });
+});
+
+/** Opens the page at the scenarios, with the small one. */
+async function openLab(options) {
+  const page = await openPage(browser, url, options);
+  await page.locator("#tab-lab").click();
+  return page;
+}
+
+/** Checks that the console stayed empty, and closes the page. */
+async function close(page) {
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+}
+
+/** Returns the status of a request with these headers. */
+const statusOf = (address, headers = {}, method = "GET") => new Promise((resolve, reject) => {
+  const request = http.request(address, { headers, method }, (response) => {
+    response.resume();
+    resolve(response.statusCode);
+  });
+  request.on("error", reject).end();
+});
+
+test("only the address with the token, and only under its own name, is answered", async () => {
+  const { origin, host, pathname } = new URL(url);
+  assert.equal(await statusOf(url), 200);
+  assert.equal(await statusOf(`${origin}/`), 403);
+  assert.equal(await statusOf(`${origin}/figures.json`), 403);
+  assert.equal(await statusOf(`${origin}${pathname.replace(/[0-9a-f]\/$/, "/")}`), 403);
+  assert.equal(await statusOf(url, { host: `lab.example:${new URL(url).port}` }), 403);
+  assert.equal(await statusOf(url, { host }), 200);
+  assert.equal(await statusOf(url, { origin: "http://other.example" }), 403);
+  assert.equal(await statusOf(`${url}runs`, { "content-type": "text/plain" }, "POST"), 415);
+  assert.equal(await statusOf(`${url}../../etc/passwd`), 403);
+});
+
+test("a run shows the series that the command prints", async () => {
+  const page = await openLab();
+  assert.match(await page.locator("#title").textContent(), /Two flows share a link/);
+  await run(page);
+  await promisify(execFile)(process.env.LAB_PROGRAM, ["sim", join(folder, "small.toml"), "--out", folder]);
+  const printed = await readFile(join(folder, "small", "rates.csv"), "utf8");
+  const [exported] = await Promise.all([page.waitForEvent("download"), page.locator('a[data-plot="rates"][data-kind="csv"]').click()]);
+  assert.equal(await readFile(await exported.path(), "utf8"), printed);
+  // What the page draws is the same, too: its legend has the last value, which the file has last.
+  const charts = await page.locator("#charts .chart h3").allTextContents();
+  assert.deepEqual(charts, ["Rates", "Channels that receivers have joined", "Queues", "Packets that queues drop, in each interval"]);
+  const last = printed.trim().split("\n").filter((line) => line.includes("tcp/")).at(-1).split(",").at(-1);
+  await page.waitForFunction((rate) => {
+    const shown = document.querySelector('[data-title="Rates"] .entry .value')?.textContent ?? "";
+    return shown.endsWith("Mbit/s") && Math.abs(parseFloat(shown) - rate / 1e6) < 0.02;
+  }, Number(last));
+  const [picture] = await Promise.all([page.waitForEvent("download"), page.locator('a[data-plot="rates"][data-kind="svg"]').click()]);
+  assert.match(await readFile(await picture.path(), "utf8"), /<svg /);
+  assert.match(picture.suggestedFilename(), /^small-cell0-seed1-rates\.svg$/);
+  await close(page);
+});
+
+test("an error is shown at its line, and goes away when it is mended", async () => {
+  const page = await openLab();
+  await edit(page, (text) => text.replace("rate = \"2 Mbit/s\"", "rat = \"2 Mbit/s\""));
+  const line = SMALL.split("\n").findIndex((text) => text.startsWith("rate = ")) + 1;
+  await page.locator(`#gutter .wrong:text-is("${line}")`).waitFor();
+  assert.match(await page.locator("#problem").textContent(), /there is no key `rat`; did you mean `rate`\?/);
+  assert.equal(await page.locator("#run").isDisabled(), true);
+  await page.locator("#problem .jump").click();
+  const selected = await page.locator("#text").evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd));
+  assert.equal(selected, 'rat = "2 Mbit/s"');
+  await edit(page, (text) => text.replace("rat = ", "rate = "));
+  await page.locator("#run:enabled").waitFor();
+  assert.equal(await page.locator("#problem").textContent(), "");
+  await close(page);
+});
+
+test("two runs are compared, and a permalink opens the edited one in another lab", async () => {
+  const page = await openLab();
+  await run(page);
+  await edit(page, (text) => text.replace("2 Mbit/s", "4 Mbit/s"));
+  await run(page);
+  await page.locator("#compared-run").selectOption({ index: 1 });
+  const row = page.locator("#measures tbody tr").first();
+  await page.locator("#measures thead th").nth(3).waitFor();
+  assert.equal(await row.locator("th").textContent(), "tcp");
+  assert.match(await row.locator("td").nth(2).textContent(), /^\+[0-9.]+ %$/);
+  await page.waitForFunction(() => / \/ /.test(document.querySelector('[data-title="Rates"] .value')?.textContent ?? ""));
+  await page.locator("#permalink").click();
+  await page.waitForFunction(() => location.hash.includes("text="));
+  const other = new Manyflow("lab", "--open", page.url());
+  const opened = await openPage(browser, (await other.event("started")).url);
+  assert.match(await opened.locator("#text").inputValue(), /rate = "4 Mbit\/s"/);
+  await opened.locator("#run:enabled").waitFor();
+  await close(opened);
+  await other.stop();
+  await close(page);
+});
+
+test("a slow run can be watched, paused, stopped and scrubbed by keyboard", async () => {
+  const page = await openLab();
+  await page.locator("#speed").selectOption("10");
+  await page.locator("#text").press("Control+Enter");
+  await page.locator('#results[data-state="running"]').waitFor();
+  await page.waitForFunction(() => Number(document.querySelector("#time").value) > 0.5);
+  await page.locator("#pause").press("Enter");
+  await page.locator("#progress:has-text('paused')").waitFor();
+  await page.locator("#stop").press("Enter");
+  await page.locator('#results[data-state="failed"]').waitFor();
+  assert.equal(await page.locator("#progress").textContent(), "the run was stopped");
+  await page.locator("#speed").selectOption("");
+  await run(page);
+  const states = () => page.locator("#picture .link").evaluateAll((links) => links.map((link) => link.textContent).join());
+  await page.waitForFunction(() => document.querySelector("#time-shown").textContent === "20 s");
+  await page.waitForFunction(() => /queue [1-9]/.test(document.querySelector("#picture").textContent));
+  const atEnd = await states();
+  await page.locator("#time").press("Home");
+  await page.waitForFunction((before) => [...document.querySelectorAll("#picture .link")].map((link) => link.textContent).join() !== before, atEnd);
+  assert.equal(await page.locator("#time-shown").textContent(), "0 s");
+  await page.locator("#follow").press("Enter");
+  await page.waitForFunction(() => document.querySelector("#time-shown").textContent === "20 s");
+  await close(page);
+});
+
+test("an overlay shows its trees, queues and prices", async () => {
+  const page = await openLab();
+  await page.locator("#figure").selectOption("cb-4");
+  await page.locator("#fast").check();
+  await page.waitForFunction(() => document.querySelector("#title").textContent.startsWith("Cost-Benefit"));
+  await page.locator("#run:enabled").waitFor();
+  await run(page);
+  await page.locator("#layer").selectOption({ label: "overlay tree" });
+  await page.locator("#tree").selectOption("acfg");
+  const chosen = () => page.locator("#picture .link.chosen title").allTextContents();
+  const links = (await chosen()).map((title) => title.split(":")[0]).sort();
+  assert.deepEqual(links, ["A-B", "B-C", "B-E", "E-F", "E-G"]);
+  await page.locator("#picture .badge", { hasText: "$" }).first().waitFor();
+  await page.locator("#links-box summary").click();
+  await page.locator("#links td", { hasText: "$" }).first().waitFor();
+  await close(page);
+});
+
+test("live roles show their metrics, and a daemon its links", async () => {
+  const page = await openPage(browser, url);
+  assert.equal(await page.locator("#view-live").isVisible(), true);
+  await page.locator(".role", { hasText: "sender, " }).locator(".chart").first().waitFor();
+  const daemon = page.locator(".role", { hasText: "daemon, " });
+  await daemon.locator(".picture .link").first().waitFor({ state: "attached" });
+  await daemon.locator("summary").click();
+  await daemon.locator("tr", { hasText: "manyflow_daemon_" }).first().waitFor();
+  const before = await daemon.locator(".chart").count();
+  await daemon.locator("tr button[aria-pressed=false]").first().click();
+  await page.waitForFunction((count) => document.querySelectorAll(".role")[1].querySelectorAll(".chart").length === count, before + 1);
+  await roles[0].stop();
+  await page.locator(".role .wrong", { hasText: "cannot connect" }).waitFor();
+  await close(page);
+});
+
+test("the page fits 400 pixels, and axe finds no serious violation in light and dark", async () => {
+  const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of [1280, 400]) {
+      // axe is added by evaluation, which the page's policy does not concern.
+      const page = await openLab({ colorScheme, viewport: { width, height: 900 } });
+      await run(page);
+      await page.locator("#links-box summary").click();
+      for (const tab of ["#tab-lab", "#tab-live"]) {
+        await page.locator(tab).click();
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(overflow <= 0, `${tab} at ${width} pixels is ${overflow} pixels too wide`);
+        await page.evaluate(axe);
+        const { violations } = await page.evaluate(() => globalThis.axe.run());
+        const serious = violations.filter((found) => ["serious", "critical"].includes(found.impact));
+        const described = serious.map((found) => `${found.id}: ${found.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`);
+        assert.deepEqual(described, [], `${colorScheme}, ${width}, ${tab}`);
+      }
+      await close(page);
+    }
+  }
+});
