@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test lab-test
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,11 @@ test-deb: ## Build the package, install it in a clean Debian, run it, remove it 
 static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/release/manyflow
 	@scripts/setup static
 	cargo build --release --locked --target x86_64-unknown-linux-musl -p manyflow
+
+book: build ## Build the documentation as a book, target/book/html/index.html
+	@scripts/setup book
+	scripts/book check
+	scripts/book build target/release/manyflow
 
 bench: build ## Compare the simulator's speed with ns-2, if it is installed
 	@target/release/manyflow bench sim

@@ -14,7 +14,7 @@ use crate::usage;
 pub(crate) async fn resolve(address: &str) -> Result<SocketAddr> {
     let found = lookup_host(address).await;
     let found: Vec<_> = found
-        .with_context(|| format!("cannot find {address}"))?
+        .with_context(|| format!("cannot find {address}: check the name and the port"))?
         .collect();
     let ipv4 = found.iter().find(|address| address.is_ipv4());
     let first = ipv4.or(found.first());

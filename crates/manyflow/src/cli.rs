@@ -15,6 +15,7 @@ mod generate;
 mod http;
 mod lab;
 mod messages;
+mod output;
 mod relay;
 mod results;
 mod router;
@@ -48,6 +49,7 @@ use lab::LAB_EXAMPLES;
 pub(crate) use lab::LabArgs;
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
+pub(crate) use output::{LogFormat, OutputArgs};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 pub(crate) use results::{MergeArgs, ResultsCommand};
@@ -68,12 +70,16 @@ use crate::group_range::GroupRange;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a file, a socket, a disk, a session that cannot continue
-  2    the command line, the session description or the file of serve is invalid
+  1    failed: a file, a socket, a disk, a session that cannot continue, an expectation that is not met
+  2    the command line, or a file that describes what to do, is invalid or cannot be read
   3    no packets came, the session ended before all files were complete, or nobody answered a request
   130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
        stream, daemon, store, top and sub end in that case and exit with 0
-  141  standard output was closed before everything was written to it";
+  141  standard output was closed before everything was written to it
+
+Environment:
+  MANYFLOW_LOG  levels of the log: error, warn, info, debug or trace, or those of modules, as in RUST_LOG
+  NO_COLOR      no colours, if it is not empty";
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
 /// to TCP.
@@ -83,22 +89,8 @@ pub(crate) struct Cli {
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print JSON objects on standard output, one in each line, instead of bars and tables.
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// The format of the log and of errors on standard error
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
-    pub(crate) log_format: LogFormat,
-}
-
-/// The format of the log.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Lines of text, with the time (RFC 3339, UTC) unless standard error is a terminal
-    #[default]
-    Text,
-    /// JSON objects, one in each line, with the keys timestamp, level and message
-    Json,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// The commands.

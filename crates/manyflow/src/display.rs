@@ -13,13 +13,54 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::cli::LogFormat;
+use crate::cli::{LogFormat, OutputArgs};
+use crate::{events, usage};
+
+/// The variable with the levels of the log.
+const LOG_VARIABLE: &str = "MANYFLOW_LOG";
+
+/// Whether the user permits colours (no-color.org).
+fn has_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Escapes control characters, which names of files can have: an error is one line, and changes
+/// nothing on a terminal.
+fn one_line(message: &str) -> String {
+    let escaped = message
+        .chars()
+        .map(|character| match character.is_control() {
+            true => character.escape_default().to_string(),
+            false => character.to_string(),
+        });
+    escaped.collect()
+}
+
+/// Parses the value of MANYFLOW_LOG.
+///
+/// # Errors
+/// Returns an error if it is invalid. A single word has to be a level: EnvFilter would take another
+/// one for the name of a module, and log nothing else.
+fn parse_levels(levels: &str) -> anyhow::Result<EnvFilter> {
+    let is_word = !levels.contains(['=', ',', ':', '[']);
+    let is_level = levels
+        .parse::<tracing_subscriber::filter::LevelFilter>()
+        .is_ok();
+    let filter = EnvFilter::builder().parse(levels).ok();
+    filter.filter(|_| is_level || !is_word).ok_or_else(|| {
+        usage(format!(
+            "{LOG_VARIABLE}={levels} has no levels: use error, warn, info, debug or trace, or \
+             MODULE=LEVEL,..."
+        ))
+    })
+}
 
 /// The output of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Display {
-    json: bool,
-    log_format: LogFormat,
+    options: OutputArgs,
+    /// The command that prints, such as `bench sim`.
+    command: String,
     /// Whether lines for people go to standard error.
     to_standard_error: bool,
     /// The name of the session that everything is about, if the command runs several.
@@ -28,14 +69,15 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    pub(crate) fn new(json: bool, log_format: LogFormat) -> Display {
+    /// The output of `command`, such as `bench sim`.
+    pub(crate) fn new(options: &OutputArgs, command: String) -> Display {
         let bars = MultiProgress::new();
-        if json {
+        if options.json || options.quiet {
             bars.set_draw_target(ProgressDrawTarget::hidden());
         }
         Display {
-            json,
-            log_format,
+            options: options.clone(),
+            command,
             to_standard_error: false,
             session: None,
             bars,
@@ -59,20 +101,27 @@ impl Display {
     }
 
     pub(crate) fn is_json(&self) -> bool {
-        self.json
+        self.options.json
     }
 
-    /// Logs warnings to standard error, or the levels that `RUST_LOG` requests. Lines have a time
-    /// where they are kept: a terminal shows them when they happen.
-    pub(crate) fn log_warnings(&self) {
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    /// Logs to standard error with the levels that the user asks for. Lines have a time where they
+    /// are kept: a terminal shows them when they happen.
+    ///
+    /// # Errors
+    /// Returns an error if MANYFLOW_LOG is invalid.
+    pub(crate) fn start_log(&self) -> anyhow::Result<()> {
+        let filter = self.levels();
         let is_terminal = io::stderr().is_terminal();
         let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(is_terminal)
+            .with_env_filter(
+                filter
+                    .as_ref()
+                    .map_or(EnvFilter::new("warn"), EnvFilter::clone),
+            )
+            .with_ansi(is_terminal && has_colours())
             .with_target(false)
             .with_writer(self.clone());
-        match self.log_format {
+        match self.options.log_format {
             LogFormat::Text if is_terminal => log.without_time().init(),
             LogFormat::Text => log.init(),
             LogFormat::Json => log
@@ -82,13 +131,35 @@ impl Display {
                 .with_span_list(false)
                 .init(),
         }
+        filter.map(drop)
+    }
+
+    /// Returns the levels of the log: those of the options, of MANYFLOW_LOG, of RUST_LOG, or
+    /// warnings.
+    fn levels(&self) -> anyhow::Result<EnvFilter> {
+        let level = match (self.options.quiet, self.options.verbose) {
+            (true, _) => Some("error"),
+            (false, 0) => None,
+            (false, 1) => Some("info"),
+            (false, 2) => Some("debug"),
+            (false, 3..) => Some("trace"),
+        };
+        if let Some(level) = level {
+            return Ok(EnvFilter::new(level));
+        }
+        match std::env::var(LOG_VARIABLE) {
+            Ok(levels) => parse_levels(&levels),
+            Err(_) => {
+                Ok(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn")))
+            }
+        }
     }
 
     /// Prints one line for people; nothing with `--json`.
     pub(crate) fn print_line(&self, line: &str) -> Result<(), OutputError> {
         if self.to_standard_error {
             self.print_note(line);
-        } else if !self.json {
+        } else if !self.options.json {
             let label = self.label();
             self.bars
                 .suspend(|| print_line(format_args!("{label}{line}")))?;
@@ -97,11 +168,11 @@ impl Display {
     }
 
     /// Prints one line for people on standard error, for commands that use standard output
-    /// otherwise; nothing with `--json`. A log in JSON has the line instead.
+    /// otherwise; nothing with `--json` and `--quiet`. A log in JSON has the line instead.
     pub(crate) fn print_note(&self, line: &str) {
-        if self.log_format == LogFormat::Json {
+        if self.options.log_format == LogFormat::Json {
             tracing::info!("{line}");
-        } else if !self.json {
+        } else if !self.options.json && !self.options.quiet {
             let label = self.label();
             // If standard error is closed, the line cannot be reported anywhere.
             let _ = self
@@ -112,7 +183,8 @@ impl Display {
 
     /// Prints the reason for which the program fails, on standard error.
     pub(crate) fn fail(&self, message: &str) {
-        if self.log_format == LogFormat::Json {
+        let message = one_line(message);
+        if self.options.log_format == LogFormat::Json {
             tracing::error!("{message}");
             return;
         }
@@ -125,7 +197,12 @@ impl Display {
     /// Prints one object for programs; nothing without `--json`. The key `session_name` names the
     /// session, if the command runs several.
     pub(crate) fn print_json(&self, value: &Value) -> Result<(), OutputError> {
-        if !self.json {
+        if cfg!(debug_assertions)
+            && let Err(problem) = events::check(&self.command, value)
+        {
+            panic!("{problem}: {value}");
+        }
+        if !self.options.json {
             return Ok(());
         }
         match &self.session {

@@ -4,12 +4,14 @@
 mod address;
 mod bench;
 mod cli;
+mod command_line;
 mod cost;
 mod daemon;
 mod demo;
 mod display;
 mod doctor;
 mod emulate;
+mod events;
 mod generate;
 mod group_range;
 mod http;
@@ -39,8 +41,7 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use cli::{BenchCommand, Cli, Command, DemoCommand, ResultsCommand, SoakCommand};
+use cli::{BenchCommand, Command, DemoCommand, ResultsCommand, SoakCommand};
 use display::{Display, OutputError};
 use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
@@ -51,9 +52,15 @@ use post_receive::PostReceiveError;
 use serde_json::json;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let display = Display::new(cli.json, cli.log_format);
-    display.log_warnings();
+    let (cli, command) = match command_line::parse() {
+        Ok(parsed) => parsed,
+        Err(code) => return code,
+    };
+    let display = Display::new(&cli.output, command);
+    if let Err(error) = display.start_log() {
+        return fail(&error, &display);
+    }
+    tracing::debug!("manyflow {} runs", env!("CARGO_PKG_VERSION"));
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -107,16 +114,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_output(&error) => ExitCode::from(CLOSED_OUTPUT),
         Err(error) if error.is::<CommandFailed>() => ExitCode::from(exit_code(&error)),
-        Err(error) => {
-            let code = exit_code(&error);
-            let message = format!("{error:#}");
-            // If standard output is what failed, the message still goes to standard error.
-            let _ = display
-                .print_json(&json!({"event": "failed", "error": message, "exit_code": code}));
-            display.fail(&message);
-            ExitCode::from(code)
-        }
+        Err(error) => fail(&error, &display),
     }
+}
+
+/// Prints the reason for which a command fails, and returns its exit code.
+fn fail(error: &anyhow::Error, display: &Display) -> ExitCode {
+    let code = exit_code(error);
+    let message = format!("{error:#}");
+    // If standard output is what failed, the message still goes to standard error.
+    let _ = display.print_json(&json!({"event": "failed", "error": message, "exit_code": code}));
+    display.fail(&message);
+    ExitCode::from(code)
 }
 
 /// Runs a benchmark.
@@ -138,6 +147,8 @@ async fn run_bench(command: BenchCommand, display: &Display) -> anyhow::Result<(
     }
 }
 
+/// The exit code for an invalid command line.
+const USAGE: u8 = 2;
 /// The exit code that a shell reports for a program ended by SIGPIPE: 128 + 13.
 const CLOSED_OUTPUT: u8 = 141;
 
@@ -145,6 +156,20 @@ const CLOSED_OUTPUT: u8 = 141;
 fn is_closed_output(error: &anyhow::Error) -> bool {
     let output = error.downcast_ref::<OutputError>();
     output.is_some_and(OutputError::is_closed)
+}
+
+/// Reads a file that describes what to do: a scenario, a daemon, a service.
+///
+/// # Errors
+/// Returns a [`Usage`] error that names the file.
+fn read_description(path: &std::path::Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|error| {
+        let path = path.display();
+        usage(format!(
+            "cannot read {path}: {error}; check the path and its mode"
+        ))
+    })
 }
 
 /// The command line or the session description is invalid.
@@ -163,7 +188,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Config, Decoder, NoGroupKey, NoMac, Session, Silent, Stopped, Transport, Unverified,
     };
     if error.is::<Usage>() {
-        return 2;
+        return USAGE;
     }
     if let Some(code) = emulate::exit_code(error).or_else(|| store::exit_code(error)) {
         return code;

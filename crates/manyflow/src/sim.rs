@@ -234,8 +234,7 @@ fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(
 /// Reads a scenario file.
 pub(crate) fn read(path: &Path, form: Form) -> Result<Scenario> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
+    let text = crate::read_description(path)?;
     let scenario = Scenario::parse_form(&name, &text, form);
     scenario.map_err(|error| usage(error.to_string()))
 }

@@ -354,7 +354,7 @@ fn nothing_starts_if_something_cannot_be_opened() {
     config(&format!("publish = \"{tcp}\""), "").fails(1, &[&address, "choose another"]);
     config(&format!("metrics = \"{tcp}\""), "").fails(1, &[&address, "choose another"]);
     let ended = run(&["serve", "no/such/file.toml"]);
-    assert_fails(&ended, 1, &["no/such/file.toml", "check the path"]);
+    assert_fails(&ended, 2, &["no/such/file.toml", "check the path"]);
 }
 
 #[test]

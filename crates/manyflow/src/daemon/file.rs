@@ -134,8 +134,7 @@ impl DaemonFile {
     /// If the file cannot be read or is invalid. Messages have the line and the key.
     pub(super) fn read(path: &Path) -> Result<DaemonFile> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {shown}: check the path and the mode"))?;
+        let text = crate::read_description(path)?;
         let file = toml::from_str(&text).map_err(|error| {
             let before = error.span().map_or("", |span| &text[..span.start]);
             let line = before.matches('\n').count() + 1;

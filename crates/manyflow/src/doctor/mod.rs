@@ -176,14 +176,14 @@ impl Checks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::LogFormat;
+    use crate::cli::OutputArgs;
 
     fn conclude(statuses: &[Status]) -> Result<()> {
         let check = |status: &Status| Check {
             status: *status,
             ..Check::ok("udp", "found")
         };
-        let display = &Display::new(true, LogFormat::Text);
+        let display = &Display::new(&OutputArgs::default(), "doctor".to_owned());
         let all = statuses.iter().map(check).collect();
         Checks { display, all }.conclude()
     }

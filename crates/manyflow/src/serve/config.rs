@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Error, Result};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Args, Command};
 use toml::de::{DeTable, DeValue};
@@ -40,8 +40,7 @@ impl Config {
     /// If the file cannot be read or is invalid. Messages have the line, the session and the key.
     pub(super) fn read(path: &Path) -> Result<Config> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {file}: check the path and the mode"))?;
+        let text = crate::read_description(path)?;
         Source { file, text: &text }.read_config()
     }
 }

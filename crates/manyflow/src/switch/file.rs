@@ -58,8 +58,7 @@ impl ServiceFile {
 
     fn read(path: &Path) -> Result<ServiceFile> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {shown}: check the path and the mode"))?;
+        let text = crate::read_description(path)?;
         let file: Result<ServiceFile, toml::de::Error> = toml::from_str(&text);
         let mut file = file.map_err(|error| {
             let before = error.span().map_or("", |span| &text[..span.start]);
