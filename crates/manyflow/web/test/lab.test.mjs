@@ -20,7 +20,7 @@ all-of = "D"
 delay = "10 ms"
 [[links]]
 name = "bottleneck"
-between = ["D-left", "D-right"]
+between = ["D-router-0", "D-router-1"]
 rate = "2 Mbit/s"
 queue = "20 packets"
 [[sessions]]
