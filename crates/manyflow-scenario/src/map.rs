@@ -11,6 +11,9 @@ use crate::plan::endpoints::Paths;
 use crate::plan::overlays::Overlay;
 use crate::plan::sessions::Session;
 
+/// The maximum number of directions of links for each node that a picture may have.
+const LINKS_PER_NODE: usize = 5;
+
 /// The network of a cell. Nodes and links are referred to by their place in these lists.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Map {
@@ -73,7 +76,8 @@ pub struct MapOverlay {
 }
 
 impl Scenario {
-    /// Returns the network of a cell, or `None` if it has more than `nodes_max` nodes.
+    /// Returns the network of a cell, or `None` if it has more than `nodes_max` nodes, or more than
+    /// five times as many directions of links.
     ///
     /// # Errors
     /// Returns the error in the cell's values. There is none after [`parse`](Scenario::parse)
@@ -81,7 +85,9 @@ impl Scenario {
     pub fn map(&self, cell: usize, nodes_max: usize) -> Result<Option<Map>, ScenarioError> {
         let planned = Plan::new(self.cell(cell)?);
         let plan = planned.map_err(|fault| self.place(fault))?;
-        Ok((plan.topology.nodes.len() <= nodes_max).then(|| map(&plan)))
+        let (nodes, links) = (plan.topology.nodes.len(), plan.topology.links.len());
+        let is_small = nodes <= nodes_max && links <= LINKS_PER_NODE * nodes_max;
+        Ok(is_small.then(|| map(&plan)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import * as editor from "./editor.js";
-import { byId, digits, element, time as timeText } from "./format.js";
+import { byId, count, digits, element, time as timeText } from "./format.js";
 import { decode, encode } from "./link.js";
 import { Live } from "./live.js";
 import { lastAtMost, Run } from "./run.js";
@@ -35,6 +35,7 @@ const shown = {
   layer: -1,
 };
 const picture = new Picture(byId("picture"), "The network of the run");
+const preview = new Picture(byId("preview"), "The network of the scenario");
 
 // --- The scenario ---
 
@@ -86,6 +87,8 @@ function describe(description) {
   });
   byId("cell").replaceChildren(...options);
   byId("cell").value = String(description.cell);
+  byId("preview").hidden = !description.map;
+  if (description.map && !shown.run) preview.show(graph(description.map, -1), "");
 }
 
 /** @param {string} key */
@@ -194,10 +197,11 @@ function makeCharts(run) {
   for (const plot of plots) {
     const kept = old.get(plot.name);
     const chart = kept?.title === plot.title ? kept : new Chart(plot.title, plot.series[0].unit, "lab", exports(plot.name));
-    chart.zoom = kept ? chart.zoom : null;
+    chart.onZoom = setZoom;
     shown.charts.set(plot.name, chart);
   }
   byId("charts").replaceChildren(...[...shown.charts.values()].map((chart) => chart.root));
+  setZoom(null);
 }
 
 /** @param {string} plot */
@@ -238,7 +242,7 @@ function refreshStatus(run) {
   const share = Math.floor((100 * run.time) / run.description.duration_s);
   const state = run.state === "failed" ? run.message
     : isRunning ? `${share} % simulated${run.isPaused ? ", paused" : ""}`
-    : `${timeText(run.description.duration_s)} in ${timeText(run.conclusion?.seconds ?? 0)}, ${digits(run.conclusion?.transmissions ?? 0)} packets`;
+    : `${timeText(run.description.duration_s)} in ${timeText(run.conclusion?.seconds ?? 0)}, ${count(run.conclusion?.transmissions ?? 0)} packets`;
   if (byId("progress").textContent !== state) byId("progress").textContent = state;
   byId("progress").classList.toggle("wrong", run.state === "failed");
   byId("results").dataset.state = run.state;
@@ -368,6 +372,31 @@ function play() {
   requestAnimationFrame(step);
 }
 
+/**
+ * Shows a part of the time in all charts.
+ * @param {[number, number]|null} zoom
+ */
+function setZoom(zoom) {
+  for (const chart of shown.charts.values()) {
+    chart.zoom = zoom;
+    chart.touch();
+  }
+  byId("zoom-out").disabled = zoom === null;
+}
+
+/** Halves or doubles the time that is shown, around the marked time. @param {number} factor */
+function zoomBy(factor) {
+  const duration = shown.run?.description.duration_s ?? 1;
+  const [from, to] = [...shown.charts.values()][0]?.zoom ?? [0, duration];
+  const span = (to - from) * factor;
+  if (span >= duration) {
+    setZoom(null);
+    return;
+  }
+  const start = Math.min(Math.max(0, shown.time - span / 2), duration - span);
+  setZoom([start, start + span]);
+}
+
 function wire() {
   editor.onChange(check);
   byId("figure").addEventListener("change", async () => {
@@ -394,6 +423,8 @@ function wire() {
     setPlaying(false);
     refresh();
   });
+  byId("zoom-in").addEventListener("click", () => zoomBy(0.5));
+  byId("zoom-out").addEventListener("click", () => zoomBy(2));
   byId("follow").addEventListener("click", () => {
     shown.isFollowing = true;
     setPlaying(false);

@@ -43,8 +43,9 @@ export class Chart {
    * @param {string} unit
    * @param {string} group The cursors of the charts of a group move together.
    * @param {Node[]} tools Links and buttons beside the title.
+   * @param {string} help A sentence below the title.
    */
-  constructor(title, unit, group, tools = []) {
+  constructor(title, unit, group, tools = [], help = "") {
     this.title = title;
     this.unit = unit;
     /** @type {Layer[]} */
@@ -53,6 +54,11 @@ export class Chart {
     this.to = 1;
     /** The part of the time that is shown, or null for all. @type {[number, number]|null} */
     this.zoom = null;
+    /** Receives the time that was selected by mouse. @type {(zoom: [number, number]|null) => void} */
+    this.onZoom = (zoom) => {
+      this.zoom = zoom;
+      this.touch();
+    };
     /** The time of the marker. */
     this.marked = 0;
     /** @type {Set<string>} */
@@ -66,7 +72,7 @@ export class Chart {
     this.legend = element("div", { class: "legend" });
     this.root = element("section", { class: "card chart", "aria-label": title },
       element("div", { class: "row" }, element("h3", {}, title), this.unitLabel, element("span", { class: "grow" }), ...tools),
-      this.plot, this.legend);
+      ...(help ? [element("p", { class: "dim help" }, help)] : []), this.plot, this.legend);
     this.root.dataset.title = title;
     /** @type {any} */
     this.u = null;
@@ -162,19 +168,16 @@ export class Chart {
       },
     };
     this.u = new uPlot(options, [[this.from, this.to], [0, 0]], this.plot);
-    this.u.over.addEventListener("dblclick", () => {
-      this.zoom = null;
-      this.touch();
-    });
+    this.u.over.addEventListener("dblclick", () => this.onZoom(null));
     return this.u;
   }
 
   /** @param {any} u */
   #select(u) {
     if (u.select.width < 4) return;
-    this.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+    const [from, to] = [u.select.left, u.select.left + u.select.width].map((left) => u.posToVal(left, "x"));
     u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-    this.touch();
+    this.onZoom([from, to]);
   }
 
   /** @param {number[]} splits */
@@ -197,10 +200,11 @@ export class Chart {
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     ctx.lineJoin = "round";
-    for (const { series, isDashed } of this.layers) {
+    // The compared run is below the other one.
+    for (const { series, isDashed } of [...this.layers].reverse()) {
       ctx.setLineDash(isDashed ? [5 * ratio, 4 * ratio] : []);
       ctx.lineWidth = (series.length > MANY ? 1 : 1.6) * ratio;
-      ctx.globalAlpha = series.length > MANY ? 0.7 : 1;
+      ctx.globalAlpha = isDashed ? 0.6 : series.length > MANY ? 0.7 : 1;
       series.forEach((one, index) => {
         if (this.hidden.has(one.label)) return;
         ctx.strokeStyle = color(index);
@@ -235,8 +239,10 @@ export class Chart {
     const time = isHovered ? this.u.posToVal(cursor, "x") : this.marked;
     const [main, compared] = this.layers;
     const all = main?.series ?? [];
-    const listed = this.isOpen ? all : all.slice(0, LISTED);
-    this.#fillLegend(listed, all.length);
+    // Of many series, those with the highest values come first.
+    const sorted = all.length > LISTED ? [...all].sort((one, other) => other.most - one.most) : all;
+    const listed = this.isOpen ? sorted : sorted.slice(0, LISTED);
+    this.#fillLegend(listed, all);
     listed.forEach((one, index) => {
       const entry = /** @type {HTMLElement} */ (this.legend.children[index]);
       const other = compared?.series.find((known) => known.label === one.label);
@@ -249,14 +255,15 @@ export class Chart {
   /**
    * Makes the entries of the legend, if they have changed.
    * @param {Series[]} listed
-   * @param {number} count
+   * @param {Series[]} all
    */
-  #fillLegend(listed, count) {
+  #fillLegend(listed, all) {
+    const count = all.length;
     const key = JSON.stringify([count, this.isOpen, listed.map((one) => one.label), [...this.hidden]]);
     if (this.legend.dataset.key === key && this.legend.childElementCount) return;
     const focused = [...this.legend.children].indexOf(/** @type {Element} */ (document.activeElement));
     this.legend.dataset.key = key;
-    const entries = listed.map((one, index) => this.#entry(one, index));
+    const entries = listed.map((one) => this.#entry(one, all.indexOf(one)));
     if (count > LISTED) {
       const more = element("button", { class: "quiet", "aria-expanded": String(this.isOpen) }, this.isOpen ? "show fewer" : `and ${count - LISTED} more`);
       more.addEventListener("click", () => {

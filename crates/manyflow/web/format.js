@@ -36,6 +36,14 @@ export function quantity(value, unit) {
  */
 export const time = (seconds) => (seconds > 0 && seconds < 0.1 ? `${digits(seconds * 1000)} ms` : `${digits(seconds)} s`);
 
+const COUNT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+/**
+ * Returns a large count: 1.84M.
+ * @param {number} value
+ */
+export const count = (value) => COUNT.format(value);
+
 /** The colours of Okabe and Ito, which colour-blind readers can distinguish, for light and dark pages. */
 const LIGHT = ["#0072b2", "#d55e00", "#007f5f", "#b6508d", "#8f6400", "#2b7fb8", "#5a5a5a"];
 const DARK = ["#56b4e9", "#ff8c42", "#2fc79a", "#e39ac6", "#e6b43c", "#8fcdf2", "#b0b0b0"];

@@ -14,10 +14,14 @@ import { fillTable, Picture } from "./topology.js";
 
 /** The time in seconds that charts show. */
 const SHOWN_S = 300;
-/** The metrics that have a chart from the beginning, by the ends of their names. */
-const FIRST = /(rate_bytes_per_second|rate_bits_per_second|_bytes|waves_joined|groups|packets_lost|packets_dropped|queue_messages|queued_bytes|delivered_messages|published_messages|frames.*|joins|connections|members)$/;
+/** The metrics that have a chart from the beginning, without the prefix of the role: the most telling ones first. */
+const FIRST = ["rate_bytes_per_second", "rate_bits_per_second", "bytes", "waves_joined", "groups_joined", "channels_joined", "packets_lost",
+  "rtt_seconds", "published_messages", "delivered_messages", "link_queue_messages", "link_rtt_seconds", "link_price_dollars",
+  "member_outstanding_frames", "member_bytes_to", "member_bytes_from", "member_up", "requests", "requests_in_progress", "failed", "units",
+  "latency_milliseconds", "gateways", "relay_gateways", "joins", "relay_joins", "datagrams_forwarded", "relay_datagrams_forwarded",
+  "datagrams_dropped", "relay_datagrams_dropped", "groups", "useful_bytes"];
 /** The maximum number of charts of a role from the beginning. */
-const FIRST_MAX = 4;
+const FIRST_MAX = 6;
 
 export class Live {
   /** @param {HTMLElement} host */
@@ -50,7 +54,8 @@ class RolePanel {
   /** @param {string} url */
   constructor(url) {
     this.url = url;
-    this.title = element("h3", {}, url);
+    this.title = element("h3", {}, "Role");
+    this.address = element("span", { class: "dim" }, url);
     this.state = element("span", { class: "dim", role: "status" }, "connecting");
     this.chartsBox = element("div", { class: "charts" });
     this.pictureBox = element("div", { class: "picture" });
@@ -59,7 +64,7 @@ class RolePanel {
       element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table of links of ${url}` }, this.linksTable));
     this.table = element("tbody");
     const head = element("thead", {}, element("tr", {}, ...["Metric", "Value", "In a second", "Chart"].map((name) => element("th", { scope: "col" }, name))));
-    this.root = element("section", { class: "role", "aria-label": url }, element("div", { class: "row" }, this.title, this.state), this.links, this.chartsBox,
+    this.root = element("section", { class: "role", "aria-label": url }, element("div", { class: "row" }, this.title, this.address, this.state), this.links, this.chartsBox,
       element("details", {}, element("summary", {}, "All metrics"), element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Metrics of ${url}` }, element("table", {}, head, this.table))));
     /** The series of each family, by their labels. @type {Map<string, Map<string, Series>>} */
     this.series = new Map();
@@ -93,7 +98,9 @@ class RolePanel {
       this.say(role.error, true);
       this.before.clear();
     } else {
-      this.say(`${kind(role.families)}, ${role.families.length} metrics`, false);
+      const name = kind(role.families);
+      this.title.textContent = `${name[0].toUpperCase()}${name.slice(1)}`;
+      this.say(`${role.families.length} metrics`, false);
     }
     for (const family of role.families) this.#takeFamily(time, family);
     if (role.families.length && this.charts.size === 0) this.#firstCharts(role.families);
@@ -139,7 +146,7 @@ class RolePanel {
     if (!row) {
       const name = element("th", { scope: "row" }, id.replace("{}", ""));
       name.title = family.help;
-      const button = element("button", { class: "quiet", "aria-label": `Chart of ${family.name}` }, "chart");
+      const button = element("button", { class: "quiet", "aria-label": `Chart of ${id.replace("{}", "")}` }, "chart");
       button.addEventListener("click", () => this.#toggle(family));
       row = element("tr", {}, name, element("td"), element("td"), element("td", {}, button));
       this.rows.set(id, row);
@@ -153,7 +160,8 @@ class RolePanel {
   /** @param {Family[]} families */
   #firstCharts(families) {
     const role = families.filter((family) => !family.name.startsWith("process_"));
-    const wanted = role.filter((family) => FIRST.test(family.name));
+    const rank = (/** @type {Family} */ family) => FIRST.indexOf(shortName(family.name));
+    const wanted = role.filter((family) => rank(family) >= 0).sort((one, other) => rank(one) - rank(other));
     for (const family of (wanted.length ? wanted : role).slice(0, FIRST_MAX)) this.#toggle(family);
   }
 
@@ -165,8 +173,8 @@ class RolePanel {
       this.charts.delete(family.name);
       return;
     }
-    const title = family.help.replace(/\.$/, "") || family.name;
-    const made = new Chart(family.is_counter ? `${title}, in a second` : title, unit(family), this.url);
+    const title = shortName(family.name).replaceAll("_", " ").replace(/ (bytes|bits) per second$/, "").replace(/ (milli)?seconds$/, "");
+    const made = new Chart(title[0].toUpperCase() + title.slice(1), unit(family), this.url, [], family.help);
     this.charts.set(family.name, made);
     this.chartsBox.append(made.root);
   }
@@ -194,8 +202,11 @@ class RolePanel {
   }
 }
 
+/** The prefix of the metrics of a role, with the role. */
+const PREFIX = /^manyflow_(stream_send|stream_recv|[a-z]+)_/;
+
 /** @param {string} name */
-const shortName = (name) => name.replace(/^manyflow_/, "");
+const shortName = (name) => name.replace(PREFIX, "");
 
 /** @param {Family} family */
 function unit(family) {
@@ -210,6 +221,6 @@ function unit(family) {
 /** Returns the role by the prefix of its metrics. @param {Family[]} families */
 function kind(families) {
   const own = families.find((family) => family.name.startsWith("manyflow_"));
-  const match = own?.name.match(/^manyflow_(stream_send|stream_recv|[a-z]+)/);
+  const match = own?.name.match(PREFIX);
   return match ? match[1].replace("_", " ") : `${digits(families.length)} families`;
 }

@@ -138,7 +138,7 @@ export class Picture {
     const isSmall = graph.nodes.length > 60;
     const width = Math.max(this.width, 280);
     const gap = isSmall ? 13 : 34;
-    const height = Math.min(620, Math.max(110, widest * gap + 30));
+    const height = Math.min(isSmall ? 420 : 620, Math.max(110, widest * gap + 30));
     const margin = isSmall ? 16 : Math.min(48, 14 + 3.4 * Math.max(...graph.nodes.map((name) => name.length)));
     const x = (/** @type {number} */ node) => margin + (columns.length < 2 ? 0.5 : column[node] / (columns.length - 1)) * (width - 2 * margin);
     // Neighbours in the same column are joined by arcs, and columns of one node are staggered for them.

@@ -28,7 +28,8 @@ pub(super) struct Runs(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     runs: BTreeMap<u64, Arc<LabRun>>,
-    next: u64,
+    /// The number of the latest run.
+    latest: u64,
 }
 
 /// A run.
@@ -57,8 +58,8 @@ impl Runs {
             outcome: OnceLock::new(),
         });
         run.pace.set(speed);
-        let number = kept.next;
-        kept.next += 1;
+        kept.latest += 1;
+        let number = kept.latest;
         kept.runs.insert(number, Arc::clone(&run));
         std::thread::spawn(move || run.make());
         Some(number)

@@ -25,11 +25,21 @@ export class Manyflow {
   }
 
   /** Returns the first event of a kind, once the process has printed it. */
-  async event(kind) {
-    const find = () => this.events.find((event) => event.event === kind);
+  event(kind) {
+    return this.#find((event) => event.event === kind);
+  }
+
+  /** Returns the address at which a role serves its metrics. */
+  async metrics() {
+    const event = await this.#find((event) => event.event === "metrics" || event.metrics);
+    return (event.metrics ?? event.url).replace("/metrics", "");
+  }
+
+  async #find(isWanted) {
+    const find = () => this.events.find(isWanted);
     const deadline = Date.now() + LIMIT_MS;
     while (!find()) {
-      if (this.process.exitCode !== null || Date.now() > deadline) throw new Error(`no event ${kind}`);
+      if (this.process.exitCode !== null || Date.now() > deadline) throw new Error(`no such event: ${this.process.spawnargs.join(" ")}`);
       await Promise.race([new Promise((look) => this.waiting.push(look)), new Promise((look) => setTimeout(look, 200))]);
     }
     return find();

@@ -20,7 +20,7 @@ all-of = "D"
 delay = "10 ms"
 [[links]]
 name = "bottleneck"
-between = ["D-left", "D-right"]
+between = ["D-router-0", "D-router-1"]
 rate = "2 Mbit/s"
 queue = "20 packets"
 [[sessions]]
@@ -46,30 +46,42 @@ series = [{ what = "received-rate", of = "tcp", label = "TCP" }, { what = "recei
 
 let folder;
 let lab;
-let roles;
+/** The roles, the sender first. */
+const roles = [];
 let url;
 let browser;
+
+/** Starts a role, which ends with the tests. */
+function start(...options) {
+  roles.push(new Manyflow(...options));
+  return roles.at(-1);
+}
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), "manyflow-lab-"));
   await writeFile(join(folder, "small.toml"), SMALL);
-  await writeFile(join(folder, "sent"), "x".repeat(2_000_000));
+  await writeFile(join(folder, "sent"), "x".repeat(20_000_000));
   const any = "127.0.0.1:0";
-  const sender = new Manyflow("send", join(folder, "sent"), "--listen", any, "--publish", any, "--metrics", any, "--forever");
-  const daemon = new Manyflow("daemon", "--insecure", "--name", "a", "--listen", any, "--clients", any, "--metrics", any);
+  const pages = ["--metrics", any];
+  const sender = start("send", join(folder, "sent"), "--rate", "1Mbit/s", "--listen", any, "--publish", any, "--forever", ...pages);
+  const { url: session } = await sender.event("published");
+  const relay = start("relay", "--session", session, "--listen", any, ...pages);
+  const { listen } = await relay.event("started");
+  const receiver = start("recv", session, "--relay", listen, "--output", join(folder, "received"), ...pages);
+  const daemon = start("daemon", "--insecure", "--name", "a", "--listen", any, "--clients", any, ...pages);
   const { daemons } = await daemon.event("started");
-  const neighbour = new Manyflow("daemon", "--insecure", "--name", "b", "--link", `a=${daemons}`, "--listen", any, "--clients", any, "--metrics", any);
-  roles = [sender, daemon, neighbour];
-  const pages = await Promise.all([sender, daemon].map((role) => role.event("metrics")));
-  const attach = pages.flatMap((page) => ["--attach", page.url.replace("/metrics", "")]);
-  lab = new Manyflow("lab", join(folder, "small.toml"), ...attach);
+  start("daemon", "--insecure", "--name", "b", "--link", `a=${daemons}`, "--listen", any, "--clients", any);
+  const service = start("switch", "--listen", any, "--member", "one=127.0.0.1:9", ...pages);
+  const watched = [sender, relay, receiver, daemon, service];
+  const attach = await Promise.all(watched.map(async (role) => ["--attach", await role.metrics()]));
+  lab = new Manyflow("lab", join(folder, "small.toml"), ...attach.flat());
   ({ url } = await lab.event("started"));
   browser = await launch();
 });
 
 after(async () => {
   await browser?.close();
-  await Promise.all([lab, ...(roles ?? [])].map((process) => process?.stop()));
+  await Promise.all([lab, ...roles].map((process) => process?.stop()));
   await rm(folder, { recursive: true, force: true });
 });
 
@@ -188,6 +200,9 @@ test("a slow run can be watched, paused, stopped and scrubbed by keyboard", asyn
   await page.locator("#time").press("Home");
   await page.waitForFunction((before) => [...document.querySelectorAll("#picture .link")].map((link) => link.textContent).join() !== before, atEnd);
   assert.equal(await page.locator("#time-shown").textContent(), "0 s");
+  await page.locator("#zoom-in").press("Enter");
+  await page.locator("#zoom-out:enabled").press("Enter");
+  await page.locator("#zoom-out:disabled").waitFor();
   await page.locator("#follow").press("Enter");
   await page.waitForFunction(() => document.querySelector("#time-shown").textContent === "20 s");
   await close(page);
@@ -214,16 +229,21 @@ test("an overlay shows its trees, queues and prices", async () => {
 test("live roles show their metrics, and a daemon its links", async () => {
   const page = await openPage(browser, url);
   assert.equal(await page.locator("#view-live").isVisible(), true);
-  await page.locator(".role", { hasText: "sender, " }).locator(".chart").first().waitFor();
-  const daemon = page.locator(".role", { hasText: "daemon, " });
+  const role = (name) => page.locator(".role").filter({ has: page.locator(`h3:text-is("${name}")`) });
+  for (const name of ["Sender", "Relay", "Receiver", "Daemon", "Switch"]) await role(name).locator(".chart").first().waitFor();
+  // Charts are drawn when they are in sight.
+  await role("Receiver").locator('[data-title="Rate"]').scrollIntoViewIfNeeded();
+  const received = role("Receiver").locator('[data-title="Rate"] .value');
+  await received.filter({ hasText: "kB/s" }).waitFor();
+  const daemon = role("Daemon");
   await daemon.locator(".picture .link").first().waitFor({ state: "attached" });
   await daemon.locator("summary").click();
   await daemon.locator("tr", { hasText: "manyflow_daemon_" }).first().waitFor();
   const before = await daemon.locator(".chart").count();
   await daemon.locator("tr button[aria-pressed=false]").first().click();
-  await page.waitForFunction((count) => document.querySelectorAll(".role")[1].querySelectorAll(".chart").length === count, before + 1);
+  await daemon.locator(".chart").nth(before).waitFor();
   await roles[0].stop();
-  await page.locator(".role .wrong", { hasText: "cannot connect" }).waitFor();
+  await role("Sender").locator(".wrong", { hasText: "cannot connect" }).waitFor();
   await close(page);
 });
 

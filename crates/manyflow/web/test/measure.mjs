@@ -16,7 +16,7 @@ all-of = "D"
 delay = "10 ms"
 [[links]]
 name = "bottleneck"
-between = ["D-left", "D-right"]
+between = ["D-router-0", "D-router-1"]
 rate = "20 Mbit/s"
 queue = "200 packets"
 [[sessions]]
