@@ -49,12 +49,14 @@
 //! | `plan/` | nodes, links, sessions, switches, daemons and changes, with all generators expanded |
 //! | [`protocols`] | a folder for each protocol: its keys, its sessions, its events and its packets |
 //! | `world.rs`, `scene.rs` | the interface of all worlds, and a plan's endpoints in one of them |
+//! | `controls.rs` | congestion controls of the calling program |
 //! | `run.rs` | all runs of a scenario, on several threads |
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `measure/` | numbers from series |
 //! | [`results`] | expectations, CSV, JSON, plots and pages |
 #![forbid(unsafe_code)]
 
+mod controls;
 mod error;
 mod expression;
 mod file;
@@ -73,6 +75,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+pub use controls::Controls;
 pub(crate) use error::Fault;
 pub use error::{Problem, ScenarioError};
 pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::controls::Controls;
 use crate::error::{Fault, Problem, ScenarioError};
 use crate::expression::Environment;
 use crate::file::de::read;
@@ -26,6 +27,7 @@ pub struct Scenario {
     form: Form,
     tree: Node,
     sweep: Sweep,
+    pub(crate) controls: Controls,
 }
 
 /// The form in which a scenario is read.
@@ -131,6 +133,7 @@ impl Scenario {
                 value: Value::Table(Vec::new()),
             },
             sweep: Sweep::default(),
+            controls: Controls::default(),
         };
         let prepared = scenario.prepare(text);
         prepared.map_err(|fault| scenario.place(fault))?;
