@@ -72,7 +72,7 @@ impl Scenario {
             .map_err(|error| scenario_error(py, &error))
     }
 
-    /// What identifies the results of this scenario: see `Scenario::fingerprint`.
+    /// The hash that identifies the results of this scenario: see `Scenario::fingerprint`.
     #[getter]
     fn fingerprint(&self) -> String {
         self.inner.fingerprint()
