@@ -17,6 +17,7 @@ from .controller import Controller
 from .errors import ManyflowError, RunError, ScenarioError
 from .results import Expectation, Results, Table
 from .scenario import Scenario, scenarios
+from .sweep import Sweep, SweepError, sweep
 
 __all__ = [
     "Controller",
@@ -27,7 +28,10 @@ __all__ = [
     "RunError",
     "Scenario",
     "ScenarioError",
+    "Sweep",
+    "SweepError",
     "Table",
     "__version__",
     "scenarios",
+    "sweep",
 ]
