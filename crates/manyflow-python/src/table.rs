@@ -196,8 +196,8 @@ pub(crate) struct SeriesTables {
     pub(crate) long: RecordBatch,
 }
 
-/// Returns the measures of a cell with the columns of a partition of a sweep: a row for each measure
-/// of each run, without a time and a subject.
+/// Returns the measures of a cell with the columns of a partition of a sweep: a row for each
+/// measure of each run, without a time and a subject.
 pub(crate) fn long_measures(cell: &CellResult) -> Result<RecordBatch, ArrowError> {
     let measures = &cell.cell.schema.measure;
     let rows = measures.len() * cell.seeds.len();
