@@ -9,11 +9,13 @@
 //! | `builtin.rs` | the scenarios of the repository, which the package contains |
 //! | `scenario.rs` | a scenario |
 //! | `running.rs` | runs in threads of their own, beside which Python handles signals |
+//! | `control.rs` | congestion controls that are written in Python |
 //! | `results.rs` | the results of runs |
 //! | `table.rs` | columns for Arrow's C interface |
 //! | `errors.rs` | errors as Python's exceptions |
 
 mod builtin;
+mod control;
 mod errors;
 mod results;
 mod running;
@@ -25,6 +27,8 @@ mod table;
 mod _native {
     #[pymodule_export]
     use crate::builtin::{builtin_names, builtin_text};
+    #[pymodule_export]
+    use crate::control::Moment;
     #[pymodule_export]
     use crate::results::Results;
     #[pymodule_export]

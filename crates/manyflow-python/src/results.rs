@@ -1,16 +1,15 @@
 //! The results of runs for Python.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use manyflow_scenario::results::{self, Provenance};
+use manyflow_scenario::results::{self, CellResult, Provenance};
 use manyflow_scenario::{Job, Outcome, Scenario};
 use pyo3::prelude::*;
 
 use crate::errors::{run_error, scenario_error};
-use crate::table::{self, Table, broken};
+use crate::table::{self, SeriesTables, Table, broken};
 
 /// The results of runs. `manyflow.Results` wraps them.
 #[pyclass(frozen, module = "manyflow._native")]
@@ -18,7 +17,7 @@ pub(crate) struct Results {
     scenario: Arc<Scenario>,
     jobs: Vec<Job>,
     outcomes: Vec<Outcome>,
-    series: RecordBatch,
+    series: SeriesTables,
 }
 
 impl Results {
@@ -89,7 +88,25 @@ impl Results {
 
     /// The points of all series.
     fn series(&self) -> Table {
-        Table(self.series.clone())
+        Table::new([self.series.whole.clone()])
+    }
+
+    /// The rows of a partition of a sweep: the measures of each cell that was run, then all points.
+    fn long_rows(&self, py: Python<'_>) -> PyResult<Table> {
+        let cells: BTreeSet<usize> = self.jobs.iter().map(|job| job.cell).collect();
+        let mut batches = Vec::with_capacity(cells.len() + 1);
+        for index in cells {
+            let runs = self
+                .outcomes
+                .iter()
+                .flatten()
+                .filter(|run| run.cell == index);
+            let cell = CellResult::new(&self.scenario, index, runs);
+            let cell = cell.map_err(|error| scenario_error(py, &error))?;
+            batches.push(table::long_measures(&cell).map_err(broken)?);
+        }
+        batches.push(self.series.long.clone());
+        Ok(Table::new(batches))
     }
 
     /// The measures: a row for each run.
@@ -97,7 +114,7 @@ impl Results {
         let table = self.evaluate(py, |results| {
             table::measures(&self.scenario, results.cells())
         })?;
-        table.map(Table).map_err(broken)
+        table.map(|table| Table::new([table])).map_err(broken)
     }
 
     /// The name, the title and the SVG text of each figure.

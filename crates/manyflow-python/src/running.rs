@@ -1,6 +1,7 @@
 //! Runs in threads of their own. Python's thread waits without the GIL, and wakes to handle signals
 //! and to report progress.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,6 +11,7 @@ use manyflow_scenario::{Job, Outcome, Progress, Scenario, Stop};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::control::{Failure, controls};
 use crate::results::Results;
 
 /// The interval at which signals are handled.
@@ -48,35 +50,63 @@ impl Done {
     }
 }
 
-/// Makes runs. An exception of a signal handler or of `progress` stops them.
-pub(crate) fn run(
-    py: Python<'_>,
-    scenario: &Arc<Scenario>,
-    jobs: Vec<Job>,
-    threads: usize,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<Results> {
-    let stop = Stop::default();
-    let done = Arc::new(Done::default());
-    let (sender, mut ended) = mpsc::sync_channel(1);
-    let (runner, counter, until) = (Arc::clone(scenario), Arc::clone(&done), stop.clone());
-    let own = jobs.clone();
-    std::thread::spawn(move || {
-        let outcomes =
-            runner.run_until_stopped(&own, threads, &until, &mut |news| counter.hear(&news));
-        // Nobody waits for runs that were stopped.
-        let _ = sender.send(outcomes);
-    });
-    let outcomes = wait(py, &mut ended, || match &progress {
-        Some(progress) => done.report(py, progress),
-        None => Ok(()),
-    });
-    let outcomes = outcomes.inspect_err(|_| {
-        stop.request();
-        let ended = &mut ended;
-        let _ = py.detach(move || ended.recv_timeout(GRACE));
-    })?;
-    py.detach(|| Results::new(Arc::clone(scenario), jobs, outcomes))
+/// Runs that are to be made.
+pub(crate) struct Runs {
+    pub(crate) scenario: Arc<Scenario>,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) threads: usize,
+}
+
+impl Runs {
+    /// Makes the runs. An exception of a signal handler, of `progress` or of a control stops them.
+    pub(crate) fn run(
+        self,
+        py: Python<'_>,
+        progress: Option<&Py<PyAny>>,
+        makers: BTreeMap<String, Py<PyAny>>,
+    ) -> PyResult<Results> {
+        let stop = Stop::default();
+        let failure = Failure::new(stop.clone());
+        let scenario = match makers.is_empty() {
+            true => Arc::clone(&self.scenario),
+            false => {
+                Arc::new(Scenario::clone(&self.scenario).with_controls(controls(makers, &failure)))
+            }
+        };
+        let done = Arc::new(Done::default());
+        let mut ended = self.start(scenario, &stop, &done);
+        let outcomes = wait(py, &mut ended, || {
+            progress.map_or(Ok(()), |progress| done.report(py, progress))
+        });
+        let outcomes = outcomes.inspect_err(|_| {
+            stop.request();
+            let ended = &mut ended;
+            let _ = py.detach(move || ended.recv_timeout(GRACE));
+        })?;
+        match failure.take() {
+            Some(error) => Err(error),
+            None => py.detach(|| Results::new(self.scenario, self.jobs, outcomes)),
+        }
+    }
+
+    /// Begins the runs in other threads.
+    fn start(
+        &self,
+        scenario: Arc<Scenario>,
+        stop: &Stop,
+        done: &Arc<Done>,
+    ) -> mpsc::Receiver<Vec<Outcome>> {
+        let (sender, ended) = mpsc::sync_channel(1);
+        let (jobs, threads) = (self.jobs.clone(), self.threads);
+        let (stop, done) = (stop.clone(), Arc::clone(done));
+        std::thread::spawn(move || {
+            let outcomes =
+                scenario.run_until_stopped(&jobs, threads, &stop, &mut |news| done.hear(&news));
+            // Nobody waits for runs that were stopped.
+            let _ = sender.send(outcomes);
+        });
+        ended
+    }
 }
 
 /// Waits for the end of all runs.

@@ -1,5 +1,6 @@
 //! A scenario for Python.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use manyflow_scenario::{Form, Job, Scenario as Inner};
@@ -7,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::scenario_error;
 use crate::results::Results;
-use crate::running;
+use crate::running::Runs;
 
 /// A scenario that has been read and checked. `manyflow.Scenario` wraps it.
 #[pyclass(frozen, module = "manyflow._native")]
@@ -71,7 +72,7 @@ impl Scenario {
             .map_err(|error| scenario_error(py, &error))
     }
 
-    /// What identifies the results of this scenario: see `Scenario::fingerprint`.
+    /// The hash that identifies the results of this scenario: see `Scenario::fingerprint`.
     #[getter]
     fn fingerprint(&self) -> String {
         self.inner.fingerprint()
@@ -97,14 +98,16 @@ impl Scenario {
     }
 
     /// Makes runs of these cells and seeds. `progress` is called with the simulated seconds and the
-    /// number of runs that have ended, ten times a second.
-    #[pyo3(signature = (jobs, threads, progress=None))]
+    /// number of runs that have ended, ten times a second. `controls` are callables that make the
+    /// congestion controls of connections, by the names that sessions give.
+    #[pyo3(signature = (jobs, threads, progress=None, controls=None))]
     fn run(
         &self,
         py: Python<'_>,
         jobs: Vec<(usize, u64)>,
         threads: usize,
         progress: Option<Py<PyAny>>,
+        controls: Option<BTreeMap<String, Py<PyAny>>>,
     ) -> PyResult<Results> {
         // The first place in a cell keeps all series, so all runs get it.
         let job = |(cell, seed)| Job {
@@ -113,6 +116,11 @@ impl Scenario {
             place: 0,
         };
         let jobs = jobs.into_iter().map(job).collect();
-        running::run(py, &self.inner, jobs, threads, progress)
+        let runs = Runs {
+            scenario: Arc::clone(&self.inner),
+            jobs,
+            threads,
+        };
+        runs.run(py, progress.as_ref(), controls.unwrap_or_default())
     }
 }

@@ -21,16 +21,29 @@ use pyo3::types::PyCapsule;
 /// A table in Arrow's format. Any library that knows Arrow's PyCapsule interface reads it.
 #[pyclass(frozen, module = "manyflow._native")]
 #[derive(Debug)]
-pub(crate) struct Table(pub(crate) RecordBatch);
+pub(crate) struct Table(Vec<RecordBatch>);
+
+impl Table {
+    /// Creates a table of batches with the same schema; at least one.
+    pub(crate) fn new(batches: impl Into<Vec<RecordBatch>>) -> Table {
+        let batches = batches.into();
+        debug_assert!(
+            batches
+                .windows(2)
+                .all(|pair| pair[0].schema() == pair[1].schema())
+        );
+        Table(batches)
+    }
+}
 
 #[pymethods]
 impl Table {
     fn __len__(&self) -> usize {
-        self.0.num_rows()
+        self.0.iter().map(RecordBatch::num_rows).sum()
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.0.schema_ref().as_ref()).map_err(broken)?;
+        let schema = FFI_ArrowSchema::try_from(self.0[0].schema_ref().as_ref()).map_err(broken)?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
@@ -42,7 +55,8 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // A producer may ignore the wish for another schema: the consumer converts then.
         let _ = requested_schema;
-        let batches = RecordBatchIterator::new([Ok(self.0.clone())], self.0.schema());
+        let batches = self.0.clone().into_iter().map(Ok);
+        let batches = RecordBatchIterator::new(batches, self.0[0].schema());
         let stream = FFI_ArrowArrayStream::new(Box::new(batches));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
@@ -92,6 +106,8 @@ struct Points {
     time_s: Vec<f64>,
     observable: Texts,
     subject: Texts,
+    /// The subject with its channel, if it has one.
+    place: Texts,
     channel: Vec<Option<u16>>,
     unit: Texts,
     value: Vec<f64>,
@@ -111,6 +127,7 @@ impl Points {
             &mut points.plot,
             &mut points.observable,
             &mut points.subject,
+            &mut points.place,
             &mut points.unit,
         ] {
             texts.keys.reserve(rows);
@@ -127,6 +144,11 @@ impl Points {
         self.plot.extend(plot, rows);
         self.observable.extend(&series.what.name(), rows);
         self.subject.extend(&series.of, rows);
+        let place = series
+            .channel
+            .map(|channel| format!("{} channel {channel}", series.of));
+        self.place
+            .extend(place.as_deref().unwrap_or(&series.of), rows);
         self.unit.extend(&series.what.dimension().unit(), rows);
         self.time_s
             .extend(series.points.iter().map(|(time_s, _)| time_s));
@@ -134,24 +156,83 @@ impl Points {
             .extend(series.points.iter().map(|(_, value)| value));
     }
 
-    fn finish(self) -> Result<RecordBatch, ArrowError> {
-        let columns: [(&str, ArrayRef); 9] = [
-            ("cell", Arc::new(UInt32Array::from(self.cell))),
-            ("seed", Arc::new(UInt64Array::from(self.seed))),
+    fn finish(self) -> Result<SeriesTables, ArrowError> {
+        let cell: ArrayRef = Arc::new(UInt32Array::from(self.cell));
+        let seed: ArrayRef = Arc::new(UInt64Array::from(self.seed));
+        let time_s: ArrayRef = Arc::new(Float64Array::from(self.time_s));
+        let value: ArrayRef = Arc::new(Float64Array::from(self.value));
+        let observable = self.observable.finish()?;
+        let long = [
+            ("cell", Arc::clone(&cell), false),
+            ("seed", Arc::clone(&seed), false),
+            ("time_s", Arc::clone(&time_s), true),
+            ("observable", Arc::clone(&observable), false),
+            ("subject", self.place.finish()?, false),
+            ("value", Arc::clone(&value), true),
+        ];
+        let whole = [
+            ("cell", cell),
+            ("seed", seed),
             ("plot", self.plot.finish()?),
-            ("time_s", Arc::new(Float64Array::from(self.time_s))),
-            ("observable", self.observable.finish()?),
+            ("time_s", time_s),
+            ("observable", observable),
             ("subject", self.subject.finish()?),
             ("channel", Arc::new(UInt16Array::from(self.channel))),
             ("unit", self.unit.finish()?),
-            ("value", Arc::new(Float64Array::from(self.value))),
+            ("value", value),
         ];
-        RecordBatch::try_from_iter(columns)
+        Ok(SeriesTables {
+            whole: RecordBatch::try_from_iter(whole)?,
+            long: RecordBatch::try_from_iter_with_nullable(long)?,
+        })
     }
 }
 
+/// The points of series as two tables, which share their columns.
+pub(crate) struct SeriesTables {
+    /// All columns.
+    pub(crate) whole: RecordBatch,
+    /// The columns of a partition of a sweep. A channel is part of the subject.
+    pub(crate) long: RecordBatch,
+}
+
+/// Returns the measures of a cell with the columns of a partition of a sweep: a row for each
+/// measure of each run, without a time and a subject.
+pub(crate) fn long_measures(cell: &CellResult) -> Result<RecordBatch, ArrowError> {
+    let measures = &cell.cell.schema.measure;
+    let rows = measures.len() * cell.seeds.len();
+    let (mut seeds, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let (mut observable, mut subject) = (Texts::default(), Texts::default());
+    for measure in measures {
+        seeds.extend_from_slice(&cell.seeds);
+        values.extend(samples(cell, &measure.name));
+        observable.extend(&measure.name, cell.seeds.len());
+    }
+    subject.extend("", rows);
+    let columns: [(&str, ArrayRef, bool); 6] = [
+        (
+            "cell",
+            Arc::new(UInt32Array::from(vec![cell.cell.index as u32; rows])),
+            false,
+        ),
+        ("seed", Arc::new(UInt64Array::from(seeds)), false),
+        (
+            "time_s",
+            Arc::new(Float64Array::from(vec![None; rows])),
+            true,
+        ),
+        ("observable", observable.finish()?, false),
+        ("subject", subject.finish()?, false),
+        ("value", Arc::new(Float64Array::from(values)), true),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns)
+}
+
 /// Returns the points of all series of runs, which belong to these plots.
-pub(crate) fn series(plots: &[PlotTable], outcomes: &[Outcome]) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn series(
+    plots: &[PlotTable],
+    outcomes: &[Outcome],
+) -> Result<SeriesTables, ArrowError> {
     let runs = || outcomes.iter().flatten();
     let all = runs().flat_map(|run| run.series.iter().flatten().flatten());
     let mut points = Points::with_capacity(all.map(|series| series.points.len()).sum());

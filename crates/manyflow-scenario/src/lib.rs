@@ -49,6 +49,7 @@
 //! | `plan/` | nodes, links, sessions, switches, daemons and changes, with all generators expanded |
 //! | [`protocols`] | a folder for each protocol: its keys, its sessions, its events and its packets |
 //! | `world.rs`, `scene.rs` | the interface of all worlds, and a plan's endpoints in one of them |
+//! | `controls.rs` | congestion controls of the calling program |
 //! | `run.rs` | all runs of a scenario, on several threads |
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `measure/` | numbers from series |
@@ -57,6 +58,7 @@
 //! | [`shard`] | parts of a scenario for batch queues, and their merged results |
 #![forbid(unsafe_code)]
 
+mod controls;
 mod error;
 mod expression;
 mod file;
@@ -78,6 +80,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+pub use controls::Controls;
 pub(crate) use error::Fault;
 pub use error::{Problem, ScenarioError};
 pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};

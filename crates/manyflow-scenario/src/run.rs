@@ -211,7 +211,8 @@ impl Plans {
             return Ok(Arc::clone(plan));
         }
         let tables = scenario.cell(cell).map_err(|error| error.to_string())?;
-        let plan = Plan::new(tables).map_err(|fault| fault.to_string())?;
+        let mut plan = Plan::new(tables).map_err(|fault| fault.to_string())?;
+        plan.controls = scenario.controls.clone();
         let plan = Arc::new(plan);
         *latest = Some((cell, Arc::clone(&plan)));
         Ok(plan)

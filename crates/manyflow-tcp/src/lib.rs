@@ -32,6 +32,7 @@
 //! | `sender.rs` | the sender: phases, timer, ECN, the next segment | 5681, 6582, 6675, 3168 |
 //! | `flight.rs` | the scoreboard and the pipe | 6675 section 4 |
 //! | `window.rs`, `cubic.rs` | cwnd and ssthresh | 5681 section 3.1, 9438 section 4 |
+//! | `control.rs` | the interface of a control of one's own, in place of cwnd | |
 //! | `persist.rs` | the timer that probes a closed window | 9293 section 3.8.6.1 |
 //! | `receiver.rs` | acknowledgements, delayed or not, and SACK blocks | 5681 section 4.2, 2018 |
 //! | `wire.rs` | the header as bytes | 9293 section 3.1, 2018 section 3 |
@@ -109,6 +110,8 @@
 
 pub mod cbr;
 mod config;
+mod control;
+mod counters;
 mod cubic;
 mod event;
 mod flight;
@@ -119,9 +122,11 @@ mod window;
 mod wire;
 
 pub use config::{ConfigError, TcpConfig, Variant};
+pub use control::{Control, Moment};
+pub use counters::Counters;
 pub use event::Event;
 pub use receiver::Receiver;
-pub use sender::{Counters, Sender};
+pub use sender::Sender;
 pub use wire::EncodedHeader;
 
 use manyflow_core::Header;
@@ -175,6 +180,14 @@ impl Segment {
         match self.blocks().count() as u32 {
             0 => HEADER_BYTES,
             blocks => HEADER_BYTES + 4 + 8 * blocks,
+        }
+    }
+
+    /// Returns a segment with data.
+    fn data(sequence: u32) -> Segment {
+        Segment {
+            sequence,
+            ..Segment::default()
         }
     }
 

@@ -8,7 +8,9 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::Segment;
-use super::config::{ConfigError, TcpConfig};
+use super::config::{ConfigError, TcpConfig, Variant};
+use super::control::{Control, Moment};
+use super::counters::Counters;
 use super::flight::{DUPLICATE_THRESHOLD, Flight};
 use super::persist::Persist;
 use super::window::Window;
@@ -28,6 +30,8 @@ pub struct Sender {
     flight: Flight,
     window: Window,
     rtt: RttEstimator,
+    /// The latest sample of the round-trip time in seconds; 0 before the first.
+    rtt_sample_s: f64,
     phase: Phase,
     /// The next new number when fast recovery or a time-out last began (RFC 6582 `recover` + 1, RFC
     /// 6675 RecoveryPoint).
@@ -76,25 +80,6 @@ enum Phase {
     AfterTimeout,
 }
 
-/// Counts what a sender has done so far.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Segments sent, including retransmissions.
-    pub sent: u64,
-    /// Segments retransmitted.
-    pub retransmitted: u64,
-    /// How often fast recovery began.
-    pub fast_recoveries: u64,
-    /// How often the retransmission timer expired.
-    pub timeouts: u64,
-    /// Series of time-outs: consecutive time-outs of one segment count once.
-    pub timeout_series: u64,
-    /// How often a mark reduced the window.
-    pub marks_heeded: u64,
-    /// Segments sent to probe a closed window. `sent` does not include them.
-    pub probes: u64,
-}
-
 impl Sender {
     /// Creates a sender to `peer`, whose jitter comes from `seed`.
     ///
@@ -108,6 +93,7 @@ impl Sender {
             flight: Flight::default(),
             window: Window::new(&config),
             rtt: RttEstimator::new(config.minimum_rto),
+            rtt_sample_s: 0.0,
             phase: Phase::Open,
             recover: None,
             reduced_at: 0,
@@ -129,6 +115,26 @@ impl Sender {
             config,
         };
         sender.release = Some(sender.config.start + sender.jitter());
+        Ok(sender)
+    }
+
+    /// Creates a sender to `peer` whose speed `control` decides. It detects losses by selective
+    /// acknowledgements: the variant of `config` is ignored.
+    ///
+    /// # Errors
+    /// Names the first parameter that is outside its range.
+    pub fn with_control(
+        config: TcpConfig,
+        control: Box<dyn Control>,
+        peer: EndpointId,
+        seed: u64,
+    ) -> Result<Sender, ConfigError> {
+        let config = TcpConfig {
+            variant: Variant::Sack,
+            ..config
+        };
+        let mut sender = Sender::new(config, peer, seed)?;
+        sender.window.set_control(control);
         Ok(sender)
     }
 
@@ -219,14 +225,35 @@ impl Sender {
         if let Some(persist) = self.persist.as_mut().filter(|persist| now >= persist.at()) {
             persist.probe(now);
             self.counters.probes += 1;
-            return Some((data(self.flight.next()), Ecn::NotCapable));
+            return Some((Segment::data(self.flight.next()), Ecn::NotCapable));
         }
         self.release.filter(|release| now >= *release)?;
         if !self.may_send() {
             self.release = None;
             return None;
         }
-        Some(self.next_segment(now))
+        let segment = self.next_segment(now);
+        if let Some(gap) = self.window.gap() {
+            self.release = Some(now + gap);
+        }
+        Some(segment)
+    }
+
+    /// Returns the state of the connection for a control of the caller.
+    fn moment(&self, now: Time, acknowledged: u32) -> Moment {
+        Moment {
+            now,
+            acknowledged,
+            segment_bytes: self.config.segment_bytes,
+            in_flight: self.flight.pipe(),
+            rtt_s: if self.rtt_sample_s > 0.0 {
+                self.rtt.average_s()
+            } else {
+                0.0
+            },
+            rtt_sample_s: self.rtt_sample_s,
+            is_mark: false,
+        }
     }
 
     fn on_ack(&mut self, now: Time, ack: &Segment) {
@@ -251,7 +278,7 @@ impl Sender {
             if self.finds_loss() {
                 self.begin_recovery(now);
             } else if ack.ecn_echo && self.config.ecn {
-                self.heed_mark(used);
+                self.heed_mark(now, used);
             }
         }
     }
@@ -263,6 +290,8 @@ impl Sender {
             self.timed = None;
             self.take_rtt_sample((now - sent).as_secs_f64());
         }
+        let moment = self.moment(now, acknowledged);
+        self.window.ask_control(|control| control.on_ack(&moment));
         self.retransmit_now = false;
         let recovered = self.recover.is_none_or(|r| self.flight.first() >= r);
         match self.phase {
@@ -292,6 +321,7 @@ impl Sender {
 
     fn take_rtt_sample(&mut self, sample_s: f64) {
         self.rtt.sample(sample_s);
+        self.rtt_sample_s = sample_s;
         let average_s = self.rtt.average_s();
         self.events.push_back(Event::Rtt {
             sample_s,
@@ -337,7 +367,7 @@ impl Sender {
         }
         self.retransmit_now = true;
         if self.flight.first() >= self.reduced_at {
-            self.reduce_window();
+            self.reduce_window(now);
         }
         self.counters.fast_recoveries += 1;
         self.events.push_back(Event::LossEvent);
@@ -372,17 +402,26 @@ impl Sender {
     /// Handles the echo of a mark. It counts like a loss, once per window of data (RFC 3168 section
     /// 6.1.2). `used` is the flight before the acknowledgement with the echo, if the flight did not
     /// fill the window.
-    fn heed_mark(&mut self, used: Option<u32>) {
+    fn heed_mark(&mut self, now: Time, used: Option<u32>) {
         if self.flight.first() > self.reduced_at {
-            self.window.on_mark(used);
+            let moment = Moment {
+                is_mark: true,
+                ..self.moment(now, 0)
+            };
+            if !self.window.report_loss(&moment) {
+                self.window.on_mark(used);
+            }
             self.note_reduction();
             self.counters.marks_heeded += 1;
             self.events.push_back(Event::LossEvent);
         }
     }
 
-    fn reduce_window(&mut self) {
-        self.window.on_congestion(self.flight.len());
+    fn reduce_window(&mut self, now: Time) {
+        let moment = self.moment(now, 0);
+        if !self.window.report_loss(&moment) {
+            self.window.on_congestion(self.flight.len());
+        }
         self.note_reduction();
     }
 
@@ -393,10 +432,16 @@ impl Sender {
 
     /// Handles the expiry of the retransmission timer: backs off, and begins again with one segment
     /// (RFC 6298 section 5, 5.4 to 5.6; RFC 5681 section 3.1).
-    fn on_timer(&mut self) {
+    fn on_timer(&mut self, now: Time) {
         let again = self.timed_out == Some(self.flight.first());
         self.timed_out = Some(self.flight.first());
-        self.window.on_timeout(self.flight.len(), again);
+        let moment = self.moment(now, 0);
+        if !self
+            .window
+            .ask_control(|control| control.on_timeout(&moment))
+        {
+            self.window.on_timeout(self.flight.len(), again);
+        }
         self.rtt.back_off();
         self.flight.lose_all();
         self.phase = Phase::AfterTimeout;
@@ -441,7 +486,9 @@ impl Sender {
             self.persist = None;
         }
         if self.release.is_none() && self.may_send() {
-            self.release = Some(now + self.jitter());
+            let spaced = self.last_sent.zip(self.window.gap());
+            let spaced = spaced.map_or(now, |(sent, gap)| sent + gap);
+            self.release = Some(spaced.max(now) + self.jitter());
         }
     }
 
@@ -487,7 +534,7 @@ impl Sender {
             self.timed = None;
             self.counters.retransmitted += 1;
             self.events.push_back(Event::Retransmission);
-            return (data(number), Ecn::NotCapable);
+            return (Segment::data(number), Ecn::NotCapable);
         }
         let number = self.flight.send_new();
         self.timed.get_or_insert((number, now));
@@ -498,16 +545,9 @@ impl Sender {
         };
         let segment = Segment {
             window_reduced: core::mem::take(&mut self.announce_reduction),
-            ..data(number)
+            ..Segment::data(number)
         };
         (segment, ecn)
-    }
-}
-
-fn data(sequence: u32) -> Segment {
-    Segment {
-        sequence,
-        ..Segment::default()
     }
 }
 
@@ -522,7 +562,7 @@ impl Endpoint for Sender {
 
     fn handle_timeout(&mut self, now: Time) {
         if self.timer.is_some_and(|timer| now >= timer) {
-            self.on_timer();
+            self.on_timer(now);
         }
         self.settle(now);
     }

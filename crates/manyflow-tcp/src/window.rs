@@ -1,6 +1,10 @@
 //! The congestion window: that of RFC 5681, or CUBIC's in congestion avoidance.
 
+use core::time::Duration;
+
+use super::HEADER_BYTES;
 use super::config::{TcpConfig, Variant};
+use super::control::{Control, Moment};
 use super::cubic::Cubic;
 use manyflow_core::time::Time;
 
@@ -13,8 +17,15 @@ pub(super) struct Window {
     segments: f64,
     threshold: f64,
     maximum: f64,
+    /// The bits of a segment with its headers.
+    packet_bits: f64,
     cubic: Option<Cubic>,
+    /// A control of the caller, which alone sets the window then.
+    control: Option<Box<dyn Control>>,
 }
+
+/// The longest time between two segments that a control can ask for, in seconds.
+const GAP_MAX_S: f64 = 3600.0;
 
 impl Window {
     pub(super) fn new(config: &TcpConfig) -> Window {
@@ -22,8 +33,41 @@ impl Window {
             segments: config.initial_window.into(),
             threshold: f64::INFINITY,
             maximum: config.maximum_window.into(),
+            packet_bits: f64::from(8 * (config.segment_bytes + HEADER_BYTES)),
             cubic: (config.variant == Variant::Cubic).then(Cubic::default),
+            control: None,
         }
+    }
+
+    /// Lets `control` set the window from now on.
+    pub(super) fn set_control(&mut self, control: Box<dyn Control>) {
+        self.control = Some(control);
+        self.ask_control(|_| ());
+    }
+
+    /// Calls the control of the caller, if there is one, and takes over its window. Returns whether
+    /// there is one.
+    pub(super) fn ask_control(&mut self, call: impl FnOnce(&mut dyn Control)) -> bool {
+        let Some(control) = &mut self.control else {
+            return false;
+        };
+        call(&mut **control);
+        self.segments = control.window_segments().max(1.0).min(self.maximum);
+        debug_assert!(self.segments >= 1.0 && self.segments <= self.maximum);
+        true
+    }
+
+    /// Reports losses or a mark to the control of the caller. Returns whether there is one.
+    pub(super) fn report_loss(&mut self, moment: &Moment) -> bool {
+        self.ask_control(|control| control.on_loss(moment))
+    }
+
+    /// Returns the minimum time between two segments at the rate that the control of the caller
+    /// gives.
+    pub(super) fn gap(&self) -> Option<Duration> {
+        let rate = self.control.as_ref()?.rate_bits_per_s()?;
+        let gap_s = rate.is_finite().then(|| self.packet_bits / rate)?;
+        (gap_s > 0.0).then(|| Duration::from_secs_f64(gap_s.min(GAP_MAX_S)))
     }
 
     /// Returns cwnd in segments.
@@ -39,6 +83,9 @@ impl Window {
     /// Handles an acknowledgement of `acknowledged` new segments: slow start or congestion
     /// avoidance (RFC 5681 section 3.1).
     pub(super) fn on_ack(&mut self, now: Time, acknowledged: u32, rtt_s: f64) {
+        if self.control.is_some() {
+            return;
+        }
         let grown = if self.segments < self.threshold {
             self.segments + 1.0
         } else if let Some(cubic) = &mut self.cubic {
@@ -95,6 +142,9 @@ impl Window {
     /// Limits the window to `restart` segments, the restart window, after nothing was sent for a
     /// whole time-out (RFC 5681 section 4.1).
     pub(super) fn restart(&mut self, restart: u32) {
+        if self.control.is_some() {
+            return;
+        }
         self.segments = self.segments.min(restart.into());
         self.stand();
     }

@@ -12,19 +12,26 @@ Everything that a scenario shows is computed by the code that ships, in Rust; Py
 repository's ``docs/python.md`` is the manual, and ``docs/scenarios.md`` lists the keys of scenarios.
 """
 
-from ._native import __version__
+from ._native import Moment, __version__
+from .controller import Controller
 from .errors import ManyflowError, RunError, ScenarioError
 from .results import Expectation, Results, Table
 from .scenario import Scenario, scenarios
+from .sweep import Sweep, SweepError, sweep
 
 __all__ = [
+    "Controller",
     "Expectation",
     "ManyflowError",
+    "Moment",
     "Results",
     "RunError",
     "Scenario",
     "ScenarioError",
+    "Sweep",
+    "SweepError",
     "Table",
     "__version__",
     "scenarios",
+    "sweep",
 ]

@@ -1,10 +1,10 @@
 """The part of the package that is written in Rust. Programs use the classes of ``manyflow`` instead."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import final
 
-__all__ = ["__version__", "builtin_names", "builtin_text", "Results", "Scenario", "Table"]
+__all__ = ["__version__", "builtin_names", "builtin_text", "Moment", "Results", "Scenario", "Table"]
 
 __version__: str
 
@@ -29,8 +29,38 @@ class Scenario:
     def seeds(self) -> list[int]: ...
     def duration_s(self, cell: int) -> float: ...
     def run(
-        self, jobs: list[tuple[int, int]], threads: int, progress: Callable[[float, int], object] | None = None
+        self,
+        jobs: list[tuple[int, int]],
+        threads: int,
+        progress: Callable[[float, int], object] | None = None,
+        controls: Mapping[str, Callable[[], object]] | None = None,
     ) -> Results: ...
+
+@final
+class Moment:
+    """The state of a connection when its control is called."""
+
+    @property
+    def now_s(self) -> float:
+        """The simulated time in seconds."""
+    @property
+    def acknowledged(self) -> int:
+        """The number of segments that the acknowledgement covers for the first time; 0 for losses and time-outs."""
+    @property
+    def segment_bytes(self) -> int:
+        """The payload of a segment in bytes."""
+    @property
+    def in_flight(self) -> int:
+        """The number of segments that are assumed to be in the network."""
+    @property
+    def rtt_s(self) -> float:
+        """The smoothed round-trip time in seconds (RFC 6298); 0 before the first sample."""
+    @property
+    def rtt_sample_s(self) -> float:
+        """The latest sample of the round-trip time in seconds; 0 before the first."""
+    @property
+    def is_mark(self) -> bool:
+        """Whether a router's mark stands for the loss (RFC 3168)."""
 
 @final
 class Results:
@@ -38,6 +68,7 @@ class Results:
     def summary_json(self) -> str: ...
     def series(self) -> Table: ...
     def measures(self) -> Table: ...
+    def long_rows(self) -> Table: ...
     def figures(self) -> list[tuple[str, str, str]]: ...
     def write(self, folder: str | os.PathLike[str]) -> None: ...
     @property

@@ -31,3 +31,15 @@ def bar(title: str, total_s: float, runs: int, shown: Optional[bool]) -> Iterato
 
         report(0.0, 0)
         yield report
+
+
+@contextmanager
+def counter(title: str, total: int, done: int, shown: Optional[bool]) -> Iterator[Callable[[], object]]:
+    """Shows a bar of cells; yields the function that counts one."""
+    if not (_is_seen() if shown is None else shown):
+        yield lambda: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, initial=done, desc=title, unit="cell") as line:
+        yield line.update

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from . import _native, _toml
 from ._progress import bar
+from .controller import Control
 from .errors import ScenarioError
 from .results import Results
 
@@ -47,6 +50,7 @@ class Scenario:
         """
         self._arguments = (file, text, fast, tuple(settings), cell)
         self._native = _native.Scenario(file, text, fast, list(settings), cell)
+        self._controls: dict[str, Callable[[], Control]] = {}
 
     @classmethod
     def load(cls, source: Source, *, fast: bool = False) -> Scenario:
@@ -80,7 +84,28 @@ class Scenario:
         file, text, fast, before, cell = self._arguments
         given = {**(settings or {}), **tables}
         added = [f"{name}={_toml.value(item)}" for name, item in _toml.leaves(given)]
-        return Scenario(file, text, fast=fast, settings=[*before, *added], cell=cell)
+        changed = Scenario(file, text, fast=fast, settings=[*before, *added], cell=cell)
+        changed._controls = self._controls
+        return changed
+
+    def with_controller(self, session: str, make: Callable[[], Control]) -> Scenario:
+        """Returns a scenario in which a TCP session has a congestion control written in Python.
+
+        This is right, and slow: each acknowledgement is a call into Python. An exception of the control stops all runs,
+        and :meth:`run` raises it.
+
+        Args:
+            session: The ``name`` of the session.
+            make: The class of the control (see :class:`Controller`), or another callable without arguments. It is
+                called for each connection. To send the scenario to other processes, define it in a module.
+
+        Raises:
+            ScenarioError: if there is no such session.
+        """
+        name = str(getattr(make, "__name__", type(make).__name__))
+        changed = self.with_({f"sessions.{session}.tcp.control": name})
+        changed._controls = {**self._controls, name: make}
+        return changed
 
     def run(
         self,
@@ -113,7 +138,7 @@ class Scenario:
             raise ValueError("there is nothing to run: give at least one cell and one seed")
         total_s = sum(self._native.duration_s(cell) for cell in chosen) * (len(jobs) / len(chosen))
         with bar(self.id, total_s, len(jobs), progress) as report:
-            results = Results(self, self._native.run(jobs, threads or os.cpu_count() or 1, report))
+            results = Results(self, self._native.run(jobs, threads or os.cpu_count() or 1, report, self._controls))
         if not keep_failures:
             results._native.raise_failure()
         return results
@@ -174,8 +199,12 @@ class Scenario:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the text, the settings and this package's version, which identifies results."""
-        return self._native.fingerprint
+        """A hash of the text, the settings, the source of controllers and this package's version, which identifies
+        results."""
+        if not self._controls:
+            return self._native.fingerprint
+        parts = [self._native.fingerprint, *(_source(make) for _, make in sorted(self._controls.items()))]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def cell(self, number: int) -> dict[str, str]:
         """Returns the values of the axes in a cell.
@@ -190,17 +219,28 @@ class Scenario:
         return f"<Scenario {self.id}: {self.title} ({self.cells} cells)>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scenario) and self._arguments == other._arguments
+        return isinstance(other, Scenario) and (self._arguments, self._controls) == (other._arguments, other._controls)
 
     def __hash__(self) -> int:
         return hash(self._arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, self._arguments
+        return _restore, (self._arguments, self._controls)
 
 
-def _restore(file: str, text: str, fast: bool, settings: tuple[str, ...], cell: Optional[int]) -> Scenario:
-    return Scenario(file, text, fast=fast, settings=settings, cell=cell)
+def _restore(arguments: tuple[str, str, bool, tuple[str, ...], Optional[int]], controls: dict[str, Any]) -> Scenario:
+    file, text, fast, settings, cell = arguments
+    scenario = Scenario(file, text, fast=fast, settings=settings, cell=cell)
+    scenario._controls = controls
+    return scenario
+
+
+def _source(make: Callable[[], Control]) -> str:
+    """Returns the source of a controller, or its name if it has none, as in an interactive session."""
+    try:
+        return inspect.getsource(make)
+    except (OSError, TypeError):
+        return repr(make)
 
 
 def _read(source: Source) -> tuple[str, str]:

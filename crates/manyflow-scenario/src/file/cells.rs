@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::controls::Controls;
 use crate::error::{Fault, Problem, ScenarioError};
 use crate::expression::Environment;
 use crate::file::de::read;
@@ -28,6 +29,7 @@ pub struct Scenario {
     sweep: Sweep,
     /// The plots that follow those of the file.
     pub(crate) overview: Vec<PlotTable>,
+    pub(crate) controls: Controls,
 }
 
 /// The form in which a scenario is read.
@@ -134,6 +136,7 @@ impl Scenario {
             },
             sweep: Sweep::default(),
             overview: Vec::new(),
+            controls: Controls::default(),
         };
         let prepared = scenario.prepare(text);
         prepared.map_err(|fault| scenario.place(fault))?;

@@ -13,6 +13,7 @@ use overlays::Overlays;
 use sessions::Sessions;
 pub use topology::{Direction, Topology};
 
+use crate::controls::Controls;
 use crate::error::Fault;
 use crate::file::Cell;
 
@@ -26,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) sessions: Sessions,
     /// The number of endpoints of all overlays and sessions.
     pub(crate) endpoints: usize,
+    /// The congestion controls of the calling program.
+    pub(crate) controls: Controls,
 }
 
 impl Plan {
@@ -44,6 +47,7 @@ impl Plan {
             overlays,
             sessions,
             endpoints,
+            controls: Controls::default(),
         })
     }
 }

@@ -70,6 +70,24 @@ impl Verdict {
 }
 
 impl CellResult {
+    /// Evaluates the measures of a cell. `runs` are its runs, in the order of their seeds.
+    ///
+    /// # Errors
+    /// Returns no error if the scenario has this cell.
+    pub fn new<'a>(
+        scenario: &Scenario,
+        index: usize,
+        runs: impl IntoIterator<Item = &'a Run>,
+    ) -> Result<CellResult, ScenarioError> {
+        let cell = scenario.cell(index)?;
+        let runs: Vec<&Run> = runs.into_iter().collect();
+        Ok(CellResult {
+            environment: environment(&cell, &runs),
+            seeds: runs.iter().map(|run| run.seed).collect(),
+            cell,
+        })
+    }
+
     /// Returns the values of the sweep's axes with their names: `rtt = 100 ms, loss = 1 %`.
     pub fn describe(&self, scenario: &Scenario) -> String {
         let keys = scenario.axes().iter().map(|axis| &axis.key);
@@ -102,20 +120,15 @@ impl CellResult {
 
 /// Returns the cells, with the samples of their measures.
 pub(super) fn cells(scenario: &Scenario, runs: &[&Run]) -> Result<Vec<CellResult>, ScenarioError> {
-    let cell = |index| {
-        let cell = scenario.cell(index)?;
-        let own: Vec<&&Run> = runs.iter().filter(|run| run.cell == index).collect();
-        Ok(CellResult {
-            environment: environment(&cell, &own),
-            seeds: own.iter().map(|run| run.seed).collect(),
-            cell,
-        })
-    };
-    (0..scenario.cells()).map(cell).collect()
+    let own = |index| runs.iter().copied().filter(move |run| run.cell == index);
+    let cells = 0..scenario.cells();
+    cells
+        .map(|index| CellResult::new(scenario, index, own(index)))
+        .collect()
 }
 
 /// Evaluates the measures in the order of the file. A formula can use the measures before it.
-fn environment(cell: &Cell, runs: &[&&Run]) -> Environment {
+fn environment(cell: &Cell, runs: &[&Run]) -> Environment {
     let mut environment = cell.parameters.clone();
     for (index, measure) in cell.schema.measure.iter().enumerate() {
         let samples = match &measure.value {

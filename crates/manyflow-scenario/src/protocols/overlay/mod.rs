@@ -261,6 +261,9 @@ impl OverlayTable {
             tcp if tcp.transfer.is_some() => {
                 Err("the streams of an overlay take no `transfer`: they would end after it")
             }
+            tcp if tcp.control.is_some() => {
+                Err("the streams of an overlay take no `control`: set their `variant`")
+            }
             tcp if tcp.segment.is_some() => {
                 Err("the streams of an overlay take no `segment`: each message is one segment")
             }

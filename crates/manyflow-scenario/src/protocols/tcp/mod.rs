@@ -20,6 +20,8 @@ use crate::quantity::{Bits, Count, Seconds};
 pub struct TcpTable {
     /// The congestion control.
     pub variant: Option<TcpVariant>,
+    /// The name of a congestion control of the calling program, which replaces the variant.
+    pub control: Option<String>,
     /// The size of a segment's payload.
     pub segment: Option<Bits>,
     /// The initial window, in segments.

@@ -1,0 +1,57 @@
+//! Congestion controls of the caller, which sessions of TCP use by their names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use manyflow_tcp::Control;
+
+use crate::error::{Fault, Problem};
+use crate::file::Scenario;
+
+/// Makes the control of one connection.
+type Maker = Arc<dyn Fn() -> Box<dyn Control> + Send + Sync>;
+
+/// Congestion controls by their names.
+#[derive(Clone, Default)]
+pub struct Controls(BTreeMap<String, Maker>);
+
+impl Controls {
+    /// Adds a control for `tcp.control = "name"`. `make` is called for each connection of each run,
+    /// in the run's thread.
+    pub fn add(&mut self, name: &str, make: impl Fn() -> Box<dyn Control> + Send + Sync + 'static) {
+        self.0.insert(name.to_owned(), Arc::new(make));
+    }
+
+    /// Makes the control of one connection.
+    ///
+    /// # Errors
+    /// Returns an error if there is no control with this name.
+    pub(crate) fn make(&self, name: &str) -> Result<Box<dyn Control>, Fault> {
+        match self.0.get(name) {
+            Some(make) => Ok(make()),
+            None => {
+                let known = self.0.keys().map(String::as_str);
+                Err(Fault::at(
+                    &[],
+                    Problem::unknown("control of a program", name, known),
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Controls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Scenario {
+    /// Returns the scenario with controls that its sessions can name. A run fails if a session
+    /// names another one.
+    pub fn with_controls(mut self, controls: Controls) -> Scenario {
+        self.controls = controls;
+        self
+    }
+}
