@@ -12,7 +12,9 @@ use crate::filecast::keys::PublicKey;
 #[non_exhaustive]
 pub enum DescriptionError {
     /// The file or stream cannot be read, or is not UTF-8.
-    #[error("cannot read the session description from {from}: {cause}; check the path and its mode")]
+    #[error(
+        "cannot read the session description from {from}: {cause}; check the path and its mode"
+    )]
     Unreadable {
         /// Name of the file or stream.
         from: String,

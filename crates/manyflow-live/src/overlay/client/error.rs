@@ -24,7 +24,9 @@ pub enum ClientError {
         header: String,
     },
     /// There is no connection to the daemon.
-    #[error("cannot connect to the daemon at {address}: {cause}; is `manyflow daemon` running there?")]
+    #[error(
+        "cannot connect to the daemon at {address}: {cause}; is `manyflow daemon` running there?"
+    )]
     Connect {
         /// The daemon's address.
         address: String,
