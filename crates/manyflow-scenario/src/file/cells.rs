@@ -261,25 +261,6 @@ impl Scenario {
         hex(&hasher.finalize())
     }
 
-    /// Returns 16 hexadecimal digits that identify the file together with its form: whether it is
-    /// shortened, and the settings. Files of cells have them in their names.
-    pub fn form_hash(&self) -> String {
-        let mut digest = Sha256::new();
-        let fast = if self.form.fast { "fast" } else { "full" };
-        for part in [self.text.as_str(), fast]
-            .into_iter()
-            .chain(self.form.settings.iter().map(String::as_str))
-        {
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part.as_bytes());
-        }
-        let digest = digest.finalize();
-        digest[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
-    }
-
     /// Returns the axes of the sweep.
     pub fn axes(&self) -> &[Axis] {
         &self.sweep.axes

@@ -2,8 +2,9 @@
 //! each of them, and [`merge`] makes the results of the whole scenario from these files.
 //!
 //! A folder of cells has `scenario-HASH.json`, which is the scenario, and `cell-HASH-NUMBER.jsonl`
-//! for each cell. HASH is [`form_hash`](crate::Scenario::form_hash). A file is complete when it
-//! appears under its name, so a process that was killed leaves only whole cells.
+//! for each cell. HASH is the first 16 digits of the
+//! [`fingerprint`](crate::Scenario::fingerprint). A file is complete when it appears under its name,
+//! so a process that was killed leaves only whole cells.
 
 mod exact;
 mod merge;

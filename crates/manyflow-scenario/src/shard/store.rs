@@ -88,7 +88,7 @@ impl CellStore {
         fs::create_dir_all(&folder).map_err(ShardError::file(&folder))?;
         let store = CellStore {
             folder,
-            hash: scenario.form_hash(),
+            hash: scenario.fingerprint()[..16].to_owned(),
             provenance,
         };
         let file = ScenarioFile {
