@@ -225,6 +225,37 @@ fn a_silent_child_delays_a_summary_but_does_not_prevent_it() {
 }
 
 #[test]
+fn a_new_child_begins_with_the_rate_of_its_groups_until_it_was_silent() {
+    let config = RelayConfig {
+        hop: HopConfig::default(),
+        ..config()
+    };
+    let mut relay = relay(config);
+    let data = Data {
+        rate: 250_000,
+        ..request(2, 1)
+    };
+    relay.observe_data(Time::ZERO, 0, &data);
+    let message: Arc<[u8]> = data_message(2, 1000, 2).into();
+    let rates = [(1, Some(2)), (2, Some(0))].map(|(number, top)| {
+        let at = address(number);
+        relay.set_top(Time::ZERO, at, LOCAL, 0, top).unwrap();
+        relay.push(Time::ZERO, at, LOCAL, 0, top, &message).unwrap();
+        relay.hop(at).unwrap().rate.bits_per_s()
+    });
+    assert_eq!(rates, [2_000_000, 200_000], "group 0 has no rate yet");
+    let (mut now, mut out) = (Time::ZERO, Vec::new());
+    for _ in 0..20 {
+        while relay.poll_transmit(now, &mut out).is_some() {}
+        now += ms(100);
+        relay.handle_timeout(now);
+        let _ = relay.push(now, address(1), LOCAL, 0, Some(2), &message);
+    }
+    let after = relay.hop(address(1)).unwrap().rate.bits_per_s();
+    assert!(after < 1_000_001, "{after}");
+}
+
+#[test]
 fn a_restarted_sender_is_followed() {
     let mut family = Family::new(config(), 1);
     family.relay.observe_data(family.now, 0, &request(0, 5000));

@@ -147,6 +147,13 @@ impl Control {
         Rate::from_bits_per_s((self.rate * 8.0) as u64)
     }
 
+    /// Begins with this rate instead of a lower one.
+    pub(super) fn expect(&mut self, rate: Rate) {
+        debug_assert_eq!(self.mode, Mode::Startup);
+        let expected = (rate.bits_per_s() as f64 / 8.0).min(self.maximum);
+        self.rate = self.rate.max(expected);
+    }
+
     /// Returns whether other senders fill the queue, so that it never shows the minimum RTT.
     pub(super) fn is_competing(&self) -> bool {
         matches!(self.mode, Mode::Compete { .. })
@@ -363,9 +370,11 @@ impl Control {
         by_loss.min(UNUSED_MAX * used)
     }
 
-    /// Halves the rate after soundings that nobody answered. The first answer begins a startup.
-    pub(super) fn on_silence(&mut self) {
+    /// Halves the rate after soundings that nobody answered. The answer to a sounding from number
+    /// `next` on begins a startup; the losses that it shows are older.
+    pub(super) fn on_silence(&mut self, next: u32) {
         self.rate = (self.rate / 2.0).max(self.minimum);
+        self.settled = next;
         self.mode = Mode::Startup;
     }
 

@@ -76,6 +76,8 @@ pub struct Hop<T> {
     used_at: Time,
     /// When the last silence was acted on, or the last echo came.
     heard_at: Time,
+    /// Whether there was neither an echo nor a silence yet.
+    is_fresh: bool,
 }
 
 impl<T: Carried> Hop<T> {
@@ -96,6 +98,7 @@ impl<T: Carried> Hop<T> {
             idle_until: now,
             used_at: now,
             heard_at: now,
+            is_fresh: true,
             config,
         })
     }
@@ -103,6 +106,14 @@ impl<T: Carried> Hop<T> {
     /// Sets the top subscribed group of a session; `None` if the child has left the session.
     pub fn set_top(&mut self, session: u32, top: Option<u8>) {
         self.queue.set_top(session, top);
+    }
+
+    /// Begins with this rate instead of a lower one, until the child has answered or was silent. A
+    /// child that joins several groups at once had another parent, over whose hop they came.
+    pub fn expect(&mut self, rate: Rate) {
+        if let Some(control) = self.control.as_mut().filter(|_| self.is_fresh) {
+            control.expect(rate);
+        }
     }
 
     /// Queues a packet of `bytes`, including the headers of IP and UDP.
@@ -213,7 +224,7 @@ impl<T: Carried> Hop<T> {
         if self.soundings.echoes == before {
             return false;
         }
-        self.heard_at = now;
+        (self.heard_at, self.is_fresh) = (now, false);
         let next = self.soundings.number().saturating_add(1);
         let rtt = self.soundings.srtt().unwrap_or(FIRST_INTERVAL);
         if let (Some(control), Some(seen)) = (&mut self.control, seen) {
@@ -241,9 +252,10 @@ impl<T: Carried> Hop<T> {
     /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.silence_due().is_some_and(|due| due <= now) {
-            self.heard_at = now;
+            (self.heard_at, self.is_fresh) = (now, false);
+            let next = self.soundings.number().saturating_add(1);
             if let Some(control) = &mut self.control {
-                control.on_silence();
+                control.on_silence(next);
             }
         }
     }

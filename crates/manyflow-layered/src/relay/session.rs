@@ -1,10 +1,10 @@
 //! A session of a relay: its aggregator, and the requests that have passed here.
 
-use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Rate, Time};
 
 use super::config::{RelayError, SessionInfo};
 use crate::sim::Aggregator;
-use crate::{Data, Feedback, Message};
+use crate::{Data, Feedback, GROUPS_MAX, Message};
 
 /// The number of requests by which an answer may be late.
 const PATIENCE_ROUNDS: u16 = 4;
@@ -23,6 +23,8 @@ pub(super) struct Session {
     newest: u16,
     /// The number of data packets in a row with older requests.
     old_packets: u32,
+    /// The last cumulative rate of each group; 0 before its first packet.
+    rates: [Rate; GROUPS_MAX as usize],
 }
 
 impl Session {
@@ -33,7 +35,14 @@ impl Session {
             aggregator: Aggregator::new(info.session, id, EndpointId::UNSET),
             newest: 0,
             old_packets: 0,
+            rates: [Rate::default(); GROUPS_MAX as usize],
         }
+    }
+
+    /// Returns the last rate of a group and those below it; 0 before the group's first packet.
+    pub(super) fn rate(&self, group: u8) -> Rate {
+        let known = self.rates.get(usize::from(group));
+        known.copied().unwrap_or_default()
     }
 
     /// Returns the newest request.
@@ -44,6 +53,9 @@ impl Session {
     /// Notes the request of a data packet. Returns whether it is a new one, for which
     /// [`open_round`](Session::open_round) is wanted.
     pub(super) fn observe(&mut self, data: &Data) -> bool {
+        if let Some(rate) = self.rates.get_mut(usize::from(data.group)) {
+            *rate = Rate::from_bits_per_s(8 * u64::from(data.rate));
+        }
         let ahead = data.request.wrapping_sub(self.newest) as i16;
         match ahead {
             _ if data.request == 0 => false,

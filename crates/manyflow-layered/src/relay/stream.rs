@@ -171,9 +171,13 @@ impl StreamRelay {
         let place = self.place(now, child, local, self.config.hop.rate)?;
         let item = Queued::new(message, group);
         let bytes = item.wire_bytes();
-        let Some(child) = self.child(place) else {
+        let child = self.children.get_mut(place as usize);
+        let Some(child) = child.and_then(|child| child.as_deref_mut()) else {
             return Err(RelayError::NoHop);
         };
+        if let Some(top) = child.shares[session].top {
+            child.hop.expect(self.sessions[session].rate(top));
+        }
         let pushed = child.hop.push(now, item, bytes);
         self.schedule(place);
         pushed.map_err(|_| RelayError::Dropped)
