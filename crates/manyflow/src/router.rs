@@ -41,6 +41,7 @@ pub(crate) async fn run(args: &RouterArgs, display: &Display) -> Result<()> {
     let _metrics = serve_metrics(args, &router, display).await?;
     let at = router.address();
     let control = if args.drop_tail { "drop tail" } else { "XCP" };
+    let interrupted = interrupted();
     display.print_line(&format!(
         "router: {at} leads to {server} at {}, {control}",
         args.rate
@@ -50,7 +51,7 @@ pub(crate) async fn run(args: &RouterArgs, display: &Display) -> Result<()> {
         "listen": at.to_string(),
         "to": server.to_string(),
     }))?;
-    interrupted().await;
+    interrupted.await;
     for (direction, counters) in directions(&router) {
         display.print_line(&format!(
             "{direction}: {} packets, {}, {} dropped",

@@ -146,13 +146,13 @@ impl Named<Prepared> {
 async fn send_all(sessions: Vec<Named<Prepared>>) -> Result<()> {
     let count = sessions.len();
     let (stop, stopped) = watch::channel(());
+    let mut interrupted = pin!(interrupted());
     let mut tasks = JoinSet::new();
     for named in sessions {
         let span = named.span();
         tasks.spawn(named.send(stopped.clone()).instrument(span));
     }
     let mut stop = Some(stop);
-    let mut interrupted = pin!(interrupted());
     let (mut failed, mut written) = (Vec::new(), Ok(()));
     loop {
         tokio::select! {

@@ -7,8 +7,8 @@ use nix::libc::SIGHUP;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Completes when the user presses Ctrl-C, when a service manager sends SIGTERM, or when the
-/// terminal is closed (SIGHUP).
-pub(crate) async fn interrupted() {
+/// terminal is closed (SIGHUP). The signals are handled from the call on, not from the first poll.
+pub(crate) fn interrupted() -> impl Future<Output = ()> {
     let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
     if !is_hangup_ignored() {
         kinds.push(SignalKind::hangup());
@@ -18,14 +18,13 @@ pub(crate) async fn interrupted() {
         .into_iter()
         .filter_map(|kind| signal(kind).ok())
         .collect();
-    poll_fn(|context| {
+    poll_fn(move |context| {
         let came = |signal: &mut Signal| signal.poll_recv(context).is_ready();
         match signals.iter_mut().any(came) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
     })
-    .await;
 }
 
 /// Completes when an operator sends SIGUSR2, by which nats-server enters its lame duck mode.

@@ -27,9 +27,10 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         Some(address) => Some(pages::serve(address, daemon.status(), &display).await?),
         None => None,
     };
+    let stop = interrupted();
     announce(&name, &daemon, &display)?;
     tokio::select! {
-        () = interrupted() => {}
+        () = stop => {}
         () = lame_duck_requested() => {}
     }
     announce_stop(&name, args.grace, &display)?;

@@ -64,12 +64,13 @@ pub(crate) async fn run(args: LabArgs, display: &Display) -> Result<()> {
         runs: Runs::default(),
         attached,
     };
+    let interrupted = interrupted();
     display.print_line(&format!("lab at {url}"))?;
     display.print_line("the address is a key: keep it to yourself; Ctrl-C ends the lab")?;
     display.print_json(&json!({"event": "started", "url": url}))?;
     tokio::select! {
         () = server::serve(listener, Arc::new(lab)) => Ok(()),
-        () = interrupted() => Ok(()),
+        () = interrupted => Ok(()),
     }
 }
 

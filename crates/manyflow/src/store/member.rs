@@ -47,6 +47,7 @@ pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
         ..Status::default()
     });
     let _metrics = metrics::serve(args.metrics, vec![(None, status)], &display).await?;
+    let interrupted = interrupted();
     let folder = args.dir.display();
     display.print_line(&format!("store: member {name} keeps {folder}, at {at}"))?;
     display.print_json(&json!({
@@ -55,7 +56,7 @@ pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
     let member = Arc::new(Mutex::new(Member::new(name, shelf)));
     tokio::select! {
         result = serve_connections(listener, member, statuses) => result,
-        () = interrupted() => Ok(()),
+        () = interrupted => Ok(()),
     }
 }
 

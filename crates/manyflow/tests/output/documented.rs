@@ -120,6 +120,11 @@ fn streams(printed: &mut Printed) {
     printed.stop("stream send", sender);
 }
 
+fn lab(printed: &mut Printed) {
+    let (lab, _) = start(&["lab"], "started", "url");
+    printed.stop("lab", lab);
+}
+
 fn overlays(printed: &mut Printed) {
     let at = format!("127.0.0.1:{}", free_port());
     let mut daemon = daemon(&at);
@@ -213,6 +218,7 @@ fn commands_print_the_objects_of_the_manual() {
     overlays(&mut printed);
     services(&mut printed);
     scenarios(&mut printed);
+    lab(&mut printed);
     tools(&mut printed);
     let documented = documented();
     for (command, events) in &printed.0 {
