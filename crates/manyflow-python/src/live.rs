@@ -121,7 +121,7 @@ struct State {
     address: String,
     /// `None` after the groups were left.
     stream: Mutex<Option<Stream>>,
-    /// Wakes whoever waits for a message when the groups are left.
+    /// Wakes the readers that wait for a message when the groups are left.
     left: Notify,
 }
 
