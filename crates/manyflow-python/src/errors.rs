@@ -44,3 +44,9 @@ pub(crate) fn run_error(py: Python<'_>, failed: &FailedRun) -> PyErr {
     } = failed;
     raise(py, &CLASS, "RunError", (cell, seed, message, replay))
 }
+
+/// Creates the error of a client of the daemon at `address`.
+pub(crate) fn live_error(py: Python<'_>, address: &str, problem: &str) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    raise(py, &CLASS, "LiveError", (address, problem))
+}

@@ -1,8 +1,8 @@
 //! The native part of the Python package `manyflow`, as its module `manyflow._native`.
 //!
-//! It only binds: scenarios are read and run by `manyflow-scenario`, messages and files are carried
-//! by `manyflow-live`. The classes for users are in `python/manyflow`, and `docs/python.md` in the
-//! repository is their manual.
+//! It only binds: scenarios are read and run by `manyflow-scenario`, messages are carried by the
+//! overlay's client in `manyflow-live`. The classes for users are in `python/manyflow`, and
+//! `docs/python.md` in the repository is their manual.
 //!
 //! | file | contents |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | `scenario.rs` | a scenario |
 //! | `running.rs` | runs in threads of their own, beside which Python handles signals |
 //! | `control.rs` | congestion controls that are written in Python |
+//! | `live.rs` | clients of the overlay |
 //! | `results.rs` | the results of runs |
 //! | `table.rs` | columns for Arrow's C interface |
 //! | `errors.rs` | errors as Python's exceptions |
@@ -17,6 +18,7 @@
 mod builtin;
 mod control;
 mod errors;
+mod live;
 mod results;
 mod running;
 mod scenario;
@@ -29,6 +31,8 @@ mod _native {
     use crate::builtin::{builtin_names, builtin_text};
     #[pymodule_export]
     use crate::control::Moment;
+    #[pymodule_export]
+    use crate::live::{Client, Message, Messages, connect};
     #[pymodule_export]
     use crate::results::Results;
     #[pymodule_export]

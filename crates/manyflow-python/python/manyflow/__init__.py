@@ -1,4 +1,4 @@
-"""Rate control for communication among many: scenarios, sweeps, controllers and live messages.
+"""Rate control for communication among many: scenarios, sweeps, controllers, and messages over an overlay.
 
     import manyflow as mf
 
@@ -8,13 +8,14 @@
     for expectation in results.expectations:
         print(expectation.verdict, expectation.what)
 
-Everything that a scenario shows is computed by the code that ships, in Rust; Python only holds it. The
-repository's ``docs/python.md`` is the manual, and ``docs/scenarios.md`` lists the keys of scenarios.
+Everything that a scenario shows is computed by the code that ships, in Rust; Python only holds it. ``manyflow.live``
+has clients of a running daemon. The repository's ``docs/python.md`` is the manual, and ``docs/scenarios.md`` lists the keys of scenarios.
 """
 
+from . import live
 from ._native import Moment, __version__
 from .controller import Controller
-from .errors import ManyflowError, RunError, ScenarioError
+from .errors import LiveError, ManyflowError, RunError, ScenarioError
 from .results import Expectation, Results, Table
 from .scenario import Scenario, scenarios
 from .sweep import Sweep, SweepError, sweep
@@ -22,6 +23,7 @@ from .sweep import Sweep, SweepError, sweep
 __all__ = [
     "Controller",
     "Expectation",
+    "LiveError",
     "ManyflowError",
     "Moment",
     "Results",
@@ -32,6 +34,7 @@ __all__ = [
     "SweepError",
     "Table",
     "__version__",
+    "live",
     "scenarios",
     "sweep",
 ]

@@ -1,15 +1,59 @@
 """The part of the package that is written in Rust. Programs use the classes of ``manyflow`` instead."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import final
 
-__all__ = ["__version__", "builtin_names", "builtin_text", "Moment", "Results", "Scenario", "Table"]
+__all__ = [
+    "__version__",
+    "builtin_names",
+    "builtin_text",
+    "connect",
+    "LiveClient",
+    "LiveMessages",
+    "Message",
+    "Moment",
+    "Results",
+    "Scenario",
+    "Table",
+]
 
 __version__: str
 
 def builtin_names() -> list[str]: ...
 def builtin_text(id: str) -> str | None: ...
+def connect(address: str, name: str | None, timeout_s: float, buffer_messages: int) -> Awaitable[LiveClient]: ...
+@final
+class LiveClient:
+    @property
+    def address(self) -> str: ...
+    def publish(self, subject: str, payload: bytes) -> Awaitable[None]: ...
+    def join(self, pattern: str, queue: str | None) -> Awaitable[LiveMessages]: ...
+    def flush(self) -> Awaitable[None]: ...
+    def drain(self) -> Awaitable[None]: ...
+
+@final
+class LiveMessages:
+    def next(self) -> Awaitable[Message | None]: ...
+    def leave(self) -> Awaitable[None]: ...
+
+@final
+class Message:
+    """A message of a group."""
+
+    @property
+    def subject(self) -> str:
+        """The subject that the message was published to."""
+    @property
+    def reply(self) -> str | None:
+        """The subject that the sender expects answers at, or ``None``."""
+    @property
+    def payload(self) -> bytes:
+        """The bytes that the sender published."""
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The names and values of the headers, in the sender's order."""
+
 @final
 class Scenario:
     def __new__(

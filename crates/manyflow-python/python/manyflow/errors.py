@@ -48,3 +48,20 @@ class RunError(ManyflowError, RuntimeError):
 
     def __str__(self) -> str:
         return f"cell {self.cell}, seed {self.seed}: {self.message}; to repeat it: {self.replay}"
+
+
+class LiveError(ManyflowError, RuntimeError):
+    """A client of the overlay has no connection, or cannot do what it was asked to do.
+
+    Attributes:
+        address: The daemon's address.
+        problem: The message.
+    """
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return self.problem

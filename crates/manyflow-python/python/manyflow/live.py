@@ -1,0 +1,140 @@
+"""Clients of an overlay: programs that publish messages to groups, and subscribe to groups.
+
+A client speaks with one running daemon (``manyflow daemon``). It drops no message: if a program reads too slowly, the
+client reads nothing more from its daemon, which then applies the group's policy for slow members.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Optional, Type
+
+from . import _native
+from ._native import Message
+
+__all__ = ["Client", "Message", "Subscription", "connect"]
+
+
+async def connect(
+    address: str, *, name: Optional[str] = None, timeout_s: float = 5.0, buffer_messages: int = 256
+) -> Client:
+    """Connects to the daemon at ``address``, a host and a port such as ``127.0.0.1:4222``, without TLS.
+
+    Args:
+        address: The host and port at which the daemon serves clients (``--clients``).
+        name: A name for the daemon's log.
+        timeout_s: Time in seconds for the daemon to accept the client.
+        buffer_messages: The number of messages that each subscription buffers, at least 1.
+
+    Raises:
+        LiveError: If the daemon cannot be reached, refuses the client, or does not answer in time.
+        ValueError: If ``timeout_s`` is negative or not finite.
+    """
+    return Client(await _native.connect(address, name, timeout_s, buffer_messages))
+
+
+class Client:
+    """A client of a daemon, made by :func:`connect`. ``async with`` closes it at the end."""
+
+    def __init__(self, native: _native.LiveClient) -> None:
+        self._native = native
+
+    @property
+    def address(self) -> str:
+        """The address that the client has connected to."""
+        return self._native.address
+
+    async def publish(self, subject: str, payload: bytes) -> None:
+        """Publishes to the members of a group. Waits while the network is full.
+
+        Raises:
+            LiveError: If the subject is invalid, the message too long, or the connection has ended.
+        """
+        await self._native.publish(subject, payload)
+
+    def subscribe(self, pattern: str, *, queue: Optional[str] = None) -> Subscription:
+        """Returns the messages whose subjects fit ``pattern``, for ``async for`` and ``async with``.
+
+        Args:
+            pattern: A subject, or words between dots of which each may be ``*``, and the last ``>``.
+            queue: The workers of a queue share the messages: each message goes to one of them.
+        """
+        return Subscription(self._native, pattern, queue)
+
+    async def flush(self) -> None:
+        """Returns when the daemon has taken everything that was published before.
+
+        Raises:
+            LiveError: If the connection has ended.
+        """
+        await self._native.flush()
+
+    async def close(self) -> None:
+        """Leaves all groups, returns when the daemon has taken everything that was published, and ends the connection.
+
+        Subscriptions yield what has arrived, and end.
+
+        Raises:
+            LiveError: If the connection was lost before.
+        """
+        await self._native.drain()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()
+
+
+class Subscription:
+    """The messages of the groups that fit a pattern, in the order of each sender.
+
+    ``async with`` joins the groups at its beginning and leaves them at its end; ``async for`` alone joins them when it
+    asks for the first message. Messages that were published before are not received. A wait that is cancelled can
+    lose a message that arrives at the same moment.
+    """
+
+    def __init__(self, client: _native.LiveClient, pattern: str, queue: Optional[str]) -> None:
+        self._client = client
+        self._pattern = pattern
+        self._queue = queue
+        self._messages: Optional[_native.LiveMessages] = None
+
+    async def _join(self) -> _native.LiveMessages:
+        if self._messages is None:
+            self._messages = await self._client.join(self._pattern, self._queue)
+        return self._messages
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Waits for the next message.
+
+        Raises:
+            LiveError: If the pattern is invalid or refused, or if the connection was lost: later messages were missed.
+        """
+        message = await (await self._join()).next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def leave(self) -> None:
+        """Leaves the groups, and returns when the daemon knows. Messages that have arrived are dropped.
+
+        Raises:
+            LiveError: If the connection was lost before.
+        """
+        if self._messages is not None:
+            await self._messages.leave()
+
+    async def __aenter__(self) -> Subscription:
+        await self._join()
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.leave()

@@ -1,0 +1,223 @@
+//! Clients of the overlay, whose methods return awaitables of asyncio.
+//!
+//! One runtime of tokio serves all clients of a process. Cancelling an awaitable drops its future.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use manyflow_live::overlay::{Client as Inner, ClientError, ClientOptions, Messages as Stream};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3_async_runtimes::tokio::{future_into_py, get_runtime};
+use tokio::sync::{Mutex, Notify};
+
+use crate::errors::live_error;
+
+/// Connects to the daemon at `address`.
+#[pyfunction]
+#[pyo3(signature = (address, name, timeout_s, buffer_messages))]
+pub(crate) fn connect(
+    py: Python<'_>,
+    address: String,
+    name: Option<String>,
+    timeout_s: f64,
+    buffer_messages: usize,
+) -> PyResult<Bound<'_, PyAny>> {
+    let options = ClientOptions {
+        name,
+        buffer_messages,
+        connect_timeout: Duration::try_from_secs_f64(timeout_s)
+            .map_err(|error| PyValueError::new_err(format!("timeout_s: {error}")))?,
+        ..ClientOptions::default()
+    };
+    future_into_py(py, async move {
+        let connected = Inner::connect(&address, &options).await;
+        let inner = connected.map_err(|error| raise(&address, &error))?;
+        Ok(Client { inner })
+    })
+}
+
+fn raise(address: &str, error: &ClientError) -> PyErr {
+    Python::attach(|py| live_error(py, address, &error.to_string()))
+}
+
+/// A client of a daemon. `manyflow.live.Client` wraps it.
+#[pyclass(frozen, name = "LiveClient", module = "manyflow._native")]
+pub(crate) struct Client {
+    inner: Inner,
+}
+
+#[pymethods]
+impl Client {
+    /// The address that the client has connected to.
+    #[getter]
+    fn address(&self) -> &str {
+        self.inner.address()
+    }
+
+    /// Publishes to the members of a group.
+    fn publish<'py>(
+        &self,
+        py: Python<'py>,
+        subject: String,
+        payload: Vec<u8>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner.clone();
+        future_into_py(py, async move {
+            let published = client.publish(&subject, payload).await;
+            published.map_err(|error| raise(client.address(), &error))
+        })
+    }
+
+    /// Joins the groups whose subjects fit `pattern`.
+    #[pyo3(signature = (pattern, queue))]
+    fn join<'py>(
+        &self,
+        py: Python<'py>,
+        pattern: String,
+        queue: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner.clone();
+        future_into_py(py, async move {
+            let joined = match queue {
+                Some(queue) => client.join_queue(&pattern, &queue).await,
+                None => client.join(&pattern).await,
+            };
+            let stream = joined.map_err(|error| raise(client.address(), &error))?;
+            let state = State {
+                address: client.address().to_owned(),
+                stream: Mutex::new(Some(stream)),
+                left: Notify::new(),
+            };
+            Ok(Messages {
+                state: Some(Arc::new(state)),
+            })
+        })
+    }
+
+    /// Returns when the daemon has taken everything that was published before.
+    fn flush<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner.clone();
+        future_into_py(py, async move {
+            let flushed = client.flush().await;
+            flushed.map_err(|error| raise(client.address(), &error))
+        })
+    }
+
+    /// Leaves all groups, flushes, and ends the connection.
+    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.inner.clone();
+        future_into_py(py, async move {
+            match client.drain().await {
+                Ok(()) | Err(ClientError::Drained { .. }) => Ok(()),
+                Err(error) => Err(raise(client.address(), &error)),
+            }
+        })
+    }
+}
+
+struct State {
+    address: String,
+    /// `None` after the groups were left.
+    stream: Mutex<Option<Stream>>,
+    /// Wakes the readers that wait for a message when the groups are left.
+    left: Notify,
+}
+
+/// The messages of the groups that a client has joined by one call.
+#[pyclass(frozen, name = "LiveMessages", module = "manyflow._native")]
+pub(crate) struct Messages {
+    /// `None` only while it is dropped.
+    state: Option<Arc<State>>,
+}
+
+#[pymethods]
+impl Messages {
+    /// Waits for the next message; `None` after the end.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let state = self.state.clone();
+        future_into_py(py, async move {
+            let Some(state) = state else { return Ok(None) };
+            let mut stream = state.stream.lock().await;
+            let Some(stream) = stream.as_mut() else {
+                return Ok(None);
+            };
+            tokio::select! {
+                message = stream.next() => {
+                    let message = message.transpose();
+                    let message = message.map_err(|error| raise(&state.address, &error))?;
+                    Ok(message.map(Message))
+                }
+                () = state.left.notified() => {
+                    // The next one in the queue for the lock may be another reader.
+                    state.left.notify_one();
+                    Ok(None)
+                }
+            }
+        })
+    }
+
+    /// Leaves the groups, and returns when the daemon knows.
+    fn leave<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let state = self.state.clone();
+        future_into_py(py, async move {
+            let Some(state) = state else { return Ok(()) };
+            state.left.notify_one();
+            let stream = state.stream.lock().await.take();
+            match stream {
+                None => Ok(()),
+                Some(stream) => match stream.leave().await {
+                    Ok(()) | Err(ClientError::Drained { .. }) => Ok(()),
+                    Err(error) => Err(raise(&state.address, &error)),
+                },
+            }
+        })
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        // A stream that is dropped tells the daemon in a task of the runtime around it.
+        let _runtime = get_runtime().enter();
+        self.state.take();
+    }
+}
+
+/// A message of a group. `manyflow.live.Message` is this class.
+#[pyclass(frozen, name = "Message", module = "manyflow._native")]
+pub(crate) struct Message(manyflow_live::overlay::Message);
+
+#[pymethods]
+impl Message {
+    /// The subject that the message was published to.
+    #[getter]
+    fn subject(&self) -> &str {
+        self.0.subject()
+    }
+
+    /// The subject that the sender expects answers at, or `None`.
+    #[getter]
+    fn reply(&self) -> Option<&str> {
+        self.0.reply()
+    }
+
+    /// The bytes that the sender published.
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.0.payload())
+    }
+
+    /// The names and values of the headers, in the sender's order.
+    #[getter]
+    fn headers(&self) -> Vec<(String, String)> {
+        let headers = self.0.headers();
+        let owned = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        owned.collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let bytes = self.0.payload().len();
+        format!("<message to {} of {bytes} B>", self.0.subject())
+    }
+}
