@@ -65,7 +65,6 @@ python: ## Install the Python package into target/python-venv, and run its examp
 python-test: ## Test the Python package in target/python-venv
 	@scripts/setup
 	scripts/python test
-	scripts/notebooks short
 
 notebooks: ## Execute the notebooks with whole runs (some minutes)
 	@scripts/setup
