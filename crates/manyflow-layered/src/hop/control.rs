@@ -49,9 +49,9 @@ const TCP_CONSTANT: f64 = 1.5;
 const DECREASE: f64 = 0.6;
 /// The minimum window in packets, that of RFC 5681 after a loss.
 const WINDOW_MIN: f64 = 2.0;
-/// The increase of the window in each RTT, in packets. With the decrease above, 0.75 has the share
-/// of a window with 1 and 0.5 (RFC 5681): 3 (1 - 0.6) / (1 + 0.6). A little less makes up for
-/// losses of a burst, which the hop's paced packets avoid.
+/// The increase of the window in each RTT, in packets. An increase of 3 (1 - d) / (1 + d), which is
+/// 0.75 for the decrease d above, gives the average window of Reno (RFC 5681). The hop paces its
+/// packets and so avoids the losses that TCP's bursts cause, for which it increases less.
 const INCREASE: f64 = 0.7;
 /// The maximum multiple of the rate in use to which an unused window grows.
 const UNUSED_MAX: f64 = 2.0;

@@ -88,9 +88,10 @@ pub fn live_rlm_receiver_config() -> rlm::ReceiverConfig {
 ///   38 ms, and the queue of the slowest receiver makes the rounds of the whole session long.
 /// - **Weight of RED**: 0.3 instead of 0.1, so that the average of a slow hop follows its queue
 ///   within a few packets.
-/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. There, packets
-///   of several groups that meet are no sign of congestion.
-/// - **Queue**: 60 ms or 6 packets, which is what a group's rate exceeds the path's by in a round.
+/// - **Slot**: on hops above 6 Mbit/s, RED counts slots of 2 ms instead of packets. Packets of
+///   several groups often arrive together there, although the path is not congested.
+/// - **Queue**: 60 ms or 6 packets. It holds the bytes by which a group can exceed the rate of the
+///   path in a round.
 pub fn live_hop_config() -> HopConfig {
     HopConfig {
         packet_bytes: LIVE_PACKET_BYTES + TUNNEL_BYTES,

@@ -2,7 +2,8 @@
 //! live streams.
 //!
 //! ```text
-//!   pictures --> Cutter, sim::Sender --> hop --> StreamRelay --> hops --> links --> sim::Receiver, Assembler
+//!   pictures --> Cutter, sim::Sender --> hop --> StreamRelay --> hops --+
+//!                          sim::Receiver, Assembler <-- links <---------+
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -219,8 +220,9 @@ impl Leaf {
         tick.missing as f64 / (tick.missing + tick.units).max(1) as f64
     }
 
-    /// Returns the time from `from_s` to the end of the first second in which the receiver used
-    /// 80 % of a link, and lost at most one packet in a hundred; infinite if there is none.
+    /// Returns the time from `from_s` to the end of the first second in which the receiver used at
+    /// least 80 % of a link and lost at most 1 % of its packets. Returns infinity without such a
+    /// second.
     pub(crate) fn followed(&self, from_s: f64, rate: u64) -> f64 {
         let per_s = (1.0 / TICK.as_secs_f64()) as usize;
         let follows = |window: &&[Tick]| {
@@ -255,8 +257,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Creates receivers behind links of these rates, in bits per second. The seed moves the start
-    /// of receivers and units by fractions of a second.
+    /// Creates receivers behind links of these rates, in bits per second. The seed delays
+    /// the receivers and the first unit by up to half a second.
     pub(crate) fn new(rates: &[u64], seed: u8) -> Tree {
         let (sender, receiver) = (live_sender_config(), live_receiver_config());
         let relay = RelayConfig {

@@ -15,9 +15,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
 use crate::net::inlet::TransportError;
 
-/// Unanswered Requests after which the next relay is tried, and the first wait for an answer, which
-/// is half of RFC 7450's default. Both take 1 s to 1.5 s: a picture may stand still for 3 s.
+/// The number of unanswered Requests after which the next relay is tried.
 const ATTEMPTS_MAX: u32 = 2;
+/// The first wait for an answer, which is half of RFC 7450's default. Two Requests then take 1 s to
+/// 1.5 s, so that a stream continues at another relay within 3 s.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// Pause after all relays have been tried, so that full relays are not flooded with Requests.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
