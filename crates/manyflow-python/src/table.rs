@@ -62,7 +62,7 @@ impl Table {
     }
 }
 
-/// An error of Arrow. There is none as long as all columns have the same length.
+/// Arrow's error, which columns of different lengths cause.
 pub(crate) fn broken(error: ArrowError) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }

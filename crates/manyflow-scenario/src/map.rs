@@ -80,8 +80,8 @@ impl Scenario {
     /// five times as many directions of links.
     ///
     /// # Errors
-    /// Returns the error in the cell's values. There is none after [`parse`](Scenario::parse)
-    /// accepted the file.
+    /// Returns the error in the cell's values. A file that [`parse`](Scenario::parse) has accepted
+    /// has no such error.
     pub fn map(&self, cell: usize, nodes_max: usize) -> Result<Option<Map>, ScenarioError> {
         let planned = Plan::new(self.cell(cell)?);
         let plan = planned.map_err(|fault| self.place(fault))?;

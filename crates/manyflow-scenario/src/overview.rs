@@ -23,8 +23,8 @@ impl Scenario {
     /// change nothing of a run.
     ///
     /// # Errors
-    /// Returns the error in the cell's values. There is none after [`parse`](Scenario::parse)
-    /// accepted the file.
+    /// Returns the error in the cell's values. A file that [`parse`](Scenario::parse) has accepted
+    /// has no such error.
     pub fn with_overview(mut self, cell: usize) -> Result<Scenario, ScenarioError> {
         let planned = Plan::new(self.cell(cell)?);
         let plan = planned.map_err(|fault| self.place(fault))?;
