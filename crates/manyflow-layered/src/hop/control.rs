@@ -147,9 +147,11 @@ impl Control {
         Rate::from_bits_per_s((self.rate * 8.0) as u64)
     }
 
-    /// Begins with this rate instead of a lower one.
+    /// Begins with this rate instead of a lower one, in startup.
     pub(super) fn expect(&mut self, rate: Rate) {
-        debug_assert_eq!(self.mode, Mode::Startup);
+        if self.mode != Mode::Startup {
+            return;
+        }
         let expected = (rate.bits_per_s() as f64 / 8.0).min(self.maximum);
         self.rate = self.rate.max(expected);
     }

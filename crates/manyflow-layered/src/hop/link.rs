@@ -25,6 +25,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// The idle time from which a found rate decays.
 const IDLE_MIN: Duration = Duration::from_secs(1);
+/// The time in which a new child joins the groups that it had from its former parent.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// A packet or a sounding that a hop sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +78,8 @@ pub struct Hop<T> {
     used_at: Time,
     /// When the last silence was acted on, or the last echo came.
     heard_at: Time,
-    /// Whether there was neither an echo nor a silence yet.
-    is_fresh: bool,
+    /// The time until which a rate can be expected of the child.
+    fresh_until: Time,
 }
 
 impl<T: Carried> Hop<T> {
@@ -98,7 +100,7 @@ impl<T: Carried> Hop<T> {
             idle_until: now,
             used_at: now,
             heard_at: now,
-            is_fresh: true,
+            fresh_until: now + FRESH,
             config,
         })
     }
@@ -108,10 +110,12 @@ impl<T: Carried> Hop<T> {
         self.queue.set_top(session, top);
     }
 
-    /// Begins with this rate instead of a lower one, until the child has answered or was silent. A
-    /// child that joins several groups at once had another parent, over whose hop they came.
-    pub fn expect(&mut self, rate: Rate) {
-        if let Some(control) = self.control.as_mut().filter(|_| self.is_fresh) {
+    /// Begins with this rate instead of a lower one, in the hop's first second, and until a queue
+    /// builds, packets are lost, or the child is silent. A child that joins several groups at once
+    /// had another parent, over whose hop they came. A relay has its children again one after the
+    /// other.
+    pub fn expect(&mut self, now: Time, rate: Rate) {
+        if let Some(control) = self.control.as_mut().filter(|_| now < self.fresh_until) {
             control.expect(rate);
         }
     }
@@ -224,7 +228,7 @@ impl<T: Carried> Hop<T> {
         if self.soundings.echoes == before {
             return false;
         }
-        (self.heard_at, self.is_fresh) = (now, false);
+        self.heard_at = now;
         let next = self.soundings.number().saturating_add(1);
         let rtt = self.soundings.srtt().unwrap_or(FIRST_INTERVAL);
         if let (Some(control), Some(seen)) = (&mut self.control, seen) {
@@ -252,7 +256,7 @@ impl<T: Carried> Hop<T> {
     /// Handles the timers that are due.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.silence_due().is_some_and(|due| due <= now) {
-            (self.heard_at, self.is_fresh) = (now, false);
+            (self.heard_at, self.fresh_until) = (now, now);
             let next = self.soundings.number().saturating_add(1);
             if let Some(control) = &mut self.control {
                 control.on_silence(next);

@@ -176,7 +176,7 @@ impl StreamRelay {
             return Err(RelayError::NoHop);
         };
         if let Some(top) = child.shares[session].top {
-            child.hop.expect(self.sessions[session].rate(top));
+            child.hop.expect(now, self.sessions[session].rate(top));
         }
         let pushed = child.hop.push(now, item, bytes);
         self.schedule(place);

@@ -25,6 +25,11 @@ const SETTLING_ROUNDS_UP: u32 = 1;
 /// later decrease was caused by others.
 const OWN_DECREASE_ROUNDS: u32 = 3;
 
+/// The minimum duration of an interruption, in round-trip times of the session, and the minimum
+/// number of packets that should have arrived meanwhile. A round is two round-trip times long.
+const INTERRUPTION_RTTS: u32 = 2;
+const INTERRUPTION_PACKETS: f64 = 8.0;
+
 /// The share of congested rounds from which a receiver counts as congested over an interval.
 const PERSISTENT: f64 = 0.9;
 
@@ -45,6 +50,9 @@ pub struct Receiver {
     arrivals: Vec<Arrivals>,
     /// The last request, and its time. Measurements since that time answer the next request.
     asked: Option<(u16, Time)>,
+    /// The time of the last packet, and the session's round-trip time in it. The sender takes an
+    /// interruption for a longer round-trip time.
+    heard: Option<(Time, Duration)>,
     received_bytes: u64,
     /// The packets that arrived in the round, and those that are missing.
     received_packets: u32,
@@ -128,6 +136,7 @@ impl Receiver {
             subscribed: 0,
             arrivals: Vec::new(),
             asked: None,
+            heard: None,
             received_bytes: 0,
             received_packets: 0,
             lost_packets: 0,
@@ -181,7 +190,30 @@ impl Receiver {
         while self.subscribed > 0 {
             self.drop_group();
         }
+        (self.asked, self.rate, self.heard) = (None, None, None);
+    }
+
+    /// Begins again after an interruption: a router, relay or this host was stopped, which is no
+    /// congestion. The receiver keeps its groups. Nothing measured before counts, because a rate
+    /// that includes the interruption would lower the group's rate for everyone.
+    fn resume_after_interruption(&mut self, now: Time, data: &Data, bytes: u32) {
+        let heard = (now, Duration::from_micros(data.rtt_us.into()));
+        let Some((last, rtt)) = self.heard.replace(heard) else {
+            return;
+        };
+        let awaited_bytes = f64::from(data.rate) * (now - last).as_secs_f64();
+        if now - last < INTERRUPTION_RTTS * rtt
+            || awaited_bytes < INTERRUPTION_PACKETS * f64::from(bytes)
+        {
+            return;
+        }
+        self.arrivals.fill(Arrivals::default());
         (self.asked, self.rate) = (None, None);
+        (self.received_bytes, self.is_marked) = (0, false);
+        (self.received_packets, self.lost_packets) = (0, 0);
+        self.calm_rounds = 0;
+        self.interval = Interval::settling(SETTLING_ROUNDS_UP);
+        self.trials.on_interruption();
     }
 
     /// Reports the packets that are missing since the last report, by an event.
@@ -196,6 +228,7 @@ impl Receiver {
 
     fn on_data(&mut self, now: Time, data: &Data, bytes: u32, is_marked: bool) {
         debug_assert_eq!(self.arrivals.len(), usize::from(self.subscribed));
+        self.resume_after_interruption(now, data, bytes);
         self.arrivals[usize::from(data.group)].on_packet(data.sequence);
         self.received_bytes += u64::from(bytes);
         self.received_packets += 1;

@@ -59,6 +59,11 @@ impl Trials {
         self.lossy_rounds >= LOSSY_ROUNDS
     }
 
+    /// Handles an interruption of the path, which ends a trial without a result.
+    pub(super) fn on_interruption(&mut self) {
+        (self.is_trial, self.lossy_rounds) = (false, 0);
+    }
+
     /// Handles a drop of the top group, from this number of groups. After the n-th failed trial in
     /// a row, the group is not added again for 2^n - 1 selection intervals.
     pub(super) fn on_failure(&mut self, now: Time, groups: u8, interval: Duration) {

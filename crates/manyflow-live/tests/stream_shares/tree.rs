@@ -29,6 +29,8 @@ const QUEUE_S: f64 = 0.1;
 const NEAR: Duration = Duration::from_micros(50);
 /// The bytes of the headers of AMT, IPv4 and UDP before the header of the session.
 const INNER_BYTES: usize = 2 + 28;
+/// The port of the first relay at the sender, less 1. Each further relay has the next one.
+const RELAY_PORT: usize = 100;
 /// Units of 12 Mbit/s.
 const UNIT_BYTES: usize = 150_000;
 const UNIT_INTERVAL: Duration = Duration::from_millis(100);
@@ -122,7 +124,8 @@ impl Leaf {
     fn receive(&mut self, now: Time, bytes: &[u8]) {
         self.now.carried += bytes.len() as u64 + 28;
         if is_hop_message(bytes) {
-            self.end.handle_datagram(bytes).expect("valid in this test");
+            // Soundings of the former relay can be on the way.
+            let _ = self.end.handle_datagram(bytes);
             return;
         }
         self.end.handle_data(bytes.len());
@@ -214,6 +217,19 @@ impl Leaf {
         useful as f64 * 8.0 / (to_s - from_s)
     }
 
+    /// Returns the time from `at_s` until a receiver gets 80 % of its useful rate between two times
+    /// for a second.
+    pub(crate) fn back(&self, from_s: f64, to_s: f64, at_s: f64) -> f64 {
+        let former = self.useful_bits_per_s(from_s, to_s);
+        let per_s = (1.0 / TICK.as_secs_f64()) as usize;
+        let is_back = |window: &&[Tick]| {
+            let (from, to) = (window[0], window[per_s]);
+            from.at_s >= at_s && (to.useful - from.useful) as f64 * 8.0 >= 0.8 * former
+        };
+        let found = self.ticks.windows(per_s + 1).find(is_back);
+        found.map_or(f64::INFINITY, |window| window[0].at_s - at_s)
+    }
+
     /// Returns the share of units without a first byte until a time.
     pub(crate) fn missing(&self, until_s: f64) -> f64 {
         let tick = self.at(until_s);
@@ -246,10 +262,16 @@ pub(crate) struct Tree {
     rates: Vec<f64>,
     root: StreamRelay,
     relay: StreamRelay,
+    /// The number of relays so far, which is the port of the present one at the sender.
+    relays: usize,
     /// The link between the sender and the relay, downwards and upwards.
     near: [Link<Crossing>; 2],
     relay_top: Option<u8>,
     tops: Vec<Option<u8>>,
+    /// Whether each receiver has a tunnel to the present relay.
+    has_tunnel: Vec<bool>,
+    relay_config: RelayConfig,
+    sessions: [SessionInfo; 1],
     pub(crate) leaves: Vec<Leaf>,
     next_unit: Time,
     next_tick: Time,
@@ -295,13 +317,17 @@ impl Tree {
             rates: (1..=sender.groups)
                 .map(|g| sender.initial_rate.bits_per_s() as f64 / 8.0 * f64::from(g))
                 .collect(),
+            relays: 1,
             root: StreamRelay::new(relay.clone(), &sessions, [seed; 32], Time::ZERO)
                 .expect("valid in this test"),
-            relay: StreamRelay::new(parent, &sessions, [seed ^ 0x55; 32], Time::ZERO)
+            relay: StreamRelay::new(parent.clone(), &sessions, [seed ^ 0x55; 32], Time::ZERO)
                 .expect("valid in this test"),
             near: [near(), near()],
             relay_top: None,
             tops: vec![None; rates.len()],
+            has_tunnel: vec![true; rates.len()],
+            relay_config: parent,
+            sessions,
             leaves: numbered
                 .map(|(n, rate)| Leaf::new(n, *rate, start(n), &receiver, sender.groups))
                 .collect(),
@@ -311,11 +337,43 @@ impl Tree {
         }
     }
 
+    /// Returns two selection intervals of the receivers, in seconds.
+    pub(crate) fn two_selections_s(&self) -> f64 {
+        2.0 * (live_receiver_config().selection_rtts * self.sender.rtt()).as_secs_f64()
+    }
+
     /// Changes the rate of the link to a receiver.
     pub(crate) fn set_rate(&mut self, leaf: usize, rate: u64) {
         self.leaves[leaf]
             .down
             .reconfigure(self.now, link_config(rate));
+    }
+
+    /// Kills the relay, starts another one after `down_s` seconds, and lets the receivers join it
+    /// one after the other in the half second after that.
+    pub(crate) fn restart_relay(&mut self, down_s: f64) {
+        let begin = self.now.as_secs_f64();
+        self.tops.fill(None);
+        self.has_tunnel.fill(false);
+        self.run_until(begin + down_s);
+        self.relays += 1;
+        let seed = [self.relays as u8 ^ 0xaa; 32];
+        self.relay = StreamRelay::new(self.relay_config.clone(), &self.sessions, seed, self.now)
+            .expect("valid in this test");
+        for place in 0..self.leaves.len() {
+            self.run_until(begin + down_s + 0.5 * (place + 1) as f64 / self.leaves.len() as f64);
+            self.has_tunnel[place] = true;
+            let top = self.leaves[place].receiver.subscribed().checked_sub(1);
+            self.set_top(place, top);
+        }
+    }
+
+    fn set_top(&mut self, place: usize, top: Option<u8>) {
+        self.tops[place] = top;
+        let set = self
+            .relay
+            .set_top(self.now, address(place + 1), LOCAL, 0, top);
+        set.expect("valid in this test");
     }
 
     pub(crate) fn run_until(&mut self, end_s: f64) {
@@ -352,22 +410,23 @@ impl Tree {
 
     fn receive_from_leaves(&mut self) {
         let now = self.now;
+        let mut tops = Vec::new();
         for (place, leaf) in self.leaves.iter_mut().enumerate() {
             leaf.run(now);
             let at = address(place + 1);
             while let Some(crossing) = leaf.up.pop_ready(now) {
                 match crossing {
+                    _ if !self.has_tunnel[place] => {}
                     // A child's first report can come before the sounding of its hop.
                     Crossing::Datagram(bytes) => {
                         let _ = self.relay.handle_datagram(now, at, LOCAL, &bytes);
                     }
-                    Crossing::Top(top) => {
-                        self.tops[place] = top;
-                        let set = self.relay.set_top(now, at, LOCAL, 0, top);
-                        set.expect("valid in this test");
-                    }
+                    Crossing::Top(top) => tops.push((place, top)),
                 }
             }
+        }
+        for (place, top) in tops {
+            self.set_top(place, top);
         }
         let top = self.tops.iter().copied().max().flatten();
         if top != self.relay_top {
@@ -420,7 +479,7 @@ impl Tree {
     fn receive_from_relay(&mut self) {
         let now = self.now;
         while let Some(crossing) = self.near[1].pop_ready(now) {
-            let at = address(1);
+            let at = address(RELAY_PORT + self.relays);
             match crossing {
                 Crossing::Datagram(bytes) => {
                     let _ = self.root.handle_datagram(now, at, LOCAL, &bytes);
@@ -501,7 +560,14 @@ impl Tree {
             self.root.observe_data(self.now, 0, &data);
             let bytes: Arc<[u8]> = message(&packet.header, &payload).into();
             let rank = Some(data.group);
-            let _ = self.root.push(self.now, address(1), LOCAL, 0, rank, &bytes);
+            let _ = self.root.push(
+                self.now,
+                address(RELAY_PORT + self.relays),
+                LOCAL,
+                0,
+                rank,
+                &bytes,
+            );
         }
     }
 }
