@@ -25,7 +25,21 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-test: check unit lab-test python-test examples release fuzz-short ## All checks and tests, which have to pass before a change lands
+# Two lanes after the build: one computes while the other mostly waits. A recipe's line is one step,
+# so that each lane takes one after the other.
+test: check ## All checks and tests, which have to pass before a change lands
+	cargo test --locked --workspace --no-run
+	$(BUILD_PROGRAMS)
+	@$(MAKE) --no-print-directory -j2 --output-sync=line lane-computing lane-live
+
+.PHONY: lane-computing lane-live
+lane-computing:
+	scripts/unit computing
+	@$(MAKE) --no-print-directory -j1 release python-test fuzz-short
+
+lane-live:
+	scripts/unit live
+	@$(MAKE) --no-print-directory -j1 lab-test examples
 
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
@@ -36,10 +50,9 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	scripts/tidy --self-test
 	scripts/tidy
 
-# Tests of the network mostly wait, so there are more of them at a time than cores.
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
-	RUST_TEST_THREADS=4 cargo test --locked --workspace --no-fail-fast
+	scripts/unit
 
 lab-test: ## Test the page of `manyflow lab` in Chromium
 	@scripts/lab-test
