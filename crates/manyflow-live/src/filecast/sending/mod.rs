@@ -26,7 +26,7 @@ use super::sdp::DescriptionError;
 use super::session::GroupKey;
 use crate::net::multicast::{Interface, MulticastError};
 
-pub use open::{Opened, tunnel_source};
+pub use open::{Opened, tunnel_group, tunnel_source};
 pub use prepare::Prepared;
 
 /// A session to send.

@@ -120,12 +120,8 @@ fn describe_session(
         || tunnel_source(listen, config.port),
         MulticastSender::source,
     );
-    let in_tunnel: IpAddr = match source {
-        IpAddr::V4(_) => TUNNEL_GROUP_V4.into(),
-        IpAddr::V6(_) => TUNNEL_GROUP_V6.into(),
-    };
     let groups = config.multicast.as_ref();
-    let first_group = groups.map_or(in_tunnel, |groups| groups.first);
+    let first_group = groups.map_or_else(|| tunnel_group(source), |groups| groups.first);
     let hop_limit = groups.map_or(1, |groups| groups.hop_limit);
     SessionDescription {
         name: session_name(config),
@@ -155,6 +151,14 @@ fn session_name(config: &SendConfig) -> String {
     let name = name.map_or_else(|| "files".into(), |name| name.to_string_lossy());
     let characters = name.chars().filter(|c| !c.is_control());
     characters.take(NAME_CHARACTERS_MAX).collect()
+}
+
+/// Returns the first group of a session that only a relay carries, from this source address.
+pub fn tunnel_group(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V4(_) => TUNNEL_GROUP_V4.into(),
+        IpAddr::V6(_) => TUNNEL_GROUP_V6.into(),
+    }
 }
 
 /// Returns the source address of a session inside tunnels: the relay's own address, or that of the
