@@ -138,17 +138,7 @@ pub(crate) fn send(
     encrypt: bool,
     sign: Option<PathBuf>,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let rate: Rate = parse("rate", &rate)?;
-    let mut webrc = match profile.as_str() {
-        "lan" => SessionConfig::lan(rate),
-        "wan" => SessionConfig::wan(rate),
-        _ => {
-            return Err(PyValueError::new_err(format!(
-                "profile: `{profile}`: use lan or wan"
-            )));
-        }
-    };
-    webrc.packet_bytes = PACKET_BYTES;
+    let webrc = rate_control(&rate, &profile)?;
     let subject = paths
         .first()
         .map(|path| path.display().to_string())
@@ -170,15 +160,9 @@ pub(crate) fn send(
         },
         webrc,
         tsi: rand::random(),
-        multicast: match multicast {
-            None => None,
-            Some(first) => Some(Groups {
-                first: parse("multicast", &first)?,
-                interface: interface
-                    .map(|name| name.parse().unwrap_or_else(|never| match never {})),
-                hop_limit: 1,
-            }),
-        },
+        multicast: multicast
+            .map(|first| groups(&first, interface))
+            .transpose()?,
         port: GROUP_PORT,
         relay: listen.map(|listen| RelayAddress {
             listen,
@@ -197,6 +181,31 @@ pub(crate) fn send(
         .transpose()?;
     future_into_py(py, async move {
         start_sending(config, publish, duration, subject).await
+    })
+}
+
+fn rate_control(rate: &str, profile: &str) -> PyResult<SessionConfig> {
+    let rate: Rate = parse("rate", rate)?;
+    let config = match profile {
+        "lan" => SessionConfig::lan(rate),
+        "wan" => SessionConfig::wan(rate),
+        _ => {
+            let message = format!("profile: `{profile}`: use lan or wan");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    Ok(SessionConfig {
+        packet_bytes: PACKET_BYTES,
+        ..config
+    })
+}
+
+fn groups(first: &str, interface: Option<String>) -> PyResult<Groups> {
+    let parsed = |name: String| name.parse().unwrap_or_else(|never| match never {});
+    Ok(Groups {
+        first: parse("multicast", first)?,
+        interface: interface.map(parsed),
+        hop_limit: 1,
     })
 }
 
