@@ -45,8 +45,36 @@ pub(crate) fn run_error(py: Python<'_>, failed: &FailedRun) -> PyErr {
     raise(py, &CLASS, "RunError", (cell, seed, message, replay))
 }
 
+/// Replaces the options of the command line in a message by the keyword arguments of this package:
+/// `--ca FILE` by `tls=FILE`, and `--group-key` by `group_key`.
+pub(crate) fn in_python(message: &str) -> String {
+    let mut parts = message.split("--");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '-');
+        let (name, rest) = part.split_at(end.unwrap_or(part.len()));
+        text += &match name {
+            "ca" => "tls".to_owned(),
+            _ => name.replace('-', "_"),
+        };
+        // The value's placeholder has capital letters.
+        let value = rest.strip_prefix(' ');
+        match value.filter(|value| value.starts_with(|c: char| c.is_ascii_uppercase())) {
+            Some(value) => text.extend(["=", value]),
+            None => text += rest,
+        }
+    }
+    text
+}
+
 /// Creates the error of a client of the daemon at `address`.
 pub(crate) fn live_error(py: Python<'_>, address: &str, problem: &str) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     raise(py, &CLASS, "LiveError", (address, problem))
+}
+
+/// Creates the error of a transfer of files. `subject` is the file or address that it concerns.
+pub(crate) fn transfer_error(py: Python<'_>, subject: &str, problem: &str) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    raise(py, &CLASS, "TransferError", (subject, problem))
 }

@@ -11,6 +11,7 @@
 //! | `running.rs` | runs in threads of their own, beside which Python handles signals |
 //! | `control.rs` | congestion controls that are written in Python |
 //! | `live.rs` | clients of the overlay |
+//! | `transfer.rs` | sending and receiving files |
 //! | `results.rs` | the results of runs |
 //! | `table.rs` | columns for Arrow's C interface |
 //! | `errors.rs` | errors as Python's exceptions |
@@ -23,6 +24,7 @@ mod results;
 mod running;
 mod scenario;
 mod table;
+mod transfer;
 
 /// The module `manyflow._native`.
 #[pyo3::pymodule(gil_used = false)]
@@ -39,6 +41,8 @@ mod _native {
     use crate::scenario::Scenario;
     #[pymodule_export]
     use crate::table::Table;
+    #[pymodule_export]
+    use crate::transfer::{FileReceiver, Sender, send, start_receiving};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name of a version")]

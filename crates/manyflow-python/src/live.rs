@@ -2,33 +2,50 @@
 //!
 //! One runtime of tokio serves all clients of a process. Cancelling an awaitable drops its future.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use manyflow_live::overlay::{Client as Inner, ClientError, ClientOptions, Messages as Stream};
+use manyflow_live::net::tls::Authorities;
+use manyflow_live::overlay::{
+    Client as Inner, ClientError, ClientOptions, Credentials, Messages as Stream,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_async_runtimes::tokio::{future_into_py, get_runtime};
 use tokio::sync::{Mutex, Notify};
 
-use crate::errors::live_error;
+use crate::errors::{in_python, live_error};
 
-/// Connects to the daemon at `address`.
+/// Connects to the daemon at `address`. `tls` is whether to use TLS, with the authorities in the
+/// file `ca` instead of those of the platform.
 #[pyfunction]
-#[pyo3(signature = (address, name, timeout_s, buffer_messages))]
+#[pyo3(signature = (address, name, timeout_s, buffer_messages, tls, ca, user))]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "manyflow.live.connect names each of them"
+)]
 pub(crate) fn connect(
     py: Python<'_>,
     address: String,
     name: Option<String>,
     timeout_s: f64,
     buffer_messages: usize,
+    tls: bool,
+    ca: Option<PathBuf>,
+    user: Option<(String, String)>,
 ) -> PyResult<Bound<'_, PyAny>> {
+    let authorities = tls.then(|| Authorities::read(ca.as_deref())).transpose();
+    let authorities =
+        authorities.map_err(|error| live_error(py, &address, &in_python(&error.to_string())))?;
     let options = ClientOptions {
         name,
         buffer_messages,
         connect_timeout: Duration::try_from_secs_f64(timeout_s)
             .map_err(|error| PyValueError::new_err(format!("timeout_s: {error}")))?,
+        tls: authorities,
+        credentials: user.map(|(name, password)| Credentials::Password { name, password }),
         ..ClientOptions::default()
     };
     future_into_py(py, async move {
@@ -39,7 +56,7 @@ pub(crate) fn connect(
 }
 
 fn raise(address: &str, error: &ClientError) -> PyErr {
-    Python::attach(|py| live_error(py, address, &error.to_string()))
+    Python::attach(|py| live_error(py, address, &in_python(&error.to_string())))
 }
 
 /// A client of a daemon. `manyflow.live.Client` wraps it.

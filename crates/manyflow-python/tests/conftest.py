@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any, Dict
 
 import pytest
 
@@ -39,6 +41,13 @@ value = "mean(rate)"
 at-least = "0.99 Mbit/s"
 source = "the rate of the source"
 """
+
+
+def toml_tables(text: str) -> Dict[str, Any]:
+    """The tables of a text in TOML. The standard library can read them from Python 3.11 on."""
+    toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    tables: Dict[str, Any] = toml.loads(text)
+    return tables
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Tuple
 
 import pytest
 from conftest import REPOSITORY
@@ -17,23 +19,54 @@ import manyflow as mf
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "manyflow"
 # Ends a test that hangs.
 LIMIT_S = 60
+SECURE = """\
+name = "a"
+clients = "127.0.0.1:0"
+[client-tls]
+certificate = "a.crt"
+key = "a.key"
+[[users]]
+name = "ann"
+password-file = "password"
+"""
+
+
+@contextlib.contextmanager
+def running_daemon(*options: str) -> Iterator[str]:
+    """Runs a daemon, and yields its address for clients."""
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built: run `cargo build -p manyflow`")
+    command = [str(PROGRAM), "daemon", *options]
+    daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert daemon.stdout
+        line = daemon.stdout.readline()
+        assert "nats://" in line or "tls://" in line, line
+        yield line.rsplit("://", 1)[1].strip()
+    finally:
+        daemon.kill()
+        daemon.communicate()
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
     """The address of a daemon that runs during the test."""
+    with running_daemon("--name", "a", "--clients", "127.0.0.1:0", "--insecure", "--grace", "0s") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuple[str, Path]]:
+    """The address of a daemon that requires TLS and a password, and the file of its authority."""
+    folder = tmp_path_factory.mktemp("secure")
     if not PROGRAM.exists():
         pytest.skip(f"{PROGRAM} is not built: run `cargo build -p manyflow`")
-    command = [str(PROGRAM), "daemon", "--name", "a", "--clients", "127.0.0.1:0", "--insecure", "--grace", "0s"]
-    daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert daemon.stdout
-        line = daemon.stdout.readline()
-        assert "nats://" in line, line
-        yield line.rsplit("nats://", 1)[1].strip()
-    finally:
-        daemon.kill()
-        daemon.communicate()
+    keygen = [str(PROGRAM), "keygen", "--certificates", str(folder), "--daemon", "a=localhost"]
+    subprocess.run(keygen, check=True, stdout=subprocess.DEVNULL)
+    (folder / "password").write_text("secret\n")
+    (folder / "daemon.toml").write_text(SECURE)
+    with running_daemon(str(folder / "daemon.toml")) as address:
+        yield "localhost:" + address.rsplit(":", 1)[1], folder / "ca.crt"
 
 
 def test_a_subscriber_receives_what_is_published(address: str) -> None:
@@ -95,6 +128,36 @@ def test_a_refused_connection_names_the_address() -> None:
             asyncio.run(mf.live.connect(address))
     assert caught.value.address == address
     assert address in str(caught.value)
+
+
+def test_a_client_connects_by_tls_with_a_password(secure: Tuple[str, Path]) -> None:
+    address, ca = secure
+
+    async def program() -> bytes:
+        async with await mf.live.connect(address, tls=ca, user="ann", password="secret") as client:
+            async with client.subscribe("news") as news:
+                await client.publish("news", b"sealed")
+                return (await news.__anext__()).payload
+
+    assert asyncio.run(asyncio.wait_for(program(), LIMIT_S)) == b"sealed"
+
+
+def test_a_client_without_the_authority_or_the_password_is_refused(secure: Tuple[str, Path], tmp_path: Path) -> None:
+    address, ca = secure
+    refused = [
+        ({"tls": ca, "user": "ann", "password": "wrong"}, "refuses"),
+        ({"tls": ca}, "refuses"),
+        ({"user": "ann", "password": "secret"}, "TLS"),
+        ({"tls": True, "user": "ann", "password": "secret"}, "tls=FILE"),
+        ({"tls": tmp_path / "none.crt"}, "none.crt"),
+    ]
+    for options, problem in refused:
+        with pytest.raises(mf.LiveError, match=problem) as caught:
+            asyncio.run(mf.live.connect(address, **options))  # type: ignore[arg-type]
+        assert caught.value.address == address
+        assert "--" not in caught.value.problem
+    with pytest.raises(ValueError, match="password"):
+        asyncio.run(mf.live.connect(address, user="ann"))
 
 
 def test_an_invalid_subject_is_an_error(address: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, SMALL
+from conftest import REPOSITORY, SMALL, toml_tables
 
 import manyflow as mf
 
@@ -20,7 +19,7 @@ def test_every_scenario_of_the_repository_is_in_the_package() -> None:
 def test_an_id_a_path_a_text_and_a_dict_give_the_same_runs(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(SMALL)
-    sources = [path, str(path), SMALL, tomllib.loads(SMALL)]
+    sources = [path, str(path), SMALL, toml_tables(SMALL)]
     tables = [mf.Scenario.load(source).run(threads=1).to_arrow() for source in sources]
     assert len(tables[0]) == 20 and all(table == tables[0] for table in tables)
     assert mf.Scenario.load("webrc-9").title == "WEBRC and TCP share a link"
@@ -66,7 +65,7 @@ def test_an_error_in_a_setting_names_the_setting(small: mf.Scenario) -> None:
 
 
 def test_an_error_in_a_dict_names_the_key() -> None:
-    tables = tomllib.loads(SMALL)
+    tables = toml_tables(SMALL)
     tables["links"][0]["rate"] = "fast"
     with pytest.raises(mf.ScenarioError) as caught:
         mf.Scenario.load(tables)
@@ -86,7 +85,7 @@ def test_a_value_that_toml_cannot_have_is_refused(small: mf.Scenario) -> None:
 
 
 def test_texts_keep_every_character() -> None:
-    tables = tomllib.loads(SMALL) | {"title": 'quotes "\\" \u007f \n \t ü \U0001f600'}
+    tables = toml_tables(SMALL) | {"title": 'quotes "\\" \u007f \n \t ü \U0001f600'}
     assert mf.Scenario.load(tables).title == tables["title"]
 
 

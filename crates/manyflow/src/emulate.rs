@@ -3,7 +3,7 @@
 mod agree;
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::EmulateArgs;
 use crate::display::{Display, OutputError};
+use crate::figures;
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
 use crate::signals::interrupted;
@@ -63,25 +64,27 @@ async fn run_command(args: EmulateArgs, display: &Display) -> Result<()> {
 
 /// Runs the selected runs of a scenario one after the other.
 async fn run_scenario(name: String, args: EmulateArgs, display: Display) -> Result<()> {
-    let path = match Path::new(&name).exists() {
-        true => PathBuf::from(&name),
-        false => sim::find(&sim::list(&args.scenarios)?, &name)?.clone(),
-    };
+    let scenario = read(&name, &args)?;
     let runtime = tokio::runtime::Handle::current();
     let run = tokio::task::spawn_blocking(move || {
         let _context = runtime.enter();
-        emulate_scenario(&path, &args, &display)
+        emulate_scenario(&scenario, &args, &display)
     });
     run.await?
 }
 
-fn read(path: &Path, args: &EmulateArgs) -> Result<Scenario> {
+/// Reads the scenario with this path, or else with this id.
+fn read(name: &str, args: &EmulateArgs) -> Result<Scenario> {
     let form = Form {
         fast: args.fast,
         cell: args.cell,
         settings: args.set.clone(),
     };
-    let scenario = sim::read(path, form)?;
+    let path = Path::new(name);
+    let scenario = match path.exists() {
+        true => sim::read(path, form)?,
+        false => figures::find(&figures::list(args.scenarios.as_deref())?, name)?.read(form)?,
+    };
     let Some(duration) = args.duration else {
         return Ok(scenario);
     };
@@ -89,8 +92,7 @@ fn read(path: &Path, args: &EmulateArgs) -> Result<Scenario> {
     shortened.map_err(|error| usage(error.to_string()))
 }
 
-fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Result<()> {
-    let scenario = read(path, args)?;
+fn emulate_scenario(scenario: &Scenario, args: &EmulateArgs, display: &Display) -> Result<()> {
     let mut jobs = scenario.jobs()?;
     sim::select(&mut jobs, args.cell, args.seed)?;
     for job in &jobs {
@@ -100,11 +102,11 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
     check()?;
     let display = &inspect::display_beside(&args.inspect, display)?;
     let simulated = match args.agree {
-        true => simulate(&scenario, &jobs)?,
+        true => simulate(scenario, &jobs)?,
         false => Vec::new(),
     };
-    let mut outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
-    let mut progress = RunsProgress::new(display, &scenario, &jobs)?;
+    let mut outputs = Outputs::open(&args.inspect, scenario, jobs[0])?;
+    let mut progress = RunsProgress::new(display, scenario, &jobs)?;
     let mut outcomes = Vec::with_capacity(jobs.len());
     let manyflow = match args.in_process {
         true => None,
@@ -125,15 +127,15 @@ fn emulate_scenario(path: &Path, args: &EmulateArgs, display: &Display) -> Resul
             outputs,
             manyflow: manyflow.clone(),
         };
-        let outcome = emulate_job(&scenario, *job, options, inspection, display)?;
+        let outcome = emulate_job(scenario, *job, options, inspection, display)?;
         let outcome = outcome.map_err(|failed| replayed_here(failed, args));
         progress.end_run(&outcome);
         outcomes.push(outcome);
     }
     progress.finish();
-    let is_met = sim::conclude(&scenario, &jobs, &outcomes, &args.out, display)?;
+    let is_met = sim::conclude(scenario, &jobs, &outcomes, &args.out, display)?;
     if args.agree {
-        agree::print(&scenario, &jobs, &simulated, &outcomes, display)?;
+        agree::print(scenario, &jobs, &simulated, &outcomes, display)?;
     }
     match is_met {
         true => Ok(()),

@@ -12,6 +12,7 @@ mod display;
 mod doctor;
 mod emulate;
 mod events;
+mod figures;
 mod generate;
 mod group_range;
 mod http;

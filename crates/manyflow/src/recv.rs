@@ -7,7 +7,7 @@ use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::completion::{self, CompletionKey};
 use manyflow_live::filecast::files::Existing;
-use manyflow_live::filecast::load::{self, Loaded, Trust};
+use manyflow_live::filecast::load::{self, Loaded, Trust, reachable};
 use manyflow_live::filecast::sdp::{HostPort, Protection, SessionDescription};
 use manyflow_live::filecast::session::{
     self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
@@ -143,17 +143,6 @@ impl Reports {
             tracing::warn!("the sender may not know that all files are here: {reason}");
         }
         display.print_json(&json!({"event": "reported", "counted": reported.is_ok()}))
-    }
-}
-
-/// Returns the address of a server of the sender, as `host:port`. One that listens on the
-/// unspecified address is reachable where the description was loaded from; `None` if that is a
-/// file.
-fn reachable(server: &HostPort, session: &str) -> Option<String> {
-    let host: Result<std::net::IpAddr, _> = server.host.parse();
-    match host.is_ok_and(|host| host.is_unspecified()) {
-        true => load::host(session).map(|host| format!("{host}:{}", server.port)),
-        false => Some(server.authority()),
     }
 }
 

@@ -3,7 +3,6 @@
 mod session;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +15,7 @@ use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::load::{Trust, load};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
+use manyflow_live::filecast::sending::{tunnel_group, tunnel_source};
 use manyflow_live::filecast::session::{
     GroupKey, Sealer, SendProgress, describe, flows, memory_for_table,
 };
@@ -36,11 +36,6 @@ use crate::group_range::GroupRange;
 use crate::signals::interrupted;
 use crate::{metrics, parameters, usage};
 pub(crate) use session::{Opened, Prepared};
-
-/// Groups for a session that only a relay carries. They are source-specific, because joins in the
-/// tunnel name the source.
-const TUNNEL_GROUP_V4: Ipv4Addr = Ipv4Addr::new(232, 1, 0, 0);
-const TUNNEL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 0);
 
 /// The first symbols of blocks in a session that is continued: repair symbols that the sender has
 /// probably not sent yet, far from the last number, 2^24 - 1.
@@ -447,16 +442,9 @@ fn describe_session(
         || tunnel_source(args.listen, args.port),
         MulticastSender::source,
     );
-    let first_group = args.multicast.map_or_else(
-        || {
-            if source.is_ipv4() {
-                TUNNEL_GROUP_V4.into()
-            } else {
-                TUNNEL_GROUP_V6.into()
-            }
-        },
-        |range| range.first,
-    );
+    let first_group = args
+        .multicast
+        .map_or_else(|| tunnel_group(source), |range| range.first);
     let channels = session.wave_channels() + 1;
     if let Some(range) = args.multicast
         && range.size().is_some_and(|size| size < channels.into())
@@ -485,22 +473,6 @@ fn describe_session(
         completion: None,
         webrc: describe(session, ReceiverConfig::default().epoch(session)),
     })
-}
-
-/// The source address of the session inside tunnels: the relay's own address, or that of the route
-/// to its receivers.
-pub(crate) fn tunnel_source(listen: Option<SocketAddr>, port: u16) -> IpAddr {
-    let listen = listen.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    if !listen.is_unspecified() {
-        return listen;
-    }
-    let group: SocketAddr = (TUNNEL_GROUP_V4, port).into();
-    // Connecting a datagram socket sends nothing; it makes the kernel choose a source address.
-    let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-        socket.connect(group)?;
-        socket.local_addr()
-    });
-    local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
 }
 
 fn open_relay(

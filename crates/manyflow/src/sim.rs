@@ -1,6 +1,6 @@
 //! `manyflow sim` and `manyflow figure`: run scenario files and check their expectations.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use manyflow_scenario::results::{Checked, Provenance, Results, Verdict};
@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
 use crate::cost::Cost;
 use crate::display::{Display, OutputError};
+use crate::figures::{self, Figure};
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
 use crate::{shard, usage};
@@ -51,22 +52,22 @@ pub(crate) fn select(jobs: &mut Vec<Job>, cell: Option<usize>, seed: Option<u64>
 }
 
 pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
-    let all = list(&args.scenarios)?;
+    let all = figures::list(args.scenarios.as_deref())?;
     if args.list {
-        for path in &all {
-            let scenario = read(path, Form::default())?;
+        for figure in &all {
+            let scenario = figure.read(Form::default())?;
             let title = scenario.cell(0)?.schema.title;
             display.print_line(&format!("{:<12} {title}", scenario.id()))?;
             display.print_json(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
         }
         return Ok(());
     }
-    let wanted: Vec<&PathBuf> = if args.all {
+    let wanted: Vec<&Figure> = if args.all {
         all.iter().collect()
     } else {
         args.ids
             .iter()
-            .map(|id| find(&all, id))
+            .map(|id| figures::find(&all, id))
             .collect::<Result<_>>()?
     };
     if wanted.is_empty() {
@@ -75,12 +76,12 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
         ));
     }
     let mut missed = Vec::new();
-    for path in wanted {
+    for figure in wanted {
         let form = Form {
             fast: args.run.fast,
             ..Form::default()
         };
-        let scenario = read(path, form)?;
+        let scenario = figure.read(form)?;
         let jobs = scenario.jobs()?;
         if !run(&scenario, &jobs, Outputs::default(), &args.run, display)? {
             missed.push(scenario.id().to_owned());
@@ -234,48 +235,11 @@ fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(
 /// Reads a scenario file.
 pub(crate) fn read(path: &Path, form: Form) -> Result<Scenario> {
     let name = path.display().to_string();
-    let text = crate::read_description(path)?;
-    let scenario = Scenario::parse_form(&name, &text, form);
+    parse(&name, &crate::read_description(path)?, form)
+}
+
+/// Parses the text of the scenario `name`, which is a path or an id.
+pub(crate) fn parse(name: &str, text: &str, form: Form) -> Result<Scenario> {
+    let scenario = Scenario::parse_form(name, text, form);
     scenario.map_err(|error| usage(error.to_string()))
-}
-
-/// The scenario files of a folder, in the order of the numbers in their names.
-pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>> {
-    let wrong = || {
-        format!(
-            "{}: name the folder of the scenario files with --scenarios",
-            folder.display()
-        )
-    };
-    let entries = std::fs::read_dir(folder).with_context(wrong)?;
-    let paths = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<Vec<_>>>()?;
-    let mut files: Vec<PathBuf> = paths
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
-        .collect();
-    files.sort_by_key(|path| order(&path.file_stem().unwrap_or_default().to_string_lossy()));
-    Ok(files)
-}
-
-/// Returns the key by which figures are sorted: numbers in their names count as numbers.
-pub(crate) fn order(id: &str) -> (String, u32, String) {
-    let (group, number) = id.split_once('-').unwrap_or((id, ""));
-    (
-        group.to_owned(),
-        number.parse().unwrap_or(u32::MAX),
-        number.to_owned(),
-    )
-}
-
-pub(crate) fn find<'a>(all: &'a [PathBuf], id: &str) -> Result<&'a PathBuf> {
-    let found = all
-        .iter()
-        .find(|path| path.file_stem().is_some_and(|stem| stem == id));
-    found.ok_or_else(|| {
-        usage(format!(
-            "there is no figure `{id}`: `manyflow figure --list` has them"
-        ))
-    })
 }

@@ -21,6 +21,40 @@ fn script(shell: &str, folder: &std::path::Path) -> std::path::PathBuf {
     path
 }
 
+/// Runs the program in `folder`, and returns its standard output.
+fn run_in(folder: &std::path::Path, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_manyflow"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn figures_are_found_in_any_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = run_in(folder.path(), &["figure", "--list"]);
+    let repository = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    assert_eq!(listed, run_in(repository, &["figure", "--list"]));
+    assert!(listed.contains("webrc-9"), "{listed}");
+    run_in(folder.path(), &["figure", "tcp-2", "--fast"]);
+    assert!(folder.path().join("results/tcp-2/index.html").exists());
+
+    // A folder of the user's own comes first.
+    std::fs::create_dir(folder.path().join("scenarios")).unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_manyflow"))
+        .args(["figure", "--list"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{error}");
+    assert!(error.contains("no scenario in scenarios"), "{error}");
+}
+
 #[test]
 fn shells_accept_their_scripts() {
     let folder = tempfile::tempdir().unwrap();

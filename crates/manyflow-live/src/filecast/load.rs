@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 use crate::filecast::keys::PublicKey;
 use crate::filecast::publish::DESCRIPTION_PATH;
 use crate::filecast::sdp::{
-    DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription, read_text, signature,
+    DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, SessionDescription, read_text, signature,
 };
 use crate::net::tls::{self, TlsError};
 
@@ -177,6 +178,17 @@ pub fn host(session: &str) -> Option<String> {
     let uri: Uri = session.parse().ok()?;
     uri.scheme()?;
     uri.host().map(str::to_owned)
+}
+
+/// Returns the address of a server that a description names, as `host:port`. A server on the
+/// unspecified address is reachable where the description was loaded from; `None` if that is a
+/// file.
+pub fn reachable(server: &HostPort, session: &str) -> Option<String> {
+    let address: Result<IpAddr, _> = server.host.parse();
+    match address.is_ok_and(|address| address.is_unspecified()) {
+        true => host(session).map(|host| format!("{host}:{}", server.port)),
+        false => Some(server.authority()),
+    }
 }
 
 async fn get(url: &str, ca: Option<&Path>) -> Result<String, LoadError> {

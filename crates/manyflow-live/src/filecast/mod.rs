@@ -8,4 +8,5 @@ pub mod load;
 pub mod metrics;
 pub mod publish;
 pub mod sdp;
+pub mod sending;
 pub mod session;

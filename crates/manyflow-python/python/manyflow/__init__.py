@@ -1,4 +1,4 @@
-"""Rate control for communication among many: scenarios, sweeps, controllers, and messages over an overlay.
+"""Rate control for communication among many: scenarios, sweeps, controllers, files to many receivers, and messages over an overlay.
 
     import manyflow as mf
 
@@ -9,13 +9,13 @@
         print(expectation.verdict, expectation.what)
 
 Everything that a scenario shows is computed by the code that ships, in Rust; Python only holds it. ``manyflow.live``
-has clients of a running daemon. The repository's ``docs/python.md`` is the manual, and ``docs/scenarios.md`` lists the keys of scenarios.
+sends and receives files, and has clients of a running daemon. The repository's ``docs/python.md`` is the manual, and ``docs/scenarios.md`` lists the keys of scenarios.
 """
 
 from . import live
 from ._native import Moment, __version__
 from .controller import Controller
-from .errors import LiveError, ManyflowError, RunError, ScenarioError
+from .errors import LiveError, ManyflowError, RunError, ScenarioError, TransferError
 from .results import Expectation, Results, Table
 from .scenario import Scenario, scenarios
 from .sweep import Sweep, SweepError, sweep
@@ -33,6 +33,7 @@ __all__ = [
     "Sweep",
     "SweepError",
     "Table",
+    "TransferError",
     "__version__",
     "live",
     "scenarios",

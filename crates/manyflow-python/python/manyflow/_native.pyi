@@ -9,12 +9,16 @@ __all__ = [
     "builtin_names",
     "builtin_text",
     "connect",
+    "FileReceiver",
+    "FileSender",
     "LiveClient",
     "LiveMessages",
     "Message",
     "Moment",
     "Results",
     "Scenario",
+    "send",
+    "start_receiving",
     "Table",
 ]
 
@@ -22,7 +26,15 @@ __version__: str
 
 def builtin_names() -> list[str]: ...
 def builtin_text(id: str) -> str | None: ...
-def connect(address: str, name: str | None, timeout_s: float, buffer_messages: int) -> Awaitable[LiveClient]: ...
+def connect(
+    address: str,
+    name: str | None,
+    timeout_s: float,
+    buffer_messages: int,
+    tls: bool,
+    ca: str | os.PathLike[str] | None,
+    user: tuple[str, str] | None,
+) -> Awaitable[LiveClient]: ...
 @final
 class LiveClient:
     @property
@@ -36,6 +48,56 @@ class LiveClient:
 class LiveMessages:
     def next(self) -> Awaitable[Message | None]: ...
     def leave(self) -> Awaitable[None]: ...
+
+def send(
+    paths: list[str],
+    listen: str | None,
+    multicast: str | None,
+    interface: str | None,
+    publish: str | None,
+    rate: str,
+    profile: str,
+    until_done: int | None,
+    reports: str,
+    duration_s: float | None,
+    include: list[str],
+    exclude: list[str],
+    archive: bool,
+    group_key: str | None,
+    encrypt: bool,
+    sign: str | None,
+) -> Awaitable[FileSender]: ...
+def start_receiving(
+    session: str,
+    text: str | None,
+    into: str,
+    overwrite: bool,
+    relay: str | None,
+    interface: str | None,
+    max_rate: str | None,
+    patience_s: float,
+    group_key: str | None,
+    report: bool,
+) -> FileReceiver: ...
+@final
+class FileSender:
+    @property
+    def text(self) -> str: ...
+    @property
+    def url(self) -> str | None: ...
+    @property
+    def files(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def progress(self) -> tuple[int, int, int, int]: ...
+    def stop(self) -> None: ...
+    def wait(self) -> Awaitable[tuple[int, int, int, int]]: ...
+
+@final
+class FileReceiver:
+    def next_progress(self) -> Awaitable[tuple[int, int, int, int, int] | None]: ...
+    def stop(self) -> None: ...
+    def wait(self) -> Awaitable[tuple[list[tuple[str, int]], float, int, float]]: ...
 
 @final
 class Message:

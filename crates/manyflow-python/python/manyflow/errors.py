@@ -65,3 +65,20 @@ class LiveError(ManyflowError, RuntimeError):
 
     def __str__(self) -> str:
         return self.problem
+
+
+class TransferError(ManyflowError, RuntimeError):
+    """Files cannot be sent or received.
+
+    Attributes:
+        subject: The file, address or session that the error concerns.
+        problem: The message.
+    """
+
+    def __init__(self, subject: str, problem: str) -> None:
+        super().__init__(subject, problem)
+        self.subject = subject
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return self.problem if self.subject in self.problem else f"{self.subject}: {self.problem}"

@@ -1,36 +1,73 @@
-"""Clients of an overlay: programs that publish messages to groups, and subscribe to groups.
+"""Live roles: files to many receivers, and clients of an overlay.
 
-A client speaks with one running daemon (``manyflow daemon``). It drops no message: if a program reads too slowly, the
+:func:`send` and :func:`receive` transfer files. A client publishes messages to groups, and subscribes to groups. It speaks with one running daemon (``manyflow daemon``). It drops no message: if a program reads too slowly, the
 client reads nothing more from its daemon, which then applies the group's policy for slow members.
 """
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
-from typing import Optional, Type
+from typing import Optional, Tuple, Type, Union
 
 from . import _native
 from ._native import Message
+from ._transfer import Received, ReceivedFile, ReceiveProgress, Sender, Sent, receive, send
 
-__all__ = ["Client", "Message", "Subscription", "connect"]
+__all__ = [
+    "Client",
+    "Message",
+    "ReceiveProgress",
+    "Received",
+    "ReceivedFile",
+    "Sender",
+    "Sent",
+    "Subscription",
+    "connect",
+    "receive",
+    "send",
+]
 
 
 async def connect(
-    address: str, *, name: Optional[str] = None, timeout_s: float = 5.0, buffer_messages: int = 256
+    address: str,
+    *,
+    name: Optional[str] = None,
+    timeout_s: float = 5.0,
+    buffer_messages: int = 256,
+    tls: Union[bool, str, os.PathLike[str]] = False,
+    user: Optional[str] = None,
+    password: Optional[str] = None,
 ) -> Client:
-    """Connects to the daemon at ``address``, a host and a port such as ``127.0.0.1:4222``, without TLS.
+    """Connects to the daemon at ``address``, a host and a port such as ``127.0.0.1:4222``.
 
     Args:
         address: The host and port at which the daemon serves clients (``--clients``).
         name: A name for the daemon's log.
         timeout_s: Time in seconds for the daemon to accept the client.
         buffer_messages: The number of messages that each subscription buffers, at least 1.
+        tls: ``True`` connects over TLS, to a daemon with a certificate of an authority that the platform trusts; a path
+            connects over TLS, too, and names a PEM file with the authorities to trust instead. The certificate has to
+            name the host in ``address``. ``False`` connects without TLS.
+        user: The name of a user of the daemon, with ``password``.
+        password: The user's password. Without TLS, the network carries it in plain text.
 
     Raises:
-        LiveError: If the daemon cannot be reached, refuses the client, or does not answer in time.
-        ValueError: If ``timeout_s`` is negative or not finite.
+        LiveError: If the daemon cannot be reached, refuses the client, or does not answer in time; if only one of both
+            requires TLS; if the file of authorities cannot be read.
+        ValueError: If ``timeout_s`` is negative or not finite, or only one of ``user`` and ``password`` is given.
     """
-    return Client(await _native.connect(address, name, timeout_s, buffer_messages))
+    if user is not None and password is not None:
+        credentials: Optional[Tuple[str, str]] = (user, password)
+    elif user is None and password is None:
+        credentials = None
+    else:
+        raise ValueError("user and password belong together: give both or neither")
+    authorities = None if isinstance(tls, bool) else os.fspath(tls)
+    secure = tls if isinstance(tls, bool) else True
+    return Client(
+        await _native.connect(address, name, timeout_s, buffer_messages, secure, authorities, credentials)
+    )
 
 
 class Client:

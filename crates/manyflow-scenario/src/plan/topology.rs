@@ -302,6 +302,7 @@ impl Topology {
         };
         match (&table.between, &table.chain, &table.all_of) {
             (Some([a, b]), None, None) => {
+                self.check_sides(a, b)?;
                 let (a, b) = (nodes("between", a)?, nodes("between", b)?);
                 if a.len() as u64 * b.len() as u64 > SIZE_MAX {
                     return Err(Fault::value(format!(
@@ -328,6 +329,29 @@ impl Topology {
             }
             _ => Err(Fault::value(
                 "a link takes one of `between`, `chain` and `all-of`",
+            )),
+        }
+    }
+
+    /// Checks that an entry does not join all left hosts of a dumbbell directly to all right hosts:
+    /// that would be a full mesh beside the routers.
+    fn check_sides(&self, a: &str, b: &str) -> Result<(), Fault> {
+        let sides = |left: &str, right: &str| {
+            let name = left.strip_suffix("-left")?;
+            let is_dumbbell = right.strip_suffix("-right") == Some(name)
+                && self.generated.contains_key(name)
+                && self.groups.contains_key(&format!("{name}-router"));
+            is_dumbbell.then(|| name.to_owned())
+        };
+        match sides(a, b).or_else(|| sides(b, a)) {
+            None => Ok(()),
+            Some(name) => Err(Fault::at(
+                &["between"],
+                Problem::Value(format!(
+                    "this joins each left host of the dumbbell `{name}` to each right host, past its routers: write \
+                     `all-of = \"{name}\"` for its links, and `between = [\"{name}-router-0\", \
+                     \"{name}-router-1\"]` for its bottleneck"
+                )),
             )),
         }
     }

@@ -179,6 +179,27 @@ fn a_dumbbell_has_two_routers() {
 }
 
 #[test]
+fn the_sides_of_a_dumbbell_are_not_joined_past_its_routers() {
+    let nodes = "dumbbells.D = { left = 2, right = 3 }";
+    let between = |ends: &str| {
+        let links = format!("[[links]]\nall-of = \"D\"\n[[links]]\nbetween = [{ends}]");
+        topology(nodes, &links)
+    };
+    for ends in ["\"D-left\", \"D-right\"", "\"D-right\", \"D-left\""] {
+        let error = between(ends).unwrap_err();
+        assert!(error.contains("past its routers"), "{error}");
+        assert!(error.contains("all-of = \"D\""), "{error}");
+    }
+    // A single link past the routers is what its author has written.
+    let made = between("\"D-left-0\", \"D-right-2\"").unwrap();
+    assert_eq!(made.links.len(), 2 * (1 + 5 + 1));
+    // Groups of other nodes may have such names.
+    let groups = "groups = { E-left = 2, E-right = 3 }";
+    let mesh = topology(groups, "[[links]]\nbetween = [\"E-left\", \"E-right\"]").unwrap();
+    assert_eq!(mesh.links.len(), 2 * 6);
+}
+
+#[test]
 fn a_random_graph_is_connected_and_reproducible() {
     let make = || {
         let made = topology(

@@ -66,9 +66,10 @@ pub(crate) struct EmulateArgs {
     /// The folder for results, as in `sim`
     #[arg(long, default_value = "results-emulated")]
     pub(crate) out: PathBuf,
-    /// The folder in which ids of figures are looked up
-    #[arg(long, default_value = "scenarios")]
-    pub(crate) scenarios: PathBuf,
+    /// The folder in which ids of figures are looked up [default: ./scenarios if it exists, else
+    /// the scenarios that the program holds]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) scenarios: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) inspect: InspectArgs,
 }

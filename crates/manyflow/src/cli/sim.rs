@@ -81,9 +81,10 @@ pub(crate) struct FigureArgs {
     /// Only list the figures
     #[arg(long)]
     pub(crate) list: bool,
-    /// The folder of the scenario files
-    #[arg(long, default_value = "scenarios")]
-    pub(crate) scenarios: PathBuf,
+    /// The folder of the scenario files [default: ./scenarios if it exists, else those that the
+    /// program holds]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) scenarios: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

@@ -6,10 +6,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::figures::{BUILT_IN, order};
 use crate::usage;
-
-/// The id and text of each scenario of `scenarios/`.
-const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
 
 /// The scenarios that the page offers.
 pub(super) struct Figures(Vec<Figure>);
@@ -61,7 +59,7 @@ impl Figures {
         });
         let mut figures = own.collect::<Result<Vec<_>>>()?;
         let mut built_in: Vec<_> = BUILT_IN.to_vec();
-        built_in.sort_by_cached_key(|(id, _)| crate::sim::order(id));
+        built_in.sort_by_cached_key(|(id, _)| order(id));
         for (id, text) in built_in {
             figures.push(figure(id, format!("{id}.toml"), Source::BuiltIn(text))?);
         }

@@ -11,6 +11,7 @@ use manyflow_layered::{GROUPS_MAX, rlm, sim};
 use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::publish::DESCRIPTION_PATH;
 use manyflow_live::filecast::sdp::{HostPort, ntp_seconds};
+use manyflow_live::filecast::sending::tunnel_source;
 use manyflow_live::filecast::session::Outlets;
 use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
 use manyflow_live::net::multicast::MulticastSender;
@@ -24,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use super::{elapsed, feed, read_key, write_text};
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::display::{self, Display, OutputError};
-use crate::send::{open_multicast, publish, tunnel_source};
+use crate::send::{open_multicast, publish};
 use crate::signals::interrupted;
 use crate::{metrics, usage};
 

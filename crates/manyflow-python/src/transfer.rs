@@ -1,0 +1,522 @@
+//! Sending and receiving files. `manyflow.live` wraps these classes.
+//!
+//! Roles run as tasks of tokio's runtime, so a cancelled awaitable stops only the wait. The
+//! Python side then calls `stop`.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use manyflow_core::units::Rate;
+use manyflow_live::filecast::completion::{self, CompletionKey};
+use manyflow_live::filecast::files::{Existing, Selection, SourceOptions};
+use manyflow_live::filecast::keys::SigningKey;
+use manyflow_live::filecast::load::{Trust, load_text, reachable};
+use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
+use manyflow_live::filecast::sending::{Groups, Opened, RelayAddress, SendConfig};
+use manyflow_live::filecast::session::{
+    GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route, SendProgress, receive,
+};
+use manyflow_object::fec::FecScheme;
+use manyflow_webrc::{ReceiverConfig, SessionConfig};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3_async_runtimes::tokio::{future_into_py, get_runtime};
+use tokio::sync::{Mutex, watch};
+
+use crate::errors::{in_python, transfer_error};
+
+/// The maximum memory for symbols of a sender, and for the bookkeeping of a receiver, in bytes.
+const MEMORY_MAX: u64 = 256 << 20;
+/// Files of up to this length are sent in bundles, if there are many.
+const BUNDLE_MAX: u64 = 64 << 10;
+/// The UDP port of groups.
+const GROUP_PORT: u16 = 5445;
+/// The packet length in bytes.
+const PACKET_BYTES: u32 = 1400;
+
+/// The end of a role: its result, or a problem with the file or address that it concerns.
+type End<T> = Option<Result<T, (String, String)>>;
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> PyResult<T> {
+    text.parse()
+        .map_err(|error| PyValueError::new_err(format!("{name}: `{text}`: {error}")))
+}
+
+fn raise(subject: &str, problem: &str) -> PyErr {
+    Python::attach(|py| transfer_error(py, subject, &in_python(problem)))
+}
+
+fn threads() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// A role that runs as a task.
+struct Role<T> {
+    end: watch::Receiver<End<T>>,
+    /// The role stops when this is dropped.
+    stop: std::sync::Mutex<Option<watch::Sender<()>>>,
+}
+
+impl<T: Clone + Send + Sync + 'static> Role<T> {
+    /// Starts a role, which gets a future that is ready when the role has to stop.
+    fn start<F>(run: impl FnOnce(Stop) -> F) -> Role<T>
+    where
+        F: Future<Output = Result<T, (String, String)>> + Send + 'static,
+    {
+        let (stop, stopped) = watch::channel(());
+        let (ended, end) = watch::channel(None);
+        let running = run(Stop(stopped));
+        get_runtime().spawn(async move {
+            // A role whose object was dropped has nobody to report to.
+            let _ = ended.send(Some(running.await));
+        });
+        Role {
+            end,
+            stop: std::sync::Mutex::new(Some(stop)),
+        }
+    }
+
+    fn stop(&self) {
+        if let Ok(mut stop) = self.stop.lock() {
+            stop.take();
+        }
+    }
+
+    /// Waits for the end of the role.
+    fn wait(&self) -> impl Future<Output = PyResult<T>> + Send + use<T> {
+        let mut end = self.end.clone();
+        async move {
+            let ended = end.wait_for(Option::is_some).await;
+            match ended.map(|end| end.clone()) {
+                Ok(Some(Ok(value))) => Ok(value),
+                Ok(Some(Err((subject, problem)))) => Err(raise(&subject, &problem)),
+                Ok(None) | Err(_) => Err(raise("the transfer", "it has panicked")),
+            }
+        }
+    }
+}
+
+/// The wish that a role stops.
+#[derive(Clone)]
+struct Stop(watch::Receiver<()>);
+
+impl Stop {
+    /// Waits until the role has to stop. No value is ever sent, so this waits for the closed
+    /// channel.
+    async fn wait(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
+/// Opens a session and starts to send it.
+#[pyfunction]
+#[pyo3(signature = (paths, listen, multicast, interface, publish, rate, profile, until_done, reports, duration_s, include, exclude, archive, group_key, encrypt, sign))]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "manyflow.live.send names each of them"
+)]
+pub(crate) fn send(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    listen: Option<String>,
+    multicast: Option<String>,
+    interface: Option<String>,
+    publish: Option<String>,
+    rate: String,
+    profile: String,
+    until_done: Option<u32>,
+    reports: String,
+    duration_s: Option<f64>,
+    include: Vec<String>,
+    exclude: Vec<String>,
+    archive: bool,
+    group_key: Option<PathBuf>,
+    encrypt: bool,
+    sign: Option<PathBuf>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let webrc = rate_control(&rate, &profile)?;
+    let subject = paths
+        .first()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
+    let wrong = |error: String| transfer_error(py, &subject, &in_python(&error));
+    let reports: SocketAddr = parse("reports", &reports)?;
+    let listen: Option<SocketAddr> = listen.map(|text| parse("listen", &text)).transpose()?;
+    let group = group_key.as_deref().map(GroupKey::read).transpose();
+    let group = group.map_err(|error| wrong(error.to_string()))?;
+    let signing = sign.as_deref().map(SigningKey::read).transpose();
+    let selection = Selection::new(&include, &exclude);
+    let config = SendConfig {
+        paths,
+        sources: SourceOptions {
+            bundle_max: BUNDLE_MAX,
+            scratch: std::env::temp_dir(),
+            selection: selection.map_err(|error| wrong(error.to_string()))?,
+            archive,
+        },
+        webrc,
+        tsi: rand::random(),
+        multicast: multicast
+            .map(|first| groups(&first, interface))
+            .transpose()?,
+        port: GROUP_PORT,
+        relay: listen.map(|listen| RelayAddress {
+            listen,
+            rate_max: Rate::from_bits_per_s(1_000_000_000),
+        }),
+        reports: until_done.map(|expected| (reports, expected)),
+        signing: signing.map_err(|error| wrong(error.to_string()))?,
+        group: group.map(|key| (key, encrypt)),
+        scheme: FecScheme::RaptorQ,
+        memory_max: MEMORY_MAX,
+        threads: threads(),
+    };
+    let publish: Option<SocketAddr> = publish.map(|text| parse("publish", &text)).transpose()?;
+    let duration = duration_s
+        .map(|seconds| duration("duration_s", seconds))
+        .transpose()?;
+    future_into_py(py, async move {
+        start_sending(config, publish, duration, subject).await
+    })
+}
+
+fn rate_control(rate: &str, profile: &str) -> PyResult<SessionConfig> {
+    let rate: Rate = parse("rate", rate)?;
+    let config = match profile {
+        "lan" => SessionConfig::lan(rate),
+        "wan" => SessionConfig::wan(rate),
+        _ => {
+            let message = format!("profile: `{profile}`: use lan or wan");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    Ok(SessionConfig {
+        packet_bytes: PACKET_BYTES,
+        ..config
+    })
+}
+
+fn groups(first: &str, interface: Option<String>) -> PyResult<Groups> {
+    let parsed = |name: String| name.parse().unwrap_or_else(|never| match never {});
+    Ok(Groups {
+        first: parse("multicast", first)?,
+        interface: interface.map(parsed),
+        hop_limit: 1,
+    })
+}
+
+fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
+}
+
+async fn start_sending(
+    config: SendConfig,
+    publish: Option<SocketAddr>,
+    duration: Option<Duration>,
+    subject: String,
+) -> PyResult<Sender> {
+    let opened = Opened::open(config).await;
+    let prepared = match opened {
+        Ok(opened) => opened.prepare().await,
+        Err(error) => Err(error),
+    };
+    let prepared = prepared.map_err(|error| raise(&subject, &error.to_string()))?;
+    let text = prepared.text.clone();
+    let mut publisher = None;
+    if let Some(address) = publish {
+        let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())].into();
+        let served = Publisher::serve(address, descriptions, None).await;
+        publisher = Some(served.map_err(|error| {
+            let address = address.to_string();
+            raise(&address, &format!("cannot publish on {address}: {error}"))
+        })?);
+    }
+    let source = prepared.description.source;
+    let url = publisher
+        .as_ref()
+        .map(|publisher| publisher.url(source, DESCRIPTION_PATH));
+    let (files, bytes) = (prepared.files, prepared.bytes);
+    let progress = prepared.progress();
+    let role = Role::start(|stop| async move {
+        let time = async {
+            match duration {
+                Some(duration) => tokio::time::sleep(duration).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ends = async {
+            tokio::select! { () = stop.wait() => {}, () = time => {} }
+        };
+        let sent = prepared.run(ends).await;
+        drop(publisher);
+        sent.map_err(|error| (error.name.clone(), error.to_string()))
+    });
+    Ok(Sender {
+        role,
+        progress,
+        text,
+        url,
+        files,
+        bytes,
+    })
+}
+
+/// A session that is being sent.
+#[pyclass(frozen, name = "FileSender", module = "manyflow._native")]
+pub(crate) struct Sender {
+    role: Role<SendProgress>,
+    progress: watch::Receiver<SendProgress>,
+    #[pyo3(get)]
+    text: String,
+    #[pyo3(get)]
+    url: Option<String>,
+    #[pyo3(get)]
+    files: u64,
+    #[pyo3(get)]
+    bytes: u64,
+}
+
+fn sent(progress: &SendProgress) -> (u64, u64, usize, u32) {
+    (
+        progress.packets,
+        progress.bytes,
+        progress.relay.gateways,
+        progress.receivers_done,
+    )
+}
+
+#[pymethods]
+impl Sender {
+    /// Returns packets, bytes, gateways and receivers that are done.
+    fn progress(&self) -> (u64, u64, usize, u32) {
+        sent(&self.progress.borrow())
+    }
+
+    /// Asks the role to stop.
+    fn stop(&self) {
+        self.role.stop();
+    }
+
+    /// Waits for the end of the session, and returns its last progress.
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let end = self.role.wait();
+        future_into_py(py, async move { end.await.map(|progress| sent(&progress)) })
+    }
+}
+
+/// Starts to receive a session.
+#[pyfunction]
+#[pyo3(signature = (session, text, into, overwrite, relay, interface, max_rate, patience_s, group_key, report))]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "manyflow.live.receive names each of them"
+)]
+pub(crate) fn start_receiving(
+    py: Python<'_>,
+    session: String,
+    text: Option<String>,
+    into: PathBuf,
+    overwrite: bool,
+    relay: Option<String>,
+    interface: Option<String>,
+    max_rate: Option<String>,
+    patience_s: f64,
+    group_key: Option<PathBuf>,
+    report: bool,
+) -> PyResult<FileReceiver> {
+    let group = group_key.as_deref().map(GroupKey::read).transpose();
+    let group = group.map_err(|error| transfer_error(py, &session, &error.to_string()))?;
+    let max_rate: Option<Rate> = max_rate.map(|rate| parse("max_rate", &rate)).transpose()?;
+    let wish = Wish {
+        session,
+        text,
+        into,
+        existing: if overwrite {
+            Existing::Replace
+        } else {
+            Existing::Keep
+        },
+        relay,
+        interface,
+        max_rate,
+        patience: duration("patience_s", patience_s)?,
+        group,
+        report,
+    };
+    let (sinks, progress, mut files) = ProgressSinks::channels();
+    // Each file is in the result, too.
+    files.close();
+    let role = Role::start(|stop| async move {
+        let session = wish.session.clone();
+        let received = run_receiver(wish, sinks, stop).await;
+        received.map(Arc::new).map_err(|problem| (session, problem))
+    });
+    Ok(FileReceiver {
+        role,
+        progress: Arc::new(Mutex::new(progress)),
+    })
+}
+
+/// A session to receive.
+struct Wish {
+    session: String,
+    text: Option<String>,
+    into: PathBuf,
+    existing: Existing,
+    relay: Option<String>,
+    interface: Option<String>,
+    max_rate: Option<Rate>,
+    patience: Duration,
+    group: Option<GroupKey>,
+    report: bool,
+}
+
+async fn run_receiver(wish: Wish, sinks: ProgressSinks, stop: Stop) -> Result<Received, String> {
+    let text = tokio::select! {
+        text = description_text(&wish) => text?,
+        () = stop.clone().wait() => return Err("stopped before all files were complete".to_owned()),
+    };
+    let description = SessionDescription::parse(&text).map_err(|error| error.to_string())?;
+    let reports = completion_of(&wish, &description);
+    let config = wish.config(description)?;
+    let received = receive(config, sinks, stop.clone().wait()).await;
+    let received = received.map_err(|error| error.to_string())?;
+    if let Some((key, server, window)) = reports {
+        // The files are here even if the sender does not answer.
+        tokio::select! {
+            _ = completion::report(key, &server, window) => {}
+            () = stop.wait() => {}
+        }
+    }
+    Ok(received)
+}
+
+async fn description_text(wish: &Wish) -> Result<String, String> {
+    if let Some(text) = &wish.text {
+        return Ok(text.clone());
+    }
+    let loaded = load_text(&wish.session, &Trust::default()).await;
+    loaded
+        .map(|(text, _)| text)
+        .map_err(|error| error.to_string())
+}
+
+/// Returns where to report that all files are here, if the sender counts its receivers.
+fn completion_of(
+    wish: &Wish,
+    description: &SessionDescription,
+) -> Option<(CompletionKey, String, Duration)> {
+    let completion = description.completion.as_ref().filter(|_| wish.report)?;
+    let key = CompletionKey::new(description, wish.group.as_ref())?;
+    let server = reachable(&completion.server, &wish.session).unwrap_or_else(|| {
+        let host = description.source.to_string();
+        let port = completion.server.port;
+        HostPort { host, port }.authority()
+    });
+    Some((key, server, completion.window))
+}
+
+impl Wish {
+    fn config(self, description: SessionDescription) -> Result<ReceiveConfig, String> {
+        let route = match (self.relay, self.interface, &description.amt_relay) {
+            (Some(relay), _, _) => Route::Relays(vec![relay]),
+            (None, Some(name), _) => {
+                Route::Multicast(Some(name.parse().unwrap_or_else(|never| match never {})))
+            }
+            (None, None, None) => Route::Multicast(None),
+            (None, None, Some(relay)) => {
+                let relay = reachable(relay, &self.session);
+                Route::Relays(vec![relay.ok_or(
+                    "the description does not give the address of its relay: name it with --relay HOST:PORT",
+                )?])
+            }
+        };
+        Ok(ReceiveConfig {
+            description,
+            route,
+            webrc: ReceiverConfig {
+                maximum_rate: self.max_rate,
+                ..ReceiverConfig::live()
+            },
+            output: self.into,
+            existing: self.existing,
+            allow_unverified: false,
+            group_key: self.group,
+            memory_max: MEMORY_MAX,
+            threads: threads().get(),
+            patience: self.patience,
+        })
+    }
+}
+
+/// A session that is being received.
+#[pyclass(frozen, name = "FileReceiver", module = "manyflow._native")]
+pub(crate) struct FileReceiver {
+    role: Role<Arc<Received>>,
+    progress: Arc<Mutex<watch::Receiver<Progress>>>,
+}
+
+/// Files with their bytes, seconds, bytes received now, the fraction of lost packets.
+type Outcome = (Vec<(String, u64)>, f64, u64, f64);
+
+fn outcome(received: &Received) -> Outcome {
+    let files = received.files.iter();
+    let files: Vec<_> = files.map(|file| (file.name.clone(), file.bytes)).collect();
+    let bytes = files.iter().map(|(_, bytes)| bytes).sum();
+    let objects = &received.progress.objects;
+    // The last blocks can have more bytes than their files.
+    let new = objects
+        .useful_bytes
+        .saturating_sub(objects.earlier_bytes)
+        .min(bytes);
+    (
+        files,
+        received.elapsed.as_secs_f64(),
+        new,
+        received.progress.packets.loss(),
+    )
+}
+
+#[pymethods]
+impl FileReceiver {
+    /// Waits for a change, and returns useful bytes, needed bytes, complete files, files, and the
+    /// rate in bit/s; `None` at the end.
+    fn next_progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let progress = Arc::clone(&self.progress);
+        future_into_py(py, async move {
+            let mut progress = progress.lock().await;
+            if progress.changed().await.is_err() {
+                return Ok(None);
+            }
+            let now = *progress.borrow_and_update();
+            let rate = now.webrc.map_or(0, |status| status.received.bits_per_s());
+            let objects = now.objects;
+            Ok(Some((
+                objects.useful_bytes,
+                objects.needed_bytes,
+                objects.files_complete,
+                objects.files,
+                rate,
+            )))
+        })
+    }
+
+    /// Asks the role to stop.
+    fn stop(&self) {
+        self.role.stop();
+    }
+
+    /// Waits for the end of the session.
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let end = self.role.wait();
+        future_into_py(
+            py,
+            async move { end.await.map(|received| outcome(&received)) },
+        )
+    }
+}
