@@ -34,8 +34,9 @@ test: check ## All checks and tests, which have to pass before a change lands
 
 .PHONY: lane-computing lane-live
 lane-computing:
-	scripts/unit computing
-	@$(MAKE) --no-print-directory -j1 release python-test fuzz-short
+	nice scripts/unit computing
+	@nice $(MAKE) --no-print-directory -j1 release fuzz-short
+	@$(MAKE) --no-print-directory -j1 python-test
 
 lane-live:
 	scripts/unit live
