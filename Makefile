@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,10 @@ python: ## Install the Python package into target/python-venv, and run its examp
 python-test: ## Test the Python package in target/python-venv
 	@scripts/setup
 	scripts/python test
+
+python-ray: ## Install Ray, and test sweeps on it (a minute)
+	@scripts/setup
+	scripts/python ray
 
 notebooks: ## Execute the notebooks with whole runs (some minutes)
 	@scripts/setup

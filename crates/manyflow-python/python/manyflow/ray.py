@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait as wait_for
 from typing import Any, Optional
 
 from .results import _library
 
 
 class RayExecutor(Executor):
-    """An executor on a cluster of Ray, for :func:`manyflow.sweep`: a :class:`ray.util.multiprocessing.Pool` with the
-    interface of :mod:`concurrent.futures`.
+    """An executor on a cluster of Ray, for :func:`manyflow.sweep`. Each call is a task of Ray, which runs as many at a
+    time as the cluster has CPUs, and runs a task again if its worker is lost.
 
     Args:
-        processes: The number of processes; by default one for each CPU of the cluster.
         address: The address of the cluster; by default the one that the program is connected to, or a local one.
+        retries: How often Ray runs a task again.
     """
 
-    def __init__(self, processes: Optional[int] = None, address: Optional[str] = None) -> None:
-        self._pool = _library("ray.util.multiprocessing", "ray").Pool(processes, ray_address=address)
+    def __init__(self, address: Optional[str] = None, retries: int = 3) -> None:
+        ray = _library("ray", "ray")
+        if not ray.is_initialized():
+            ray.init(address=address)
+        self._cancel = ray.cancel
+        self._run = ray.remote(max_retries=retries)(_call)
+        self._futures: list[Future[Any]] = []
+        self._tasks: list[Any] = []
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """Runs a call in a process of the cluster."""
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        self._pool.apply_async(call, arguments, named, future.set_result, future.set_exception)
+        task = self._run.remote(call, arguments, named)
+        future: Future[Any] = task.future()
+        self._tasks.append(task)
+        self._futures.append(future)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the processes, after their calls if `wait`."""
-        if wait and not cancel_futures:
-            self._pool.close()
-            self._pool.join()
-        else:
-            self._pool.terminate()
+        """Waits for the calls if `wait`, and cancels those that have not begun if `cancel_futures`."""
+        if cancel_futures:
+            for task in self._tasks:
+                self._cancel(task)
+        if wait:
+            wait_for(self._futures)
+
+
+def _call(call: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return call(*arguments, **named)
