@@ -20,6 +20,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 pub(crate) struct Manyflow {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    messages: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<String>>,
     command: String,
 }
@@ -52,16 +53,18 @@ impl Manyflow {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
+        let messages = Arc::new(Mutex::new(Vec::new()));
         let stdout = child.stdout.take().unwrap();
         let stderr = child.stderr.take().unwrap();
-        let told = Arc::clone(&lines);
+        let (out, err) = (Arc::clone(&lines), Arc::clone(&messages));
         let readers = vec![
-            thread::spawn(move || collect_lines(stdout, &told)),
-            thread::spawn(move || collect_lines(stderr, &Mutex::new(Vec::new()))),
+            thread::spawn(move || collect_lines(stdout, &out)),
+            thread::spawn(move || collect_lines(stderr, &err)),
         ];
         Manyflow {
             child,
             lines,
+            messages,
             readers,
             command: command_line,
         }
@@ -69,27 +72,37 @@ impl Manyflow {
 
     /// Waits for a line on standard output for which `find` returns a value.
     pub(crate) fn wait_for<T>(&mut self, find: impl Fn(&str) -> Option<T>) -> T {
+        let lines = Arc::clone(&self.lines);
+        self.wait_for_in(&lines, find)
+    }
+
+    /// Waits for a line on standard error that contains `text`.
+    pub(crate) fn wait_for_message(&mut self, text: &str) {
+        let messages = Arc::clone(&self.messages);
+        self.wait_for_in(&messages, |line| line.contains(text).then_some(()));
+    }
+
+    fn wait_for_in<T>(
+        &mut self,
+        lines: &Mutex<Vec<String>>,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + LIMIT;
         loop {
-            if let Some(found) = self
-                .lines
-                .lock()
-                .unwrap()
-                .iter()
-                .find_map(|line| find(line))
-            {
+            if let Some(found) = lines.lock().unwrap().iter().find_map(|line| find(line)) {
                 return found;
             }
             assert!(
                 Instant::now() < deadline,
-                "{} has not printed the expected line",
-                self.command
+                "{} has not printed the expected line: {:?}",
+                self.command,
+                lines.lock().unwrap()
             );
             assert!(
                 self.child.try_wait().unwrap().is_none(),
                 "{} ended: {:?}",
                 self.command,
-                self.lines.lock().unwrap()
+                lines.lock().unwrap()
             );
             thread::sleep(Duration::from_millis(10));
         }
