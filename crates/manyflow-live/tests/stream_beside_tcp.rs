@@ -1,50 +1,23 @@
-//! A stream of SIM over hops that find their rates, beside TCP, in the simulator.
+//! A stream of SIM with the parameters of live sessions over hops that find their rates, beside TCP,
+//! in the simulator.
 
-#[path = "beside_tcp/chain.rs"]
+#[path = "stream_beside_tcp/chain.rs"]
 mod chain;
 
-use std::time::Duration;
-
 use chain::{Chain, ChainConfig};
-use manyflow_core::link::RedConfig;
-use manyflow_layered::hop::HopConfig;
-use manyflow_layered::sim::{ReceiverConfig, SenderConfig};
+use manyflow_live::stream::{live_hop_config, live_receiver_config, live_sender_config};
 
 const LINKS: [u64; 4] = [300_000, 1_000_000, 3_000_000, 10_000_000];
 const SETTLE_S: f64 = 120.0;
 const MEASURE_S: f64 = 120.0;
 
-/// Returns the parameters of live streams.
 fn config(seed: u64) -> ChainConfig<'static> {
     ChainConfig {
         links: &LINKS,
         queue_bytes_min: 15_000,
-        hop: HopConfig {
-            packet_bytes: 1430,
-            queue: Duration::from_millis(60),
-            queue_packets: 6,
-            red: RedConfig {
-                minimum_packets: 1.0,
-                maximum_packets: 3.0,
-                weight: 0.3,
-                ..HopConfig::default().red
-            },
-            red_slot: Duration::from_millis(2),
-            ..HopConfig::default()
-        },
-        sender: SenderConfig {
-            packet_bytes: 1400,
-            increase: 3.0,
-            decrease: 0.96,
-            start_factor: 1.15,
-            rtt_growth_max: 2.0,
-            ..SenderConfig::default()
-        },
-        receiver: ReceiverConfig {
-            selection_rtts: 15,
-            loss_max: 0.04,
-            ..ReceiverConfig::default()
-        },
+        hop: live_hop_config(),
+        sender: live_sender_config(),
+        receiver: live_receiver_config(),
         tcp_start_s: 10.0,
         seed,
     }
