@@ -1,5 +1,5 @@
-//! A stream of SIM with the parameters of live sessions over hops that find their rates, beside TCP,
-//! in the simulator.
+//! A stream of SIM with the parameters of live sessions over hops that find their rates, beside
+//! TCP, in the simulator.
 
 #[path = "stream_beside_tcp/chain.rs"]
 mod chain;

@@ -103,7 +103,6 @@ impl Aggregator {
         }
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
         let hold_us = self.round.opened().map_or(0, |opened| micros(now - opened));
-        let rtt_us = micros(self.round.longest_rtt());
         let last = self.round.summaries().count();
         for (place, (group, summary)) in self.round.summaries().enumerate() {
             let feedback = Feedback {
@@ -118,7 +117,7 @@ impl Aggregator {
                 maximum: summary.maximum,
                 population: summary.population,
                 hold_us,
-                rtt_us,
+                rtt_us: micros(summary.rtt),
             };
             self.actions.push_back(Action::Send(Packet::new(
                 Destination::Endpoint(self.parent),

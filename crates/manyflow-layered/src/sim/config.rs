@@ -30,7 +30,13 @@ pub struct SenderConfig {
     /// The factor by which the rate of a group grows in each round until the group is congested for
     /// the first time, 1 to 2. With 1, a rate only ever increases by addition, as in the paper.
     pub start_factor: f64,
-    /// The multiplicative decrease: the factor that remains of a rate, between 0 and 1.
+    /// Whether each group gets the rate of a TCP on the path of its receivers. Then `increase`
+    /// applies to the round-trip time of these receivers, and the decrease follows from the
+    /// increase and TCP's equation; in the paper, all groups have the session's longest round-trip
+    /// time and the same decrease.
+    pub tcp_fair: bool,
+    /// The multiplicative decrease: the factor that remains of a rate, between 0 and 1. With
+    /// `tcp_fair`, it holds for groups without reports, or with unknown round-trip times.
     pub decrease: f64,
     /// The smallest factor of a decrease, above 0 to 1. If receivers get less of a group's
     /// cumulative rate than `decrease`, the rate falls to the share that they get, but not below
@@ -57,6 +63,7 @@ impl Default for SenderConfig {
             increase: 1.0,
             step_max: 0.0625,
             start_factor: 1.25,
+            tcp_fair: false,
             decrease: 0.9375,
             decrease_min: 0.25,
             initial_rtt: Duration::from_millis(100),
@@ -76,6 +83,9 @@ pub struct ReceiverConfig {
     /// report states the rate of its round, so that rates follow a capacity that falls without a
     /// delay.
     pub rate_weight: f64,
+    /// The share of congested rounds in a selection interval up to which a receiver counts as not
+    /// congested, 0 to 0.9. With 0, the default, one congested round is enough to add no group.
+    pub calm_share: f64,
     /// The share of lost packets in a round, 0 to 1, above which the round is lossy. After three
     /// lossy rounds in a row in which its rate did not fall, a receiver drops its top group. 1, the
     /// default, is the paper's rule, which knows no losses.
@@ -90,6 +100,7 @@ impl Default for ReceiverConfig {
         ReceiverConfig {
             selection_rtts: 20,
             rate_weight: 1.0,
+            calm_share: 0.0,
             loss_max: 1.0,
             backoffs: 3,
         }
@@ -167,6 +178,11 @@ impl ReceiverConfig {
                 "the rate weight",
                 "above 0, at most 1",
                 self.rate_weight > 0.0 && self.rate_weight <= 1.0,
+            ),
+            (
+                "the calm share",
+                "0 to 0.9",
+                (0.0..=0.9).contains(&self.calm_share),
             ),
             (
                 "the maximum loss",

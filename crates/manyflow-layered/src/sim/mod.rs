@@ -56,8 +56,15 @@
 //!   decrease the next lower group while its queue drains.
 //! - **Late reports** count as reports of the present round. Behind a long queue all reports are
 //!   late; without them, the rate that fills the queue would never decrease.
+//! - **Fairness to TCP on each path** (`tcp_fair`, off by default). A round is as long as the
+//!   slowest receiver needs. On a path with a tenth of that round-trip time, one packet per
+//!   round-trip time of the session gives a group far less than TCP, and a round with many packets
+//!   is nearly always congested by marks that TCP takes for few. With `tcp_fair`, the sender takes
+//!   the round-trip time of the receivers of each group, and decreases by what makes TCP's rate the
+//!   one at which the group stays.
 //! - **"Congested over the last selection interval"** means in at least nine rounds of ten, because
-//!   AIMD alone marks each receiver now and then. "Not congested" means in no round.
+//!   AIMD alone marks each receiver now and then. "Not congested" means in no round, or in at most
+//!   a given share of them (`calm_share`): beside TCP, every receiver sees marks in some rounds.
 //! - **"The rate of its top subscribed group decreases"** means a decrease that other receivers
 //!   caused. A decrease within three rounds of a receiver's own report of congestion may be its own
 //!   effect. Without this rule, a receiver whose group oscillates more slowly than a selection

@@ -105,6 +105,11 @@ impl Interval {
         self.top_rate = Some(rate);
     }
 
+    /// Returns whether at most this share of the rounds was congested.
+    fn is_calm(&self, share: f64) -> bool {
+        f64::from(self.congested) <= share * f64::from(self.rounds)
+    }
+
     fn is_congested(&self) -> bool {
         f64::from(self.congested) >= PERSISTENT * f64::from(self.rounds)
     }
@@ -320,7 +325,7 @@ impl Receiver {
         self.interval.since = Some(now);
         let next = self.subscribed + 1;
         let may_add = next <= self.groups && self.trials.may_add(now, next);
-        if seen.congested == 0 && seen.fell && may_add {
+        if seen.is_calm(self.config.calm_share) && seen.fell && may_add {
             self.add_group();
             self.trials.begin();
         } else if seen.is_congested() && seen.rose && self.subscribed > 1 {

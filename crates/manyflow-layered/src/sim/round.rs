@@ -18,6 +18,8 @@ pub(super) struct Summary {
     pub(super) minimum: u32,
     pub(super) maximum: u32,
     pub(super) population: u32,
+    /// The longest known round-trip time to a receiver that has reported.
+    pub(super) rtt: Duration,
 }
 
 impl Summary {
@@ -27,9 +29,11 @@ impl Summary {
         minimum: u32::MAX,
         maximum: 0,
         population: 0,
+        rtt: Duration::ZERO,
     };
 
-    fn add(&mut self, feedback: &Feedback) {
+    fn add(&mut self, feedback: &Feedback, rtt: Duration) {
+        self.rtt = self.rtt.max(rtt);
         self.reports = self.reports.saturating_add(feedback.reports);
         self.congested = self
             .congested
@@ -56,9 +60,9 @@ struct Child {
 #[derive(Debug)]
 pub(super) struct Round {
     request: u16,
-    /// When this request and the ones before it passed here, newest first; `None` for a request of
-    /// which only answers were seen.
-    opened: [Option<Time>; PATIENCE_ROUNDS as usize],
+    /// When this request and the ones before it passed here, newest first, in any of the groups up
+    /// to each; `None` for a request of which only answers were seen.
+    opened: [[Option<Time>; GROUPS_MAX as usize]; PATIENCE_ROUNDS as usize],
     summaries: [Summary; GROUPS_MAX as usize],
     children: Vec<Child>,
     /// The number of children that must answer before the round can be complete.
@@ -69,7 +73,7 @@ impl Round {
     pub(super) fn new() -> Round {
         Round {
             request: 0,
-            opened: [None; PATIENCE_ROUNDS as usize],
+            opened: [[None; GROUPS_MAX as usize]; PATIENCE_ROUNDS as usize],
             summaries: [Summary::NONE; GROUPS_MAX as usize],
             children: Vec::new(),
             awaited: 0,
@@ -91,8 +95,8 @@ impl Round {
     pub(super) fn begin(&mut self, request: u16, opened: Option<Time>) {
         let ahead = request.wrapping_sub(self.request).min(PATIENCE_ROUNDS);
         self.opened.rotate_right(ahead.into());
-        self.opened[..usize::from(ahead)].fill(None);
-        self.opened[0] = opened;
+        self.opened[..usize::from(ahead)].fill([None; GROUPS_MAX as usize]);
+        self.opened[0] = [opened; GROUPS_MAX as usize];
         self.request = request;
         self.summaries = [Summary::NONE; GROUPS_MAX as usize];
         self.children
@@ -110,8 +114,10 @@ impl Round {
         let rtt = self.measure(now, age, feedback);
         let present = self.request;
         let child = self.child(feedback.source);
-        child.heard = present;
-        child.rtt = rtt.unwrap_or(child.rtt);
+        let is_first = core::mem::replace(&mut child.heard, present) != present;
+        let rtt = rtt.unwrap_or(child.rtt);
+        // An aggregator states a round-trip time for each group.
+        child.rtt = if is_first { rtt } else { child.rtt.max(rtt) };
         if child.answered == present {
             return;
         }
@@ -119,7 +125,7 @@ impl Round {
             child.answered = present;
         }
         if let Some(summary) = self.summaries.get_mut(usize::from(feedback.group)) {
-            summary.add(feedback);
+            summary.add(feedback, rtt);
         }
     }
 
@@ -145,15 +151,22 @@ impl Round {
     /// request to the answer, without the time for which the child held it, plus the longest time
     /// below the child.
     fn measure(&self, now: Time, age: u16, feedback: &Feedback) -> Option<Duration> {
-        let span = now - self.opened[usize::from(age)]?;
+        // Aggregators have joined the lowest group only, receivers the groups up to theirs.
+        let is_receiver = feedback.rtt_us == 0 && feedback.hold_us == 0;
+        let top = if is_receiver { feedback.group } else { 0 };
+        let opened = self.opened[usize::from(age)].get(usize::from(top))?;
+        let span = now - (*opened)?;
         let held = Duration::from_micros(feedback.hold_us.into());
         let below = Duration::from_micros(feedback.rtt_us.into());
         Some(span.saturating_sub(held) + below)
     }
 
-    /// Records that the request passes here at `now`, unless it has done so before.
-    pub(super) fn open(&mut self, now: Time) {
-        self.opened[0].get_or_insert(now);
+    /// Records that the request passes here at `now` in a packet of `group`, unless it has done so
+    /// before.
+    pub(super) fn open(&mut self, now: Time, group: u8) {
+        for opened in &mut self.opened[0][usize::from(group)..] {
+            opened.get_or_insert(now);
+        }
     }
 
     /// Returns whether any report has arrived in this round.
@@ -183,7 +196,7 @@ impl Round {
 
     /// Returns when the request passed here.
     pub(super) fn opened(&self) -> Option<Time> {
-        self.opened[0]
+        self.opened[0][0]
     }
 
     /// Iterates over the groups with reports, and the summaries of these reports.

@@ -132,6 +132,7 @@ impl Sender {
             reports[usize::from(group)] = Reports {
                 all: summary.reports,
                 congested: summary.congested,
+                rtt: summary.rtt,
                 received: match self.is_coarse(group) {
                     true => [f64::INFINITY; 2],
                     false => [summary.minimum.into(), summary.maximum.into()],
@@ -145,8 +146,7 @@ impl Sender {
             self.silent_rounds = 0;
             self.rates.menu.on_reports(low.into(), high.into());
             self.learn_rtt();
-            let step = self.step();
-            self.rates.on_round(&reports[..self.groups.len()], step);
+            self.rates.on_round(&reports[..self.groups.len()], self.rtt);
         }
         for group in 0..self.config.groups {
             let rate = self.rate(group);
@@ -184,12 +184,6 @@ impl Sender {
         bytes < COARSE_PACKETS * f64::from(self.config.packet_bytes)
     }
 
-    /// Returns the additive increase of a round, which is two round-trip times long, in bytes per
-    /// second.
-    fn step(&self) -> f64 {
-        2.0 * self.config.increase * f64::from(self.config.packet_bytes) / self.rtt.as_secs_f64()
-    }
-
     fn send_due(&mut self, now: Time) {
         for group in 0..self.config.groups {
             if self.groups[usize::from(group)].due > now {
@@ -202,9 +196,7 @@ impl Sender {
             own.sequence = own.sequence.wrapping_add(1);
             own.due = now.max(own.due + interval);
             self.actions.push_back(Action::Send(packet));
-            if group == 0 {
-                self.round.open(now);
-            }
+            self.round.open(now, group);
         }
     }
 

@@ -34,7 +34,8 @@ mod sink;
 mod source;
 
 pub use config::{
-    LIVE_PACKET_BYTES, live_hop_config, live_receiver_config, live_rlm_receiver_config,
+    LIVE_PACKET_BYTES, live_hop_config, live_multicast_receiver_config,
+    live_multicast_sender_config, live_receiver_config, live_rlm_receiver_config,
     live_rlm_sender_config, live_sender_config,
 };
 pub use description::{StreamDescription, StreamProtocol};

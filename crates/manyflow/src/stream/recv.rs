@@ -7,9 +7,10 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_layered::unit::Latency;
 use manyflow_live::filecast::keys::PublicKey;
 use manyflow_live::filecast::load::{Trust, load_text};
+use manyflow_live::filecast::session::Route;
 use manyflow_live::stream::{
-    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config,
-    live_rlm_receiver_config, receive,
+    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_multicast_receiver_config,
+    live_receiver_config, live_rlm_receiver_config, receive,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -115,14 +116,19 @@ fn print_session(
 }
 
 fn config(args: &StreamRecvArgs, description: StreamDescription) -> Result<StreamReceiveConfig> {
+    let route = route_to(
+        &args.relay,
+        args.interface.as_deref(),
+        &args.session,
+        description.amt_relay.as_ref(),
+    )?;
+    let sim = match route {
+        Route::Multicast(_) => live_multicast_receiver_config(),
+        Route::Relays(_) => live_receiver_config(),
+    };
     Ok(StreamReceiveConfig {
-        route: route_to(
-            &args.relay,
-            args.interface.as_deref(),
-            &args.session,
-            description.amt_relay.as_ref(),
-        )?,
-        sim: live_receiver_config(),
+        route,
+        sim,
         rlm: live_rlm_receiver_config(),
         groups_max: args.groups_max,
         key: read_key(args.key.as_deref())?,

@@ -17,7 +17,7 @@ use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
 use manyflow_live::net::multicast::MulticastSender;
 use manyflow_live::stream::{
     SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
-    live_hop_config, live_sender_config,
+    live_hop_config, live_multicast_sender_config, live_sender_config,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -100,12 +100,16 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
 /// Returns the rate control that the options describe.
 fn control(args: &StreamSendArgs) -> Result<SendControl> {
     let packet_bytes = args.packet.into();
+    let live = match args.multicast {
+        Some(_) => live_multicast_sender_config(),
+        None => live_sender_config(),
+    };
     Ok(match args.protocol {
         StreamProtocolArg::Sim => SendControl::Sim(sim::SenderConfig {
             groups: args.groups,
             packet_bytes,
             maximum_rate: args.max_rate,
-            ..live_sender_config()
+            ..live
         }),
         StreamProtocolArg::Rlm => {
             if args.group_rate.len() > GROUPS_MAX.into() {

@@ -37,6 +37,8 @@ pub struct SimTable {
     pub step_max: Option<Number>,
     /// The factor by which a rate grows in each round until its first congestion.
     pub start_factor: Option<Number>,
+    /// Whether each group's rate is adjusted as a TCP on the path of its receivers would.
+    pub tcp_fair: Option<bool>,
     /// The factor of the multiplicative decrease.
     pub decrease: Option<Number>,
     /// The smallest factor of a decrease to the rate that receivers get.
@@ -49,6 +51,8 @@ pub struct SimTable {
     pub selection_rtts: Option<Count>,
     /// The weight of the received rate of a round in its average.
     pub rate_weight: Option<Number>,
+    /// The share of congested rounds up to which a receiver counts as not congested.
+    pub calm_share: Option<Probability>,
     /// The share of lost packets above which a round is lossy.
     pub loss_max: Option<Probability>,
     /// The maximum number of failed trials of a group that lengthen the wait for the next.
@@ -125,6 +129,7 @@ impl SimTable {
         set(&mut config.increase, self.increase.map(|x| x.0));
         set(&mut config.step_max, self.step_max.map(|x| x.0));
         set(&mut config.start_factor, self.start_factor.map(|x| x.0));
+        set(&mut config.tcp_fair, self.tcp_fair);
         set(&mut config.decrease, self.decrease.map(|x| x.0));
         set(&mut config.decrease_min, self.decrease_min.map(|x| x.0));
         set(
@@ -143,6 +148,7 @@ impl SimTable {
             self.selection_rtts.map(Count::get),
         );
         set(&mut config.rate_weight, self.rate_weight.map(|x| x.0));
+        set(&mut config.calm_share, self.calm_share.map(|p| p.0));
         set(&mut config.loss_max, self.loss_max.map(|p| p.0));
         set(&mut config.backoffs, self.backoffs.map(Count::get));
         config
