@@ -103,6 +103,9 @@ impl Aggregator {
         }
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
         let hold_us = self.round.opened().map_or(0, |opened| micros(now - opened));
+        // The first summary states the longest round-trip time of all, even if its receiver is
+        // late. Otherwise the sender would take the session for shorter when a report is missing.
+        let longest = self.round.longest_rtt();
         let last = self.round.summaries().count();
         for (place, (group, summary)) in self.round.summaries().enumerate() {
             let feedback = Feedback {
@@ -117,7 +120,7 @@ impl Aggregator {
                 maximum: summary.maximum,
                 population: summary.population,
                 hold_us,
-                rtt_us: micros(summary.rtt),
+                rtt_us: micros(if place == 0 { longest } else { summary.rtt }),
             };
             self.actions.push_back(Action::Send(Packet::new(
                 Destination::Endpoint(self.parent),

@@ -52,6 +52,10 @@ struct Child {
     answered: u16,
     /// The present request when the last answer of any kind arrived.
     heard: u16,
+    /// The request of the last answer, and the longest round-trip time that the child states in its
+    /// answers to it.
+    measured: u16,
+    below: Duration,
     /// The longest round-trip time to the receivers below the child.
     rtt: Duration,
 }
@@ -111,13 +115,21 @@ impl Round {
         if age >= PATIENCE_ROUNDS {
             return;
         }
-        let rtt = self.measure(now, age, feedback);
+        let span = self.measure(now, age, feedback);
+        let below = Duration::from_micros(feedback.rtt_us.into());
         let present = self.request;
         let child = self.child(feedback.source);
-        let is_first = core::mem::replace(&mut child.heard, present) != present;
-        let rtt = rtt.unwrap_or(child.rtt);
+        child.heard = present;
         // An aggregator states a round-trip time for each group.
-        child.rtt = if is_first { rtt } else { child.rtt.max(rtt) };
+        let is_first =
+            core::mem::replace(&mut child.measured, feedback.request) != feedback.request;
+        child.below = if is_first {
+            below
+        } else {
+            child.below.max(below)
+        };
+        let rtt = span.map_or(child.rtt, |span| span + below);
+        child.rtt = span.map_or(child.rtt, |span| span + child.below);
         if child.answered == present {
             return;
         }
@@ -135,21 +147,21 @@ impl Round {
             .iter()
             .position(|child| child.source == source);
         let place = known.unwrap_or_else(|| {
-            let (answered, heard, rtt) = (0, self.request, Duration::ZERO);
             self.children.push(Child {
                 source,
-                answered,
-                heard,
-                rtt,
+                answered: 0,
+                heard: self.request,
+                measured: 0,
+                below: Duration::ZERO,
+                rtt: Duration::ZERO,
             });
             self.children.len() - 1
         });
         &mut self.children[place]
     }
 
-    /// Returns the round-trip time to the receivers below a child: the time from the passing of the
-    /// request to the answer, without the time for which the child held it, plus the longest time
-    /// below the child.
+    /// Returns the round-trip time to a child: the time from the passing of the request to the
+    /// answer, without the time for which the child held it.
     fn measure(&self, now: Time, age: u16, feedback: &Feedback) -> Option<Duration> {
         // Aggregators have joined the lowest group only, receivers the groups up to theirs.
         let is_receiver = feedback.rtt_us == 0 && feedback.hold_us == 0;
@@ -157,8 +169,7 @@ impl Round {
         let opened = self.opened[usize::from(age)].get(usize::from(top))?;
         let span = now - (*opened)?;
         let held = Duration::from_micros(feedback.hold_us.into());
-        let below = Duration::from_micros(feedback.rtt_us.into());
-        Some(span.saturating_sub(held) + below)
+        Some(span.saturating_sub(held))
     }
 
     /// Records that the request passes here at `now` in a packet of `group`, unless it has done so
