@@ -20,7 +20,6 @@ use manyflow_live::filecast::sending::{Groups, Opened, RelayAddress, SendConfig}
 use manyflow_live::filecast::session::{
     GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route, SendProgress, receive,
 };
-use manyflow_object::fec::FecScheme;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -29,12 +28,8 @@ use tokio::sync::{Mutex, watch};
 
 use crate::errors::{in_python, transfer_error};
 
-/// The maximum memory for symbols of a sender, and for the bookkeeping of a receiver, in bytes.
+/// The maximum memory for the bookkeeping of a receiver, in bytes.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Files of up to this length are sent in bundles, if there are many.
-const BUNDLE_MAX: u64 = 64 << 10;
-/// The UDP port of groups.
-const GROUP_PORT: u16 = 5445;
 /// The packet length in bytes.
 const PACKET_BYTES: u32 = 1400;
 
@@ -150,30 +145,21 @@ pub(crate) fn send(
     let group = group.map_err(|error| wrong(error.to_string()))?;
     let signing = sign.as_deref().map(SigningKey::read).transpose();
     let selection = Selection::new(&include, &exclude);
+    let defaults = SendConfig::new(paths, webrc);
     let config = SendConfig {
-        paths,
         sources: SourceOptions {
-            bundle_max: BUNDLE_MAX,
-            scratch: std::env::temp_dir(),
             selection: selection.map_err(|error| wrong(error.to_string()))?,
             archive,
+            ..defaults.sources
         },
-        webrc,
-        tsi: rand::random(),
         multicast: multicast
-            .map(|first| groups(&first, interface))
+            .map(|range| groups(&range, interface))
             .transpose()?,
-        port: GROUP_PORT,
-        relay: listen.map(|listen| RelayAddress {
-            listen,
-            rate_max: Rate::from_bits_per_s(1_000_000_000),
-        }),
+        relay: listen.map(RelayAddress::new),
         reports: until_done.map(|expected| (reports, expected)),
         signing: signing.map_err(|error| wrong(error.to_string()))?,
         group: group.map(|key| (key, encrypt)),
-        scheme: FecScheme::RaptorQ,
-        memory_max: MEMORY_MAX,
-        threads: threads(),
+        ..defaults
     };
     let publish: Option<SocketAddr> = publish.map(|text| parse("publish", &text)).transpose()?;
     let duration = duration_s
@@ -200,10 +186,10 @@ fn rate_control(rate: &str, profile: &str) -> PyResult<SessionConfig> {
     })
 }
 
-fn groups(first: &str, interface: Option<String>) -> PyResult<Groups> {
+fn groups(range: &str, interface: Option<String>) -> PyResult<Groups> {
     let parsed = |name: String| name.parse().unwrap_or_else(|never| match never {});
     Ok(Groups {
-        first: parse("multicast", first)?,
+        range: parse("multicast", range)?,
         interface: interface.map(parsed),
         hop_limit: 1,
     })
