@@ -46,17 +46,27 @@ pub(crate) fn run_error(py: Python<'_>, failed: &FailedRun) -> PyErr {
 }
 
 /// Replaces the options of the command line in a message by the keyword arguments of this package:
-/// `--ca FILE` by `tls=FILE`, and `--group-key` by `group_key`.
+/// `--ca FILE` by `ca=FILE`, and `--group-key` by `group_key`. Commands, which are in backquotes,
+/// keep their options.
 pub(crate) fn in_python(message: &str) -> String {
-    let mut parts = message.split("--");
+    let parts = message.split('`').enumerate();
+    let parts: Vec<_> = parts
+        .map(|(index, part)| match index % 2 {
+            0 => with_arguments(part),
+            _ => part.to_owned(),
+        })
+        .collect();
+    parts.join("`")
+}
+
+/// Replaces all options in a text by keyword arguments.
+fn with_arguments(text: &str) -> String {
+    let mut parts = text.split("--");
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '-');
         let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-        text += &match name {
-            "ca" => "tls".to_owned(),
-            _ => name.replace('-', "_"),
-        };
+        text += &name.replace('-', "_");
         // The value's placeholder has capital letters.
         let value = rest.strip_prefix(' ');
         match value.filter(|value| value.starts_with(|c: char| c.is_ascii_uppercase())) {

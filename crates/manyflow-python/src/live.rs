@@ -38,7 +38,7 @@ pub(crate) fn connect(
 ) -> PyResult<Bound<'_, PyAny>> {
     let authorities = tls.then(|| Authorities::read(ca.as_deref())).transpose();
     let authorities =
-        authorities.map_err(|error| live_error(py, &address, &in_python(&error.to_string())))?;
+        authorities.map_err(|error| live_error(py, &address, &of_connect(&error.to_string())))?;
     let options = ClientOptions {
         name,
         buffer_messages,
@@ -55,8 +55,14 @@ pub(crate) fn connect(
     })
 }
 
+/// Returns a message with the keyword arguments of `connect`, whose `tls` can be a file of
+/// authorities.
+fn of_connect(message: &str) -> String {
+    in_python(message).replace("ca=FILE", "tls=FILE")
+}
+
 fn raise(address: &str, error: &ClientError) -> PyErr {
-    Python::attach(|py| live_error(py, address, &in_python(&error.to_string())))
+    Python::attach(|py| live_error(py, address, &of_connect(&error.to_string())))
 }
 
 /// A client of a daemon. `manyflow.live.Client` wraps it.

@@ -12,15 +12,15 @@ use std::time::Duration;
 use manyflow_core::units::Rate;
 use manyflow_live::filecast::completion::{self, CompletionKey};
 use manyflow_live::filecast::files::{Existing, Selection, SourceOptions};
-use manyflow_live::filecast::keys::SigningKey;
-use manyflow_live::filecast::load::{Trust, load_text, reachable};
+use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey};
+use manyflow_live::filecast::load::{Trust, load_text, reachable, verify_signer};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
 use manyflow_live::filecast::sending::{Groups, Opened, RelayAddress, SendConfig};
 use manyflow_live::filecast::session::{
     GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route, SendProgress, receive,
 };
-use manyflow_object::fec::FecScheme;
+use manyflow_live::net::tls::Identity;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -29,12 +29,8 @@ use tokio::sync::{Mutex, watch};
 
 use crate::errors::{in_python, transfer_error};
 
-/// The maximum memory for symbols of a sender, and for the bookkeeping of a receiver, in bytes.
+/// The maximum memory for the bookkeeping of a receiver, in bytes.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Files of up to this length are sent in bundles, if there are many.
-const BUNDLE_MAX: u64 = 64 << 10;
-/// The UDP port of groups.
-const GROUP_PORT: u16 = 5445;
 /// The packet length in bytes.
 const PACKET_BYTES: u32 = 1400;
 
@@ -114,7 +110,7 @@ impl Stop {
 
 /// Opens a session and starts to send it.
 #[pyfunction]
-#[pyo3(signature = (paths, listen, multicast, interface, publish, rate, profile, until_done, reports, duration_s, include, exclude, archive, group_key, encrypt, sign))]
+#[pyo3(signature = (paths, listen, multicast, interface, hop_limit, port, publish, tls, rate, profile, until_done, reports, duration_s, include, exclude, archive, group_key, encrypt, sign))]
 #[allow(
     clippy::too_many_arguments,
     reason = "manyflow.live.send names each of them"
@@ -125,7 +121,10 @@ pub(crate) fn send(
     listen: Option<String>,
     multicast: Option<String>,
     interface: Option<String>,
+    hop_limit: u8,
+    port: u16,
     publish: Option<String>,
+    tls: Option<(PathBuf, PathBuf)>,
     rate: String,
     profile: String,
     until_done: Option<u32>,
@@ -150,37 +149,35 @@ pub(crate) fn send(
     let group = group.map_err(|error| wrong(error.to_string()))?;
     let signing = sign.as_deref().map(SigningKey::read).transpose();
     let selection = Selection::new(&include, &exclude);
+    let defaults = SendConfig::new(paths, webrc);
     let config = SendConfig {
-        paths,
         sources: SourceOptions {
-            bundle_max: BUNDLE_MAX,
-            scratch: std::env::temp_dir(),
             selection: selection.map_err(|error| wrong(error.to_string()))?,
             archive,
+            ..defaults.sources
         },
-        webrc,
-        tsi: rand::random(),
         multicast: multicast
-            .map(|first| groups(&first, interface))
+            .map(|range| groups(&range, interface, hop_limit))
             .transpose()?,
-        port: GROUP_PORT,
-        relay: listen.map(|listen| RelayAddress {
-            listen,
-            rate_max: Rate::from_bits_per_s(1_000_000_000),
-        }),
+        port,
+        relay: listen.map(RelayAddress::new),
         reports: until_done.map(|expected| (reports, expected)),
         signing: signing.map_err(|error| wrong(error.to_string()))?,
         group: group.map(|key| (key, encrypt)),
-        scheme: FecScheme::RaptorQ,
-        memory_max: MEMORY_MAX,
-        threads: threads(),
+        ..defaults
     };
-    let publish: Option<SocketAddr> = publish.map(|text| parse("publish", &text)).transpose()?;
+    let identity = tls.map(|(certificates, key)| Identity::read(&certificates, &key));
+    let publication = Publication {
+        address: publish.map(|text| parse("publish", &text)).transpose()?,
+        identity: identity
+            .transpose()
+            .map_err(|error| wrong(error.to_string()))?,
+    };
     let duration = duration_s
         .map(|seconds| duration("duration_s", seconds))
         .transpose()?;
     future_into_py(py, async move {
-        start_sending(config, publish, duration, subject).await
+        start_sending(config, publication, duration, subject).await
     })
 }
 
@@ -200,12 +197,12 @@ fn rate_control(rate: &str, profile: &str) -> PyResult<SessionConfig> {
     })
 }
 
-fn groups(first: &str, interface: Option<String>) -> PyResult<Groups> {
+fn groups(range: &str, interface: Option<String>, hop_limit: u8) -> PyResult<Groups> {
     let parsed = |name: String| name.parse().unwrap_or_else(|never| match never {});
     Ok(Groups {
-        first: parse("multicast", first)?,
+        range: parse("multicast", range)?,
         interface: interface.map(parsed),
-        hop_limit: 1,
+        hop_limit,
     })
 }
 
@@ -214,9 +211,30 @@ fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
         .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }
 
+/// Where to serve the description, and the certificate for HTTPS.
+struct Publication {
+    address: Option<SocketAddr>,
+    identity: Option<Identity>,
+}
+
+impl Publication {
+    /// Serves a description, if there is an address for that.
+    async fn serve(self, text: &str) -> PyResult<Option<Publisher>> {
+        let Some(address) = self.address else {
+            return Ok(None);
+        };
+        let descriptions = [(DESCRIPTION_PATH.to_owned(), text.to_owned())].into();
+        let served = Publisher::serve(address, descriptions, self.identity).await;
+        served.map(Some).map_err(|error| {
+            let address = address.to_string();
+            raise(&address, &format!("cannot publish on {address}: {error}"))
+        })
+    }
+}
+
 async fn start_sending(
     config: SendConfig,
-    publish: Option<SocketAddr>,
+    publication: Publication,
     duration: Option<Duration>,
     subject: String,
 ) -> PyResult<Sender> {
@@ -227,15 +245,7 @@ async fn start_sending(
     };
     let prepared = prepared.map_err(|error| raise(&subject, &error.to_string()))?;
     let text = prepared.text.clone();
-    let mut publisher = None;
-    if let Some(address) = publish {
-        let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())].into();
-        let served = Publisher::serve(address, descriptions, None).await;
-        publisher = Some(served.map_err(|error| {
-            let address = address.to_string();
-            raise(&address, &format!("cannot publish on {address}: {error}"))
-        })?);
-    }
+    let publisher = publication.serve(&text).await?;
     let source = prepared.description.source;
     let url = publisher
         .as_ref()
@@ -311,7 +321,7 @@ impl Sender {
 
 /// Starts to receive a session.
 #[pyfunction]
-#[pyo3(signature = (session, text, into, overwrite, relay, interface, max_rate, patience_s, group_key, report))]
+#[pyo3(signature = (session, text, into, overwrite, relay, interface, max_rate, patience_s, group_key, trust, ca, report))]
 #[allow(
     clippy::too_many_arguments,
     reason = "manyflow.live.receive names each of them"
@@ -327,10 +337,18 @@ pub(crate) fn start_receiving(
     max_rate: Option<String>,
     patience_s: f64,
     group_key: Option<PathBuf>,
+    trust: Vec<String>,
+    ca: Option<PathBuf>,
     report: bool,
 ) -> PyResult<FileReceiver> {
+    let wrong = |error: KeyError| transfer_error(py, &session, &in_python(&error.to_string()));
     let group = group_key.as_deref().map(GroupKey::read).transpose();
-    let group = group.map_err(|error| transfer_error(py, &session, &error.to_string()))?;
+    let group = group.map_err(wrong)?;
+    let signers = trust.iter().map(|name| PublicKey::named(name)).collect();
+    let trust = Trust {
+        signers: Result::map_err(signers, wrong)?,
+        ca,
+    };
     let max_rate: Option<Rate> = max_rate.map(|rate| parse("max_rate", &rate)).transpose()?;
     let wish = Wish {
         session,
@@ -346,6 +364,7 @@ pub(crate) fn start_receiving(
         max_rate,
         patience: duration("patience_s", patience_s)?,
         group,
+        trust,
         report,
     };
     let (sinks, progress, mut files) = ProgressSinks::channels();
@@ -373,6 +392,7 @@ struct Wish {
     max_rate: Option<Rate>,
     patience: Duration,
     group: Option<GroupKey>,
+    trust: Trust,
     report: bool,
 }
 
@@ -397,13 +417,14 @@ async fn run_receiver(wish: Wish, sinks: ProgressSinks, stop: Stop) -> Result<Re
 }
 
 async fn description_text(wish: &Wish) -> Result<String, String> {
-    if let Some(text) = &wish.text {
-        return Ok(text.clone());
-    }
-    let loaded = load_text(&wish.session, &Trust::default()).await;
-    loaded
-        .map(|(text, _)| text)
-        .map_err(|error| error.to_string())
+    let loaded = match &wish.text {
+        Some(text) => verify_signer(text, &wish.trust.signers).map(|_| text.clone()),
+        None => {
+            let loaded = load_text(&wish.session, &wish.trust).await;
+            loaded.map(|(text, _)| text)
+        }
+    };
+    loaded.map_err(|error| error.to_string())
 }
 
 /// Returns where to report that all files are here, if the sender counts its receivers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, Dict
@@ -11,6 +12,8 @@ import pytest
 import manyflow as mf
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+# The binary of cargo, which starts daemons and makes keys.
+PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "manyflow"
 
 SMALL = """\
 title = "A constant bit rate over one link"

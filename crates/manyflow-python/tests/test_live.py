@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Tuple
 
 import pytest
-from conftest import REPOSITORY
+from conftest import PROGRAM
 
 import manyflow as mf
 
-PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug" / "manyflow"
 # Ends a test that hangs.
 LIMIT_S = 60
 SECURE = """\

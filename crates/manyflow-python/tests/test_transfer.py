@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import os
 import socket
+import subprocess
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
 
 import pytest
+from conftest import PROGRAM
 
 import manyflow as mf
 
@@ -170,3 +172,147 @@ def test_an_error_of_on_progress_ends_the_call(tmp_path: Path) -> None:
                 await mf.live.receive(sender.url, into=tmp_path / "into", on_progress=fail)
 
     asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+
+
+def keygen(*options: str) -> str:
+    """Runs `manyflow keygen`, and returns what it prints."""
+    if not PROGRAM.exists():
+        pytest.skip(f"{PROGRAM} is not built: run `cargo build -p manyflow`")
+    done = subprocess.run([str(PROGRAM), "keygen", *options], check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+@pytest.fixture
+def signing(tmp_path: Path) -> Tuple[Path, Path]:
+    """The files of a private key and of its public key."""
+    key = tmp_path / "builder.key"
+    keygen(str(key))
+    return key, Path(f"{key}.pub")
+
+
+def test_only_descriptions_of_trusted_signers_are_received(tmp_path: Path, signing: Tuple[Path, Path]) -> None:
+    path, (key, public) = make_file(tmp_path, 10_000), signing
+    other = tmp_path / "other.key"
+    keygen(str(other))
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, publish=HERE, sign=key) as sender:
+            assert sender.url
+            for number, session in enumerate([sender.url, sender.description]):
+                await mf.live.receive(session, into=tmp_path / f"into{number}", trust=[f"{other}.pub", public])
+                with pytest.raises(mf.TransferError, match="is signed by ed25519:"):
+                    await mf.live.receive(session, into=tmp_path / "none", trust=[f"{other}.pub"])
+            changed = sender.description.replace("s=image.bin", "s=other.bin")
+            assert changed != sender.description
+            with pytest.raises(mf.TransferError, match="a line was changed"):
+                await mf.live.receive(changed, into=tmp_path / "none")
+        async with mf.live.send(path, listen=HERE) as sender:
+            with pytest.raises(mf.TransferError, match="has no signature"):
+                await mf.live.receive(sender.description, into=tmp_path / "none", trust=[public])
+
+    asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+    assert digest(tmp_path / "into0/image.bin") == digest(tmp_path / "into1/image.bin") == digest(path)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_trusted_key_is_a_file_or_a_text(tmp_path: Path, signing: Tuple[Path, Path]) -> None:
+    path, (key, _) = make_file(tmp_path, 1_000), signing
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, sign=key) as sender:
+            with pytest.raises(mf.TransferError) as caught:
+                await mf.live.receive(sender.description, into=tmp_path / "none", trust=["ed25519:" + "A" * 43 + "="])
+            signer = caught.value.problem.split("is signed by ")[1].split(",")[0]
+            await mf.live.receive(sender.description, into=tmp_path / "into", trust=[signer])
+            for wrong in ["ed25519:none", str(tmp_path / "none.pub")]:
+                with pytest.raises(mf.TransferError, match="none"):
+                    await mf.live.receive(sender.description, into=tmp_path / "none", trust=[wrong])
+
+    asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+    assert digest(tmp_path / "into/image.bin") == digest(path)
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_a_session_with_a_group_key_needs_the_key(tmp_path: Path, encrypt: bool) -> None:
+    path, key, wrong = make_file(tmp_path, 50_000), tmp_path / "group.key", tmp_path / "wrong.key"
+    keygen("--shared-key", str(key))
+    keygen("--shared-key", str(wrong))
+
+    async def program() -> None:
+        options = {"until_done": 1, "reports": HERE}
+        async with mf.live.send(path, listen=HERE, group_key=key, encrypt=encrypt, **options) as sender:  # type: ignore[arg-type]
+            assert ("image.bin" in sender.description) != encrypt
+            with pytest.raises(mf.TransferError):
+                await mf.live.receive(sender.description, into=tmp_path / "wrong", group_key=wrong, patience_s=1.0)
+            await mf.live.receive(sender.description, into=tmp_path / "into", group_key=key)
+            assert (await sender.wait()).receivers_done == 1
+
+    asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+    assert digest(tmp_path / "into/image.bin") == digest(path)
+    assert visible(tmp_path / "wrong") == []
+
+
+def test_a_file_without_a_group_key_is_named(tmp_path: Path) -> None:
+    path = make_file(tmp_path, 10)
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, group_key=path):
+            raise AssertionError("it has started")
+
+    # The command that makes a key keeps its options.
+    with pytest.raises(mf.TransferError, match="image.bin: .*`manyflow keygen --shared-key FILE`"):
+        asyncio.run(program())
+
+
+def test_a_description_is_received_over_https(tmp_path: Path) -> None:
+    path, folder = make_file(tmp_path, 10_000), tmp_path / "certificates"
+    keygen("--certificates", str(folder), "--daemon", "server=localhost")
+    tls = {"tls_cert": folder / "server.crt", "tls_key": folder / "server.key"}
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, publish=HERE, **tls) as sender:  # type: ignore[arg-type]
+            assert sender.url and sender.url.startswith("https://127.0.0.1:")
+            url = sender.url.replace("127.0.0.1", "localhost")
+            await mf.live.receive(url, into=tmp_path / "into", ca=folder / "ca.crt")
+            with pytest.raises(mf.TransferError, match="ca=FILE"):
+                await mf.live.receive(url, into=tmp_path / "none")
+            with pytest.raises(mf.TransferError, match="none.crt"):
+                await mf.live.receive(url, into=tmp_path / "none", ca=tmp_path / "none.crt")
+
+    asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+    assert digest(tmp_path / "into/image.bin") == digest(path)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    path, none = make_file(tmp_path, 10), tmp_path / "none.crt"
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, publish=HERE, tls_cert=none, tls_key=none):
+            raise AssertionError("it has started")
+
+    with pytest.raises(mf.TransferError, match="none.crt"):
+        asyncio.run(program())
+    with pytest.raises(ValueError, match="HTTPS needs"):
+        mf.live.send(path, listen=HERE, publish=HERE, tls_cert=none)
+    with pytest.raises(ValueError, match="HTTPS needs"):
+        mf.live.send(path, listen=HERE, tls_cert=none, tls_key=none)
+
+
+def test_a_range_of_groups_is_described(tmp_path: Path) -> None:
+    path = make_file(tmp_path, 1_000)
+
+    async def description(**options: object) -> str:
+        async with mf.live.send(path, interface="127.0.0.1", **options) as sender:  # type: ignore[arg-type]
+            return sender.description
+
+    lines = asyncio.run(description(multicast="232.1.2.0/24", hop_limit=7, port=5777)).splitlines()
+    assert any(line.startswith("c=IN IP4 232.1.2.0/7/") for line in lines), lines
+    assert any(line.startswith("m=application 5777 ") for line in lines), lines
+    with pytest.raises(mf.TransferError, match="more than the range has groups"):
+        asyncio.run(description(multicast="232.1.2.0/30"))
+    with pytest.raises(ValueError, match="multicast"):
+        asyncio.run(description(multicast="10.1.2.0/24"))
+    for wrong in [{"hop_limit": 256}, {"port": -1}]:
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            asyncio.run(description(multicast="232.1.2.0/24", **wrong))

@@ -65,7 +65,7 @@ pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
 
-use crate::group_range::GroupRange;
+use manyflow_live::net::multicast::GroupRange;
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey, is_key_text};
+use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey};
 use manyflow_live::filecast::session::GroupKey;
 use manyflow_live::overlay::certificates::{Subject, make_certificates};
 use serde_json::json;
@@ -64,10 +64,7 @@ fn year() -> i32 {
 
 /// Reads the public keys of `--trust`, each of which is a file or the key itself.
 pub(crate) fn trusted_keys(given: &[String]) -> Result<Vec<PublicKey>> {
-    let keys = given.iter().map(|key| match is_key_text(key) {
-        true => key.parse(),
-        false => PublicKey::read(key.as_ref()),
-    });
+    let keys = given.iter().map(|key| PublicKey::named(key));
     let keys: Result<_, KeyError> = keys.collect();
     keys.map_err(|error| usage(format!("--trust: {error}")))
 }

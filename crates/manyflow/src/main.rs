@@ -14,7 +14,6 @@ mod emulate;
 mod events;
 mod figures;
 mod generate;
-mod group_range;
 mod http;
 mod inspect;
 mod keygen;

@@ -21,12 +21,12 @@ use tokio::sync::watch;
 
 use crate::cli::RelayArgs;
 use crate::display::{self, Display, OutputError};
-use crate::group_range::GroupRange;
 use crate::keygen::trusted_keys;
 use crate::recv::route_to;
 use crate::signals::interrupted;
 use crate::stream::read_key;
 use crate::{metrics, usage};
+use manyflow_live::net::multicast::GroupRange;
 
 /// Maximum number of groups in the range of `--groups`.
 const GROUPS_MAX: u128 = 4_096;

@@ -45,11 +45,11 @@ pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
     }
 
     let descriptions = prepared.iter();
-    let descriptions = descriptions.map(|named| (named.path(), named.session.text.clone()));
+    let descriptions = descriptions.map(|named| (named.path(), named.session.text().to_owned()));
     let publisher = send::publish(&servers, descriptions.collect(), identity).await?;
     let progress = prepared.iter();
     let progress =
-        progress.map(|named| (Some(named.name.clone()), named.session.sender.progress()));
+        progress.map(|named| (Some(named.name.clone()), named.session.session.progress()));
     let _metrics = metrics::serve(servers.metrics, progress.collect(), display).await?;
     for named in &prepared {
         let publisher = publisher.as_ref();

@@ -144,6 +144,17 @@ impl PublicKey {
             .ok_or_else(|| KeyError::NotPublic(path.to_owned()))
     }
 
+    /// Returns the key that a user names: by its text, or by the path of its file.
+    ///
+    /// # Errors
+    /// If the text is invalid, or the file cannot be read or has no such key.
+    pub fn named(name: &str) -> Result<Self, KeyError> {
+        match name.starts_with(TEXT_PREFIX) {
+            true => name.parse(),
+            false => PublicKey::read(name.as_ref()),
+        }
+    }
+
     /// Whether `signature` is this key's signature of `message`.
     pub fn verifies(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, &self.0);
@@ -167,11 +178,6 @@ impl FromStr for PublicKey {
         key.map(PublicKey)
             .ok_or_else(|| KeyError::NotText(text.chars().take(80).collect()))
     }
-}
-
-/// Whether `text` is meant as a public key itself, and not as the path of its file.
-pub fn is_key_text(text: &str) -> bool {
-    text.starts_with(TEXT_PREFIX)
 }
 
 fn public_path(path: &Path) -> PathBuf {

@@ -141,13 +141,22 @@ pub async fn load_text(
         url if url.contains("://") => fetch(url, trust.ca.as_deref()).await?,
         path => read_file(path)?,
     };
-    let signer = signature::verify(&text)?;
-    let trusted = &trust.signers;
+    let signer = verify_signer(&text, &trust.signers)?;
+    Ok((text, signer))
+}
+
+/// Checks the signature of a description's text, and returns the key that signed it. Every signer
+/// is accepted, and a text without a signature, if no keys are trusted.
+///
+/// # Errors
+/// If the signature is wrong, or not that of a trusted key.
+pub fn verify_signer(text: &str, trusted: &[PublicKey]) -> Result<Option<PublicKey>, LoadError> {
+    let signer = signature::verify(text)?;
     if !trusted.is_empty() && !signer.is_some_and(|signer| trusted.contains(&signer)) {
-        let trusted = trusted.clone();
+        let trusted = trusted.to_vec();
         return Err(LoadError::Untrusted { signer, trusted });
     }
-    Ok((text, signer))
+    Ok(signer)
 }
 
 fn read_file(path: &str) -> Result<String, DescriptionError> {

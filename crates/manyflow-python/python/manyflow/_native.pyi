@@ -54,7 +54,10 @@ def send(
     listen: str | None,
     multicast: str | None,
     interface: str | None,
+    hop_limit: int,
+    port: int,
     publish: str | None,
+    tls: tuple[str, str] | None,
     rate: str,
     profile: str,
     until_done: int | None,
@@ -77,6 +80,8 @@ def start_receiving(
     max_rate: str | None,
     patience_s: float,
     group_key: str | None,
+    trust: list[str],
+    ca: str | None,
     report: bool,
 ) -> FileReceiver: ...
 @final

@@ -174,7 +174,11 @@ def send(
     listen: Optional[str] = None,
     multicast: Optional[str] = None,
     interface: Optional[str] = None,
+    hop_limit: int = 1,
+    port: int = 5445,
     publish: Optional[str] = None,
+    tls_cert: Optional[StrPath] = None,
+    tls_key: Optional[StrPath] = None,
     rate: str = "50 Mbit/s",
     profile: str = "lan",
     until_done: Optional[int] = None,
@@ -195,9 +199,14 @@ def send(
         paths: A file or folder, or several.
         listen: The address and UDP port of a relay for receivers without multicast, such as ``0.0.0.0:2268``. Port 0 is
             any free port.
-        multicast: The first of consecutive multicast groups, such as ``232.1.2.0``. ``listen`` or ``multicast`` is needed.
+        multicast: The range of multicast groups, such as ``232.1.2.0/24``, or the first one of consecutive groups.
+            ``listen`` or ``multicast`` is needed.
         interface: The name or address of the interface for multicast; by default that of the route.
+        hop_limit: The maximum number of hops of multicast packets, 0 to 255. Packets with 1 do not leave the link.
+        port: The UDP port of the multicast groups.
         publish: The address and TCP port at which the description is served over HTTP, such as ``0.0.0.0:8080``.
+        tls_cert: A file with the certificate for HTTPS instead of HTTP, and those between it and its authority (PEM).
+        tls_key: The file with the private key of the certificate (PEM).
         rate: The rate of all channels together, which no receiver can exceed: a number with bit/s, kbit/s, Mbit/s or Gbit/s.
         profile: ``lan`` for local networks, ``wan`` for paths of 100 ms and more.
         until_done: The number of receivers after whose reports the session ends, 1 to 1,000,000.
@@ -217,6 +226,13 @@ def send(
     """
     if encrypt and group_key is None:
         raise ValueError("encrypt needs group_key")
+    if (tls_cert is None) != (tls_key is None) or (tls_cert is not None and publish is None):
+        raise ValueError("HTTPS needs publish, tls_cert and tls_key")
+    tls = None if tls_cert is None or tls_key is None else (os.fspath(tls_cert), os.fspath(tls_key))
+    if not 0 <= hop_limit <= 255:
+        raise ValueError("hop_limit: give 0 to 255")
+    if not 0 <= port <= 65_535:
+        raise ValueError("port: give 0 to 65535")
     if until_done is not None and not 1 <= until_done <= 1_000_000:
         raise ValueError("until_done: give 1 to 1000000 receivers")
     listed = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
@@ -225,7 +241,7 @@ def send(
 
     async def start() -> _native.FileSender:
         return await _native.send(
-            listed, listen, multicast, interface, publish, rate, profile, until_done, reports, duration_s,
+            listed, listen, multicast, interface, hop_limit, port, publish, tls, rate, profile, until_done, reports, duration_s,
             list(include), list(exclude), archive, _path(group_key), encrypt, _path(sign),
         )  # fmt: skip
 
@@ -247,6 +263,8 @@ async def receive(
     max_rate: Optional[str] = None,
     patience_s: float = 30.0,
     group_key: Optional[StrPath] = None,
+    trust: Sequence[StrPath] = (),
+    ca: Optional[StrPath] = None,
     report: bool = True,
 ) -> Received:
     """Receives all files of a session, and returns when they are in the folder ``into``.
@@ -266,13 +284,16 @@ async def receive(
         max_rate: The maximum rate to receive at, such as ``20 Mbit/s``.
         patience_s: Time in seconds without useful packets after which the call fails.
         group_key: The file with the session's group key.
+        trust: Public keys of which one must have signed the description: each a file, or the text of the key
+            (``ed25519:...``). Without any, descriptions need no signature; one that is wrong is refused all the same.
+        ca: A file with the certificate authorities of ``https://`` URLs (PEM), instead of those that the platform trusts.
         report: Whether the receiver reports to the sender that it has all files, if the sender asks for it. The call then
             returns when the sender has answered: within two seconds for each receiver that the sender expects, three times
             that without answers.
 
     Raises:
-        TransferError: If the description cannot be loaded, nothing is heard of the session, a file cannot be stored, or the
-            sender has ended the session. ``subject`` is the session as it was given.
+        TransferError: If the description cannot be loaded or is not signed by a trusted key, nothing is heard of the session,
+            a file cannot be stored, or the sender has ended the session. ``subject`` is the session as it was given.
         ValueError: If ``max_rate`` or ``patience_s`` is invalid.
     """
     name, text = os.fspath(session), None
@@ -282,8 +303,9 @@ async def receive(
         name = "./-"
     folder = Path(into)
     native = _native.start_receiving(
-        name, text, os.fspath(folder), overwrite, relay, interface, max_rate, patience_s, _path(group_key), report
-    )
+        name, text, os.fspath(folder), overwrite, relay, interface, max_rate, patience_s, _path(group_key),
+        [os.fspath(key) for key in trust], _path(ca), report,
+    )  # fmt: skip
     end = asyncio.ensure_future(native.wait())
     watching = asyncio.ensure_future(_watch(native, on_progress))
     try:

@@ -8,7 +8,7 @@ use clap::Args;
 use manyflow_amt::{DownstreamLink, Prefix};
 use manyflow_core::units::{Bytes, Rate};
 
-use crate::group_range::GroupRange;
+use manyflow_live::net::multicast::GroupRange;
 
 pub(super) const RELAY_EXAMPLES: &str = "\
 Examples:

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use manyflow_core::units::{Rate, parse_duration};
 
 use super::ServerArgs;
-use crate::group_range::GroupRange;
+use manyflow_live::net::multicast::GroupRange;
 
 const STREAM_SEND_EXAMPLES: &str = "\
 Examples:

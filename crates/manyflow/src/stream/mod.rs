@@ -38,7 +38,7 @@ fn write_text(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Completes after a duration, if there is one.
-async fn elapsed(duration: Option<Duration>) {
+pub(crate) async fn elapsed(duration: Option<Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,
         None => pending().await,

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use super::{elapsed, feed, read_key, write_text};
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::display::{self, Display, OutputError};
-use crate::send::{open_multicast, publish};
+use crate::send::{groups, publish};
 use crate::signals::interrupted;
 use crate::{metrics, usage};
 
@@ -39,8 +39,8 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
     let control = control(&args)?;
     let source = feed::open(&args)?;
-    let interface = args.interface.as_deref();
-    let multicast = open_multicast(args.multicast, args.port, interface, args.ttl)?;
+    let groups = groups(args.multicast, args.interface.as_deref(), args.ttl);
+    let multicast = groups.map(|groups| groups.open(args.port)).transpose()?;
     let multicast = multicast.map(MulticastSender::with_ecn);
     let mut description = describe(&args, &control, multicast.as_ref())?;
     let server = open_server(&args, &control, &mut description)?;

@@ -23,7 +23,7 @@ use manyflow_object::error::NameError;
 use thiserror::Error;
 
 pub(crate) use bundle::unpack;
-pub use scratch::Scratch;
+pub use scratch::{Scratch, default_scratch};
 pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;

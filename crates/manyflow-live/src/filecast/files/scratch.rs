@@ -3,11 +3,21 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use manyflow_object::storage::{MemoryStorage, Storage};
 
 use super::{FileError, check_room};
+
+/// Returns the folder for large temporary files: the value of TMPDIR, or `/var/tmp`, because `/tmp`
+/// is often in memory.
+pub fn default_scratch() -> PathBuf {
+    let persistent = Path::new("/var/tmp");
+    match std::env::var_os("TMPDIR") {
+        None if persistent.is_dir() => persistent.to_owned(),
+        _ => std::env::temp_dir(),
+    }
+}
 
 /// A sender's storage.
 #[derive(Debug)]

@@ -10,13 +10,14 @@ use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{overhead, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session};
 
-use super::{OpenError, RelayAddress, SendConfig};
+use super::resume::resumed_tsi;
+use super::{Groups, OpenError, RelayAddress, SendConfig};
 use crate::filecast::completion::{CompletionServer, window};
 use crate::filecast::files::{Sources, find_sources};
 use crate::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
 use crate::filecast::session::{Sealer, describe, flows};
 use crate::net::amt::RelayServer;
-use crate::net::multicast::{MulticastSender, SenderConfig};
+use crate::net::multicast::MulticastSender;
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
 /// tunnel name the source.
@@ -44,13 +45,18 @@ impl Opened {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub async fn open(config: SendConfig) -> Result<Opened, OpenError> {
+    pub async fn open(mut config: SendConfig) -> Result<Opened, OpenError> {
         if config.multicast.is_none() && config.relay.is_none() {
             return Err(OpenError::NoOutlet);
         }
         let session = fit_session(&config)?;
+        if let Some(earlier) = &config.resume {
+            config.tsi = resumed_tsi(earlier, config.group.is_some())?;
+        }
         let sources = find_sources(&config.paths, &config.sources)?;
-        let multicast = open_multicast(&config)?;
+        let groups = config.multicast.as_ref();
+        let multicast = groups.map(|groups| groups.open(config.port)).transpose()?;
+        check_range(groups, &session)?;
         let mut description = describe_session(&config, &session, multicast.as_ref());
         let sealer = config.group.as_ref().map(|(key, encrypts)| match encrypts {
             true => Sealer::encrypting(key),
@@ -72,6 +78,11 @@ impl Opened {
             sealer,
             description,
         })
+    }
+
+    /// Returns the number of entries of folders that cannot be sent. Each was logged.
+    pub fn skipped(&self) -> u64 {
+        self.sources.skipped
     }
 }
 
@@ -100,14 +111,13 @@ fn fit_session(config: &SendConfig) -> Result<Session, OpenError> {
     Ok(Session::new(webrc)?)
 }
 
-fn open_multicast(config: &SendConfig) -> Result<Option<MulticastSender>, OpenError> {
-    let Some(groups) = &config.multicast else {
-        return Ok(None);
-    };
-    let mut sender = SenderConfig::new(groups.first, config.port);
-    sender.hop_limit = groups.hop_limit;
-    sender.interface = groups.interface.clone();
-    Ok(Some(MulticastSender::open(&sender)?))
+fn check_range(groups: Option<&Groups>, session: &Session) -> Result<(), OpenError> {
+    let channels = session.wave_channels() + 1;
+    let size = groups.and_then(|groups| groups.range.size());
+    match size {
+        Some(size) if size < channels.into() => Err(OpenError::Range { channels }),
+        _ => Ok(()),
+    }
 }
 
 fn describe_session(
@@ -121,7 +131,7 @@ fn describe_session(
         MulticastSender::source,
     );
     let groups = config.multicast.as_ref();
-    let first_group = groups.map_or_else(|| tunnel_group(source), |groups| groups.first);
+    let first_group = groups.map_or_else(|| tunnel_group(source), |groups| groups.range.first);
     let hop_limit = groups.map_or(1, |groups| groups.hop_limit);
     SessionDescription {
         name: session_name(config),
@@ -154,7 +164,7 @@ fn session_name(config: &SendConfig) -> String {
 }
 
 /// Returns the first group of a session that only a relay carries, from this source address.
-pub fn tunnel_group(source: IpAddr) -> IpAddr {
+fn tunnel_group(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V4(_) => TUNNEL_GROUP_V4.into(),
         IpAddr::V6(_) => TUNNEL_GROUP_V6.into(),
@@ -186,6 +196,7 @@ fn open_relay(
         // Each gateway may receive the whole session; the tunnel adds up to 20 %.
         gateway_rate_max: Rate::from_bits_per_s(rate.bits_per_s() / 10 * 12),
         rate_max: relay.rate_max,
+        gateways_per_address_max: relay.gateways_per_address_max,
         ..RelayConfig::default()
     };
     let address = relay.listen;
@@ -203,7 +214,7 @@ async fn open_reports(
         return Ok(None);
     };
     let server = CompletionServer::bind(address).await;
-    let server = server.map_err(|cause| OpenError::Listen { address, cause })?;
+    let server = server.map_err(|cause| OpenError::ListenForReports { address, cause })?;
     description.completion = Some(Completion {
         server: host_port(server.local_address()),
         window: window(expected),

@@ -1,17 +1,36 @@
 //! Reads the files of a session, and runs the session.
 
+use manyflow_object::error::ReadError;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
+use manyflow_object::fec::BOOKKEEPING_BYTES;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile};
 use manyflow_webrc::Session;
+use rand::RngExt as _;
 use tokio::sync::watch;
 
 use super::open::extension_bytes;
+use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
 use crate::filecast::completion::{CompletionKey, CompletionServer};
 use crate::filecast::files::Scratch;
 use crate::filecast::sdp::SessionDescription;
-use crate::filecast::session::{Outlets, SendProgress, SessionSender, flows};
-use manyflow_object::error::ReadError;
+use crate::filecast::session::{Outlets, SendProgress, SessionSender, flows, memory_for_table};
+
+/// The portions of files that are sent in order: some seconds at 50 Mbit/s.
+const WINDOW_BYTES: u64 = 16_000_000;
+/// The first symbols of blocks in a session that is continued: repair symbols that the sender has
+/// probably not sent yet, far from the last number, 2^24 - 1.
+const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
+
+/// The memory that receivers of a session need, in bytes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ReceiverMemory {
+    /// The least memory with which receivers accept the table of files.
+    pub table: u64,
+    /// The memory for the bookkeeping of all files. Receivers with less receive parts of files
+    /// again, unless the session is in order.
+    pub symbols: u64,
+}
 
 /// A session that can start.
 pub struct Prepared {
@@ -23,6 +42,8 @@ pub struct Prepared {
     pub files: u64,
     /// The length of all files, in bytes.
     pub bytes: u64,
+    /// The memory that receivers need.
+    pub receiver_memory: ReceiverMemory,
     sender: SessionSender,
     /// The server of reports with its key, and the number of receivers that are expected.
     reports: Option<(CompletionServer, CompletionKey, u32)>,
@@ -35,8 +56,16 @@ impl Opened {
     /// If a file cannot be read, or the session cannot be described.
     pub async fn prepare(mut self) -> Result<Prepared, OpenError> {
         let files = std::mem::take(&mut self.sources.files);
+        let entries = files.len();
         let objects = read_files(&self.config, &self.session, files).await?;
+        let receiver_memory = ReceiverMemory {
+            table: memory_for_table(entries, objects.table_bytes()),
+            symbols: objects.symbols() * BOOKKEEPING_BYTES,
+        };
         self.description.table_sha256 = Some(objects.table_sha256());
+        if let Some(earlier) = &self.config.resume {
+            check_continues(earlier, &self.description)?;
+        }
         let text = match &self.config.signing {
             Some(key) => self.description.to_signed_sdp(key)?,
             None => self.description.to_sdp()?,
@@ -56,6 +85,7 @@ impl Opened {
             text,
             files: self.sources.count,
             bytes: self.sources.bytes,
+            receiver_memory,
             sender,
             reports: reports.map(|((server, key), expected)| (server, key, expected)),
         })
@@ -111,6 +141,13 @@ async fn read_files(
     let overhead = object::overhead(objects.cci_length) + extension_bytes(config);
     objects.symbol_length = (session.config().packet_bytes as usize - overhead) as u16;
     objects.scheme = config.scheme;
+    objects.content_md5 = config.content_md5;
+    let window = WINDOW_BYTES / u64::from(objects.symbol_length);
+    objects.window_symbols = config.in_order.then_some(window);
+    if config.resume.is_some() {
+        // Receivers that have source symbols already need others.
+        objects.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
+    }
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let repair = object::repair_bytes(&objects, length);
     let storage = Scratch::create(repair, config.memory_max, &config.sources.scratch)?;

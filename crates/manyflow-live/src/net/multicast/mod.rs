@@ -6,6 +6,7 @@
 //! of that source. Elsewhere a join accepts any source, and [`MulticastReceiver`] drops and counts
 //! packets of other hosts than the session's sender.
 
+mod group_range;
 mod interface;
 mod membership;
 mod receiver;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use nix::time::ClockId;
 
+pub use group_range::GroupRange;
 pub use interface::Interface;
 pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
 pub(crate) use router::MulticastRouter;
@@ -49,6 +51,9 @@ pub enum MulticastError {
     /// The group is a unicast address.
     #[error("{0} is not a multicast group: choose one from 232.0.0.0/8 or ff3e::/32")]
     NotMulticast(IpAddr),
+    /// The text is neither a group nor a range of groups.
+    #[error("`{0}` is not a multicast group or range such as 232.1.2.0/24 or ff3e::8000:0/112")]
+    NotRange(String),
     /// One address is IPv4 and the other IPv6.
     #[error("{0} and {1} have different IP versions: choose both from IPv4 or both from IPv6")]
     MixedVersions(IpAddr, IpAddr),

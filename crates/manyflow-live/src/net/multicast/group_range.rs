@@ -3,18 +3,20 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use super::MulticastError;
+
 /// A range of multicast groups such as `232.1.2.0/24`, or only its first group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GroupRange {
+pub struct GroupRange {
     /// The first group.
-    pub(crate) first: IpAddr,
+    pub first: IpAddr,
     /// The length of the prefix that the groups of the range share, in bits.
-    pub(crate) prefix: Option<u8>,
+    pub prefix: Option<u8>,
 }
 
 impl GroupRange {
     /// The number of groups in the range; `None` if no prefix limits it.
-    pub(crate) fn size(&self) -> Option<u128> {
+    pub fn size(&self) -> Option<u128> {
         let bits = if self.first.is_ipv4() { 32 } else { 128 };
         self.prefix.map(|prefix| {
             1u128
@@ -25,14 +27,10 @@ impl GroupRange {
 }
 
 impl FromStr for GroupRange {
-    type Err = String;
+    type Err = MulticastError;
 
-    fn from_str(text: &str) -> Result<GroupRange, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is not a multicast group or range such as 232.1.2.0/24 or ff3e::8000:0/112"
-            )
-        };
+    fn from_str(text: &str) -> Result<GroupRange, MulticastError> {
+        let wrong = || MulticastError::NotRange(text.to_owned());
         let (address, prefix) = text
             .split_once('/')
             .map_or((text, None), |(a, p)| (a, Some(p)));

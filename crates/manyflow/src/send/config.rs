@@ -1,0 +1,143 @@
+//! The session that the options of `manyflow send` describe, and its errors in terms of options.
+
+use anyhow::{Error, Result};
+use manyflow_live::filecast::files::{Selection, SourceOptions};
+use manyflow_live::filecast::keys::SigningKey;
+use manyflow_live::filecast::load::{Trust, load};
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::sending::{
+    Difference, Groups, OpenError, RelayAddress, ResumeError, SendConfig,
+};
+use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::multicast::GroupRange;
+use manyflow_object::fec::FecScheme;
+use manyflow_webrc::SessionConfig;
+
+use crate::cli::{Fec, Profile, SendArgs};
+use crate::{parameters, usage};
+
+impl SendArgs {
+    /// Reads the files that the options name, and returns the session.
+    pub(super) async fn config(&self) -> Result<SendConfig> {
+        let webrc = self.rate_control()?;
+        let resume = self.earlier_session().await?;
+        let group = self.group_key.as_deref().map(GroupKey::read).transpose()?;
+        let signing = self.sign.as_deref().map(SigningKey::read).transpose()?;
+        let selection = Selection::new(&self.include, &self.exclude);
+        let defaults = SendConfig::new(self.paths.clone(), webrc);
+        let scratch = self.scratch.clone();
+        Ok(SendConfig {
+            sources: SourceOptions {
+                bundle_max: self.bundle.0,
+                scratch: scratch.unwrap_or(defaults.sources.scratch),
+                selection: selection.map_err(|error| usage(error.to_string()))?,
+                archive: self.archive,
+            },
+            tsi: self.tsi.unwrap_or(defaults.tsi),
+            resume,
+            multicast: groups(self.multicast, self.interface.as_deref(), self.ttl),
+            port: self.port,
+            relay: self.relay_address(),
+            reports: self.until_done.map(|expected| (self.reports, expected)),
+            signing,
+            group: group.map(|key| (key, self.encrypt)),
+            scheme: match self.fec {
+                Fec::Raptorq => FecScheme::RaptorQ,
+                Fec::None => FecScheme::NoCode,
+            },
+            in_order: self.in_order,
+            content_md5: self.content_md5,
+            memory_max: self.memory.0,
+            threads: self.threads.unwrap_or(defaults.threads),
+            ..defaults
+        })
+    }
+
+    fn rate_control(&self) -> Result<SessionConfig> {
+        let mut config = match self.profile {
+            Profile::Lan => SessionConfig::lan(self.rate),
+            Profile::Wan => SessionConfig::wan(self.rate),
+        };
+        config.packet_bytes = self.packet.into();
+        if let Some(packets) = self.packet_trains {
+            config = config.with_packet_trains(packets);
+        }
+        parameters::set_session(&mut config, &self.parameters)
+            .map_err(|error| usage(format!("{error:#}")))?;
+        Ok(config)
+    }
+
+    /// Reads the description of the session to continue.
+    async fn earlier_session(&self) -> Result<Option<SessionDescription>> {
+        let Some(session) = &self.resume else {
+            return Ok(None);
+        };
+        Ok(Some(load(session, &Trust::default()).await?.description))
+    }
+
+    fn relay_address(&self) -> Option<RelayAddress> {
+        Some(RelayAddress {
+            listen: self.listen?,
+            rate_max: self.relay_rate_max,
+            gateways_per_address_max: self.relay_gateways_per_address,
+        })
+    }
+
+    /// Describes an error of the session by the options to change.
+    pub(super) fn explain(&self, error: OpenError) -> Error {
+        match error {
+            OpenError::NoOutlet => usage(
+                "no way to reach receivers: use --multicast 232.1.2.0/24 --interface NAME, or without multicast \
+                 --listen 0.0.0.0:2268",
+            ),
+            OpenError::Packet(bytes) => usage(format!(
+                "--packet {bytes} leaves no room for data: use 200 or more"
+            )),
+            OpenError::Resume(error) => usage(self.explain_resume(error)),
+            OpenError::Session(_) | OpenError::Range { .. } | OpenError::Description(_) => {
+                usage(error.to_string())
+            }
+            OpenError::Listen { address, cause } => Error::new(cause).context(format!(
+                "cannot listen on {address}: choose another address or port"
+            )),
+            OpenError::ListenForReports { address, cause } => Error::new(cause).context(format!(
+                "cannot listen for reports on {address}: choose another address or port with --reports"
+            )),
+            error => error.into(),
+        }
+    }
+
+    fn explain_resume(&self, error: ResumeError) -> String {
+        let session = self.resume.as_deref().unwrap_or_default();
+        match error {
+            ResumeError::GroupKey => format!("{session}: {error} without --resume"),
+            ResumeError::Differs(difference) => {
+                let options = match difference {
+                    Difference::Relay => " (--listen)",
+                    Difference::Reports => " (--until-done, --reports)",
+                    _ => "",
+                };
+                format!(
+                    "the session cannot be continued with other {difference}{options}: repeat what was sent, or start a new session without --resume"
+                )
+            }
+            error => format!("{session}: {error}"),
+        }
+    }
+}
+
+/// Returns the groups of `--multicast` and the way to them, if there are any.
+pub(crate) fn groups(
+    range: Option<GroupRange>,
+    interface: Option<&str>,
+    hop_limit: u8,
+) -> Option<Groups> {
+    Some(Groups {
+        range: range?,
+        interface: interface.map(|name| {
+            let Ok(interface) = name.parse();
+            interface
+        }),
+        hop_limit,
+    })
+}
