@@ -118,6 +118,19 @@ fn an_aggregator_answers_for_each_group_and_marks_the_last_answer() {
 }
 
 #[test]
+fn an_aggregator_states_the_round_trip_time_of_each_group_and_first_the_longest() {
+    let mut aggregator = aggregator(&[1, 2, 3]);
+    aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));
+    for (now, source, group) in [(110, 1, 3), (120, 2, 1), (150, 3, 2)] {
+        let one = report(source, group, 2, false, 100);
+        aggregator.handle_packet(at(now), &packet(one));
+    }
+    let answers = feedback(&mut aggregator, at(150));
+    let rtts: Vec<_> = answers.iter().map(|f| (f.group, f.rtt_us)).collect();
+    assert_eq!(rtts, [(1, 50_000), (2, 50_000), (3, 10_000)]);
+}
+
+#[test]
 fn an_aggregator_waits_two_round_trips_for_a_silent_child() {
     let mut aggregator = aggregator(&[1, 2]);
     // In this round, the aggregator learns that its farthest child is 30 ms away.
@@ -184,10 +197,9 @@ struct Watched {
 }
 
 impl Watched {
-    fn new() -> Watched {
-        let config = ReceiverConfig::default();
+    fn new(config: ReceiverConfig) -> Watched {
         let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None)
-            .expect("the defaults are valid");
+            .expect("the parameters are valid");
         receiver.handle_timeout(at(0));
         Watched { receiver, round: 0 }
     }
@@ -248,15 +260,44 @@ fn a_receiver_reports_once_for_each_request_after_the_first() {
 
 #[test]
 fn a_receiver_adds_a_group_if_it_is_not_congested_and_the_rate_falls() {
-    let mut watched = Watched::new();
+    let mut watched = Watched::new(ReceiverConfig::default());
     assert_eq!(watched.rounds([100, 100], Ecn::Capable), 1, "no rate fell");
     assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
     assert_eq!(watched.rounds([100, 90], Ecn::Marked), 1, "congested");
 }
 
 #[test]
+fn a_receiver_adds_a_group_despite_marks_in_its_calm_share_of_rounds() {
+    let groups_after = |calm_share, marked: u16| {
+        let config = ReceiverConfig {
+            calm_share,
+            ..ReceiverConfig::default()
+        };
+        let mut watched = Watched::new(config);
+        for round in 1..=15 {
+            // The rate falls late, when the last mark is no longer its likely cause.
+            let rate = if round < 11 { 100 } else { 90 };
+            let ecn = if (2..2 + marked).contains(&round) {
+                Ecn::Marked
+            } else {
+                Ecn::Capable
+            };
+            let now = at(80 * u64::from(round));
+            watched
+                .receiver
+                .handle_packet(now, &data(0, round, rate, ecn));
+        }
+        watched.receiver.subscribed()
+    };
+    assert_eq!(groups_after(0.0, 0), 2);
+    assert_eq!(groups_after(0.0, 1), 1);
+    assert_eq!(groups_after(0.35, 3), 2);
+    assert_eq!(groups_after(0.35, 6), 1);
+}
+
+#[test]
 fn a_receiver_drops_its_top_group_if_it_remains_congested_and_the_rate_rises() {
-    let mut watched = Watched::new();
+    let mut watched = Watched::new(ReceiverConfig::default());
     assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
     assert_eq!(watched.rounds([100, 100], Ecn::Capable), 2);
     assert_eq!(watched.rounds([100, 100], Ecn::Marked), 2, "no rate rose");

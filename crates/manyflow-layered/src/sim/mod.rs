@@ -57,11 +57,10 @@
 //! - **Late reports** count as reports of the present round. Behind a long queue all reports are
 //!   late; without them, the rate that fills the queue would never decrease.
 //! - **Fairness to TCP on each path** (`tcp_fair`, off by default). A round is as long as the
-//!   slowest receiver needs. On a path with a tenth of that round-trip time, one packet per
-//!   round-trip time of the session gives a group far less than TCP, and a round with many packets
-//!   is nearly always congested by marks that TCP takes for few. With `tcp_fair`, the sender takes
-//!   the round-trip time of the receivers of each group, and decreases by what makes TCP's rate the
-//!   one at which the group stays.
+//!   slowest receiver needs. On a path with a tenth of that round-trip time, an increase of one
+//!   packet per round-trip time of the session is far less than TCP's, and at TCP's share of marks
+//!   nearly every round is congested. With `tcp_fair`, the sender takes the round-trip time of the
+//!   receivers of each group, and the decrease with which TCP's rate stays the same on average.
 //! - **"Congested over the last selection interval"** means in at least nine rounds of ten, because
 //!   AIMD alone marks each receiver now and then. "Not congested" means in no round, or in at most
 //!   a given share of them (`calm_share`): beside TCP, every receiver sees marks in some rounds.

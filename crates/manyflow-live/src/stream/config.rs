@@ -47,8 +47,8 @@ pub fn live_sender_config() -> sim::SenderConfig {
 /// Returns the parameters of a live sender of SIM over IP multicast.
 ///
 /// No hop keeps these streams fair to TCP. So the sender does, with TCP's increase of one packet
-/// per round-trip time, and the decrease that follows from it. With the parameters of
-/// [`live_sender_config`], streams had 0.1 to 0.35 times TCP's rate beside the kernel's TCP.
+/// per round-trip time, and the decrease that follows from it. `docs/beside-tcp.md` compares them
+/// with [`live_sender_config`].
 pub fn live_multicast_sender_config() -> sim::SenderConfig {
     sim::SenderConfig {
         tcp_fair: true,
