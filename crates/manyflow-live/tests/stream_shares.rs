@@ -10,6 +10,7 @@
 #[path = "stream_shares/tree.rs"]
 mod tree;
 
+use manyflow_live::stream::{SendControl, live_rlm_sender_config, live_sender_config};
 use tree::Tree;
 
 const LINKS: [u64; 4] = [300_000, 1_000_000, 3_000_000, 10_000_000];
@@ -30,9 +31,13 @@ const KNOWN_MISSES: [(u8, &str); 0] = [];
 /// The minimum share of many seeds that hold all bounds.
 const HELD: f64 = 0.6;
 
+fn sim(seed: u8) -> Tree {
+    Tree::new(&SendControl::Sim(live_sender_config()), &LINKS, seed)
+}
+
 /// Runs 120 s with a seed. Prints the measurements, and returns what misses its bound.
 fn missed(seed: u8) -> Vec<&'static str> {
-    let mut tree = Tree::new(&LINKS, seed);
+    let mut tree = sim(seed);
     tree.run_until(60.0);
     let of_link =
         |(leaf, link): (&tree::Leaf, u64)| 100.0 * leaf.useful_bits_per_s(30.0, 60.0) / link as f64;
@@ -77,7 +82,7 @@ fn a_stream_holds_its_shares_behind_four_links_and_follows_one_that_changes() {
 /// Runs 70 s with a seed, in which the relay is restarted after 40 s. Returns whether all receivers
 /// are back within two selection intervals, as `manyflow bench stream --faults` demands.
 fn is_back_after_restart(seed: u8) -> bool {
-    let mut tree = Tree::new(&LINKS, seed);
+    let mut tree = sim(seed);
     tree.run_until(40.0);
     let bound = tree.two_selections_s();
     tree.restart_relay(1.0);
@@ -99,4 +104,26 @@ fn receivers_are_back_within_two_selection_intervals_of_a_restart_of_their_relay
     // 4 of the first 200 seeds are late: 72, 85, 86 and 88.
     let allowed: usize = if many.is_some() { seeds.into() } else { 0 };
     assert!(late.len() <= allowed / 20, "late with seeds {late:?}");
+}
+
+/// The number of groups of RLM that each link carries.
+const CARRIED: [u8; 4] = [1, 2, 3, 5];
+
+#[test]
+fn receivers_of_rlm_keep_the_groups_that_their_links_carry() {
+    for seed in 0..4 {
+        let control = SendControl::Rlm(live_rlm_sender_config());
+        let mut tree = Tree::new(&control, &LINKS, seed);
+        tree.run_until(240.0);
+        let rates = control.initial_rates();
+        for ((leaf, link), carried) in tree.leaves.iter().zip(LINKS).zip(CARRIED) {
+            let useful = leaf.useful_bits_per_s(120.0, 240.0);
+            let rate = rates[usize::from(carried) - 1].bits_per_s() as f64;
+            println!(
+                "seed {seed}, {link}: {:.2} of the groups' rate",
+                useful / rate
+            );
+            assert!(useful >= 0.75 * rate, "seed {seed}, {link}: {useful}");
+        }
+    }
 }

@@ -52,8 +52,8 @@ impl SendControl {
         }
     }
 
-    /// Returns the cumulative rate of each group at the start.
-    fn initial_rates(&self) -> [Rate; GROUPS_MAX as usize] {
+    /// Returns the cumulative rate of each group at the start, headers included.
+    pub fn initial_rates(&self) -> [Rate; GROUPS_MAX as usize] {
         let mut sum = 0;
         std::array::from_fn(|group| {
             let own = match self {
@@ -113,6 +113,9 @@ pub struct StreamSender {
     cutter: Cutter,
     outlets: Outlets,
     datagram: Vec<u8>,
+    /// The number of the next packet of each group. Packets that are not sent have none, because
+    /// receivers would take them for lost.
+    sequences: [u32; GROUPS_MAX as usize],
     /// When the last unit came from the source.
     last_unit: Option<Time>,
     next_report: Time,
@@ -154,6 +157,7 @@ impl StreamSender {
                 .in_pieces_of(piece_bytes(control.packet_bytes())),
             outlets,
             datagram: Vec::with_capacity(control.packet_bytes() as usize),
+            sequences: [0; GROUPS_MAX as usize],
             last_unit: None,
             next_report: Time::ZERO,
             population: Population::default(),
@@ -237,19 +241,22 @@ impl StreamSender {
         if !self.outlets.wants(channel.number) {
             return;
         }
-        if let Message::Data(data) = &packet.header {
+        let mut header = packet.header;
+        let group = group_of(&header);
+        if let Message::Data(data) = &mut header {
             self.progress.rtt = Duration::from_micros(data.rtt_us.into());
+            data.sequence = self.sequences[usize::from(group)];
         }
         self.datagram.clear();
-        let header = packet.header.encode();
-        self.datagram.extend_from_slice(header.as_bytes());
-        let group = group_of(&packet.header);
+        self.datagram.extend_from_slice(header.encode().as_bytes());
         let payload_max = packet.payload_bytes() as usize;
         let has_piece = self
             .cutter
             .next_piece(group, payload_max, &mut self.datagram);
-        let is_experiment = matches!(packet.header, Message::Experiment(_));
-        if has_piece || group == 0 || is_experiment {
+        if has_piece || group == 0 {
+            if let Message::Data(data) = header {
+                self.sequences[usize::from(group)] = data.sequence.wrapping_add(1);
+            }
             self.progress.packets += 1;
             self.progress.bytes += self.datagram.len() as u64;
             self.outlets.push(channel.number, &self.datagram);

@@ -15,10 +15,11 @@ use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Rate, Time};
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
-use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender};
 use manyflow_layered::unit::{Assembler, AssemblerConfig, Cutter, Latency, PIECE_BYTES, Piece};
-use manyflow_layered::{Data, Event, Message};
-use manyflow_live::stream::{live_hop_config, live_receiver_config, live_sender_config};
+use manyflow_layered::{Data, Event, GROUPS_MAX, Message, rlm, sim};
+use manyflow_live::stream::{
+    SendControl, live_hop_config, live_receiver_config, live_rlm_receiver_config,
+};
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SESSION: u32 = 7;
@@ -35,6 +36,61 @@ const RELAY_PORT: usize = 100;
 const UNIT_BYTES: usize = 150_000;
 const UNIT_INTERVAL: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(250);
+
+/// The sender of either protocol.
+type Sender = Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event>>;
+
+/// The receiver of either protocol.
+trait Subscriber: Endpoint<Rx = Message, Tx = Message, Event = Event> {
+    /// Returns the number of joined groups.
+    fn joined(&self) -> u8;
+}
+
+impl Subscriber for sim::Receiver {
+    fn joined(&self) -> u8 {
+        self.subscribed()
+    }
+}
+
+impl Subscriber for rlm::Receiver {
+    fn joined(&self) -> u8 {
+        self.level()
+    }
+}
+
+fn sender(control: &SendControl) -> Sender {
+    match control.clone() {
+        SendControl::Sim(config) => Box::new(
+            sim::Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
+        ),
+        SendControl::Rlm(config) => Box::new(
+            rlm::Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
+        ),
+    }
+}
+
+/// Returns the cumulative rates at the start, in bytes per second.
+fn initial_rates(control: &SendControl) -> Vec<f64> {
+    let rates = control.initial_rates();
+    let known = rates.iter().take(control.groups().into());
+    known.map(|rate| rate.bits_per_s() as f64 / 8.0).collect()
+}
+
+fn subscriber(control: &SendControl, id: u32, start: Time) -> Box<dyn Subscriber> {
+    let (groups, to) = (control.groups(), EndpointId(0));
+    match control {
+        SendControl::Sim(_) => {
+            let config = live_receiver_config();
+            let made = sim::Receiver::new(config, groups, SESSION, id, to, start, None);
+            Box::new(made.expect("valid in this test"))
+        }
+        SendControl::Rlm(_) => {
+            let config = live_rlm_receiver_config();
+            let made = rlm::Receiver::new(config, groups, SESSION, to, id.into(), start, None);
+            Box::new(made.expect("valid in this test"))
+        }
+    }
+}
 
 fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], number as u16))
@@ -77,7 +133,7 @@ struct Tick {
 
 /// A receiver, and the links to and from it.
 pub(crate) struct Leaf {
-    receiver: Receiver,
+    receiver: Box<dyn Subscriber>,
     end: ReportingEnd,
     assembler: Assembler,
     down: Link<Crossing>,
@@ -96,7 +152,12 @@ fn link_config(rate: u64) -> LinkConfig {
 }
 
 impl Leaf {
-    fn new(number: usize, rate: u64, start: Time, config: &ReceiverConfig, groups: u8) -> Leaf {
+    /// Returns the number of groups that the receiver has joined.
+    pub(crate) fn joined(&self) -> u8 {
+        self.receiver.joined()
+    }
+
+    fn new(number: usize, rate: u64, start: Time, control: &SendControl) -> Leaf {
         let up = LinkConfig {
             delay: DELAY,
             ..LinkConfig::default()
@@ -105,10 +166,9 @@ impl Leaf {
             min: Duration::from_millis(50),
             max: Duration::from_secs(2),
         };
-        let (id, parent) = (number as u32, EndpointId(0));
+        let id = number as u32;
         Leaf {
-            receiver: Receiver::new(config.clone(), groups, SESSION, id, parent, start, None)
-                .expect("valid in this test"),
+            receiver: subscriber(control, id, start),
             end: ReportingEnd::new(None, id),
             assembler: Assembler::new(AssemblerConfig {
                 latency,
@@ -152,25 +212,39 @@ impl Leaf {
         self.receiver.handle_packet(now, &packet);
     }
 
+    /// Handles the announcements of other receivers' experiments, which are for the whole session.
+    fn hear(&mut self, now: Time) {
+        while let Some(experiment) = self.end.poll_experiment() {
+            let channel = Channel {
+                session: SESSION,
+                number: 0,
+            };
+            let message = Message::Experiment(experiment);
+            let packet = Packet::new(Destination::Channel(channel), message, 0);
+            self.receiver.handle_packet(now, &packet);
+        }
+    }
+
     fn run(&mut self, now: Time) {
         while let Some(crossing) = self.down.pop_ready(now) {
             if let Crossing::Datagram(bytes) = crossing {
                 self.receive(now, &bytes);
             }
         }
+        self.hear(now);
         self.receiver.handle_timeout(now);
         while let Some(unit) = self.assembler.poll_unit(now) {
             self.now.useful += unit.prefix.len() as u64;
         }
         while let Some(action) = self.receiver.poll_action(now) {
             match action {
-                Action::Send(packet) => {
-                    if let Message::Feedback(feedback) = packet.header {
-                        self.end.report(&[feedback]);
-                    }
-                }
+                Action::Send(packet) => match packet.header {
+                    Message::Feedback(feedback) => self.end.report(&[feedback]),
+                    Message::Experiment(experiment) => self.end.announce(experiment),
+                    Message::Data(_) => panic!("a receiver sends no data"),
+                },
                 Action::Join(_) | Action::Leave(_) => {
-                    let top = self.receiver.subscribed().checked_sub(1);
+                    let top = self.receiver.joined().checked_sub(1);
                     let _ = self.up.push(now, Crossing::Top(top), 60);
                 }
             }
@@ -258,6 +332,10 @@ pub(crate) struct Tree {
     now: Time,
     sender: Sender,
     sender_packet_bytes: u32,
+    /// The number of the next packet of each group that is sent.
+    sequences: [u32; GROUPS_MAX as usize],
+    /// The longest RTT that the sender has announced.
+    rtt: Duration,
     cutter: Cutter,
     rates: Vec<f64>,
     root: StreamRelay,
@@ -281,15 +359,14 @@ pub(crate) struct Tree {
 impl Tree {
     /// Creates receivers behind links of these rates, in bits per second. The seed delays
     /// the receivers and the first unit by up to half a second.
-    pub(crate) fn new(rates: &[u64], seed: u8) -> Tree {
-        let (sender, receiver) = (live_sender_config(), live_receiver_config());
+    pub(crate) fn new(control: &SendControl, rates: &[u64], seed: u8) -> Tree {
         let relay = RelayConfig {
             hop: live_hop_config(),
             ..RelayConfig::default()
         };
         let sessions = [SessionInfo {
             session: SESSION,
-            groups: sender.groups,
+            groups: control.groups(),
         }];
         let start = |number: usize| {
             Time::ZERO + Duration::from_millis((number as u64 * 37 * (u64::from(seed) + 1)) % 500)
@@ -309,14 +386,13 @@ impl Tree {
         let numbered = (1..).zip(rates);
         Tree {
             now: Time::ZERO,
-            sender: Sender::new(sender.clone(), SESSION, Time::ZERO, None)
-                .expect("valid in this test"),
-            sender_packet_bytes: sender.packet_bytes,
-            cutter: Cutter::new(sender.groups, Duration::from_secs(1))
-                .in_pieces_of(sender.packet_bytes as usize - 48 - PIECE_BYTES),
-            rates: (1..=sender.groups)
-                .map(|g| sender.initial_rate.bits_per_s() as f64 / 8.0 * f64::from(g))
-                .collect(),
+            sender: sender(control),
+            sender_packet_bytes: control.packet_bytes(),
+            sequences: [0; GROUPS_MAX as usize],
+            rtt: Duration::ZERO,
+            cutter: Cutter::new(control.groups(), Duration::from_secs(1))
+                .in_pieces_of(control.packet_bytes() as usize - 48 - PIECE_BYTES),
+            rates: initial_rates(control),
             relays: 1,
             root: StreamRelay::new(relay.clone(), &sessions, [seed; 32], Time::ZERO)
                 .expect("valid in this test"),
@@ -329,7 +405,7 @@ impl Tree {
             relay_config: parent,
             sessions,
             leaves: numbered
-                .map(|(n, rate)| Leaf::new(n, *rate, start(n), &receiver, sender.groups))
+                .map(|(n, rate)| Leaf::new(n, *rate, start(n), control))
                 .collect(),
             next_unit: start(9),
             next_tick: Time::ZERO,
@@ -339,7 +415,7 @@ impl Tree {
 
     /// Returns two selection intervals of the receivers, in seconds.
     pub(crate) fn two_selections_s(&self) -> f64 {
-        2.0 * (live_receiver_config().selection_rtts * self.sender.rtt()).as_secs_f64()
+        2.0 * (live_receiver_config().selection_rtts * self.rtt).as_secs_f64()
     }
 
     /// Changes the rate of the link to a receiver.
@@ -363,7 +439,7 @@ impl Tree {
         for place in 0..self.leaves.len() {
             self.run_until(begin + down_s + 0.5 * (place + 1) as f64 / self.leaves.len() as f64);
             self.has_tunnel[place] = true;
-            let top = self.leaves[place].receiver.subscribed().checked_sub(1);
+            let top = self.leaves[place].receiver.joined().checked_sub(1);
             self.set_top(place, top);
         }
     }
@@ -547,18 +623,21 @@ impl Tree {
     }
 
     fn send(&mut self, packet: &Packet<Message>) {
-        let Message::Data(data) = packet.header else {
+        let Message::Data(mut data) = packet.header else {
             panic!("a sender sends data");
         };
         if !self.is_wanted(data.group) {
             return;
         }
+        self.rtt = Duration::from_micros(data.rtt_us.into());
+        data.sequence = self.sequences[usize::from(data.group)];
         let mut payload = Vec::new();
         let length = packet.payload_bytes() as usize;
         let has_piece = self.cutter.next_piece(data.group, length, &mut payload);
         if has_piece || data.group == 0 {
+            self.sequences[usize::from(data.group)] += 1;
             self.root.observe_data(self.now, 0, &data);
-            let bytes: Arc<[u8]> = message(&packet.header, &payload).into();
+            let bytes: Arc<[u8]> = message(&Message::Data(data), &payload).into();
             let rank = Some(data.group);
             let _ = self.root.push(
                 self.now,
