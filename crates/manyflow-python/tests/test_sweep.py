@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import polars
 import pyarrow
@@ -128,3 +130,29 @@ def test_cells_that_fail_are_named_after_the_others_have_been_run(tmp_path: Path
     assert all(isinstance(error, LookupError) for error in caught.value.failures.values())
     with pytest.raises(mf.ScenarioError):
         mf.sweep(LINK, {"links.rat": ["1 Mbit/s"]}, tmp_path)
+
+
+class Counted(ThreadPoolExecutor):
+    submitted = 0
+
+    def submit(self, *arguments: Any, **named: Any) -> Any:
+        self.submitted += 1
+        return super().submit(*arguments, **named)
+
+
+def test_many_cells_are_sent_several_at_a_time_and_fail_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["manyflow.sweep"]
+    run_cell = module._run_cell
+
+    def run_all_but_one(task: Any) -> None:
+        if task.seeds == (7,):
+            raise LookupError("on purpose")
+        run_cell(task)
+
+    monkeypatch.setattr(module, "_run_cell", run_all_but_one)
+    scenario = mf.Scenario.load(LINK).with_({"run.duration": "0.1 s"})
+    with Counted(2) as pool, pytest.raises(mf.SweepError, match="1 cells could not be run; .*-seed-7.* LookupError"):
+        mf.sweep(scenario, {"seed": range(300)}, tmp_path, executor=pool)
+    assert pool.submitted == 150
+    monkeypatch.setattr(module, "_run_cell", run_cell)
+    assert mf.sweep(scenario, {"seed": range(300)}, tmp_path).made == 1

@@ -53,8 +53,9 @@ const WINDOW_MIN: f64 = 2.0;
 /// 0.75 for the decrease d above, gives the average window of Reno (RFC 5681). The hop paces its
 /// packets and so avoids the losses that TCP's bursts cause, for which it increases less.
 const INCREASE: f64 = 0.7;
-/// The maximum multiple of the rate in use to which an unused window grows.
-const UNUSED_MAX: f64 = 2.0;
+/// The maximum multiple of the rate in use to which an unused window grows: more than the step from
+/// one group to the next.
+const UNUSED_MAX: f64 = 8.0;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.
 const PATIENCE: f64 = 1.5;
@@ -365,7 +366,7 @@ impl Control {
     }
 
     /// Returns the window in bytes that TCP would have at the present share of losses, for a hop
-    /// whose own window is not used up: at most twice what is used.
+    /// whose own window is not used up: at most [`UNUSED_MAX`] times what is used.
     fn fair_window(&self, seen: &Observation, rtt: Duration) -> f64 {
         let used = seen.delivered.unwrap_or(0.0) * rtt.as_secs_f64();
         let by_loss = libm::sqrt(TCP_CONSTANT / seen.event_share.max(1e-9)) * self.packet_bytes;

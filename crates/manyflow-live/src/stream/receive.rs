@@ -324,18 +324,30 @@ impl Reception {
 
     fn handle_data(&mut self, now: Time, data: &Data, payload: &[u8]) {
         self.progress.lost += self.sequences.count_lost(data);
-        if is_newer(data.request, self.request.0) {
-            self.request = (data.request, now);
-        } else if now - self.request.1 >= restart_after(data) {
+        let restarts = self.assembler.stats().restarts;
+        if !payload.is_empty() {
+            match Piece::decode(payload) {
+                Ok((piece, bytes)) => self.assembler.handle_piece(now, piece, bytes),
+                Err(_) => self.progress.refused += 1,
+            }
+        }
+        let has_restarted = match self.config.description.protocol {
+            StreamProtocol::Sim => self.misses_requests(now, data),
+            // Its data has no requests.
+            StreamProtocol::Rlm => self.assembler.stats().restarts != restarts,
+        };
+        if has_restarted {
             self.restart(now, data.request);
         }
-        if payload.is_empty() {
-            return;
+    }
+
+    /// Notes the request of `data`. Returns whether newer ones have been missing for so long that
+    /// the sender must have started again.
+    fn misses_requests(&mut self, now: Time, data: &Data) -> bool {
+        if is_newer(data.request, self.request.0) {
+            self.request = (data.request, now);
         }
-        match Piece::decode(payload) {
-            Ok((piece, bytes)) => self.assembler.handle_piece(now, piece, bytes),
-            Err(_) => self.progress.refused += 1,
-        }
+        now - self.request.1 >= restart_after(data)
     }
 
     /// Begins again with a sender that has started again: its requests and sequence numbers are

@@ -5,6 +5,8 @@
 mod stage;
 
 use manyflow_core::units::Rate;
+use manyflow_layered::rlm;
+use manyflow_live::stream::SendControl;
 
 use stage::{Link, Stage};
 
@@ -47,5 +49,24 @@ async fn a_receiver_follows_its_link_down() {
         progress.packets > 0 && progress.units.units > 0,
         "{progress:?}"
     );
+    assert!(receiver.prefixes_are_right());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_of_rlm_keeps_its_groups_and_takes_no_unsent_packet_for_lost() {
+    let control = SendControl::Rlm(rlm::SenderConfig {
+        rates: vec![rate("200 kbit/s"); 3],
+        packet_bytes: 1400,
+    });
+    let mut stage = Stage::start_with(control).await;
+    let receiver = stage.receive_behind(Link::new(rate("4 Mbit/s"))).await;
+    stage
+        .until("six seconds' packets of all groups come", || {
+            let progress = receiver.progress.borrow();
+            progress.groups == 3 && progress.packets > 6 * 3 * 18
+        })
+        .await;
+    let progress = *receiver.progress.borrow();
+    assert_eq!((progress.changes, progress.lost), (3, 0), "{progress:?}");
     assert!(receiver.prefixes_are_right());
 }

@@ -61,9 +61,20 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts a sender with this number of groups.
+    /// Starts a sender of SIM with this number of groups.
     pub(crate) async fn start(groups: u8) -> Stage {
-        let description = description(groups);
+        Stage::start_with(SendControl::Sim(sim::SenderConfig {
+            groups,
+            packet_bytes: 1400,
+            ..sim::SenderConfig::default()
+        }))
+        .await
+    }
+
+    /// Starts a sender with this rate control.
+    pub(crate) async fn start_with(control: SendControl) -> Stage {
+        let groups = control.groups();
+        let description = description(&control);
         let info = SessionInfo {
             session: SESSION,
             groups,
@@ -81,11 +92,6 @@ impl Stage {
         let server =
             RelayServer::bind_with(listen, RelayConfig::default(), flows.clone(), options).unwrap();
         let relay = server.local_addr();
-        let control = SendControl::Sim(sim::SenderConfig {
-            groups,
-            packet_bytes: 1400,
-            ..sim::SenderConfig::default()
-        });
         let outlets = Outlets::new(&flows, None, Some(server));
         let sender = StreamSender::new(SESSION, &control, outlets).unwrap();
         let (units, source) = mpsc::channel(2);
@@ -118,7 +124,10 @@ impl Stage {
             description: self.description.clone(),
             route: Route::Relays(vec![mile.address().to_string()]),
             sim: sim::ReceiverConfig::default(),
-            rlm: rlm::ReceiverConfig::default(),
+            rlm: rlm::ReceiverConfig {
+                join_timer_min: Duration::from_millis(500),
+                ..rlm::ReceiverConfig::default()
+            },
             groups_max: self.description.groups,
             key: None,
             latency: Latency::Adaptive {
@@ -226,7 +235,7 @@ async fn produce(units: mpsc::Sender<SourceUnit>) {
     }
 }
 
-fn description(groups: u8) -> StreamDescription {
+fn description(control: &SendControl) -> StreamDescription {
     StreamDescription {
         name: "test".to_owned(),
         session: SESSION,
@@ -235,8 +244,11 @@ fn description(groups: u8) -> StreamDescription {
         first_group: "232.1.3.0".parse().unwrap(),
         port: 5446,
         ttl: Some(1),
-        protocol: StreamProtocol::Sim,
-        groups,
+        protocol: match control {
+            SendControl::Sim(_) => StreamProtocol::Sim,
+            SendControl::Rlm(_) => StreamProtocol::Rlm,
+        },
+        groups: control.groups(),
         reports: HostPort {
             host: "127.0.0.1".to_owned(),
             port: 1,

@@ -28,6 +28,11 @@ Count = Callable[[], object]
 #: The key of an axis whose values are seeds.
 SEED = "seed"
 
+#: The number of cells that are sent to a worker at once: several if there are many, because each message costs the
+#: parent's time, and at most a share of all, so that all workers end at about the same time.
+_CHUNK_MAX = 8
+_CHUNKS_MIN = 128
+
 
 class SweepError(ManyflowError, RuntimeError):
     """Cells of a sweep could not be run. The others are in the folder, and are not run again.
@@ -162,8 +167,19 @@ class _Task:
     file: str
 
 
+def _run_cells(tasks: tuple[_Task, ...]) -> dict[int, Exception]:
+    """Runs cells in a worker, and returns the exceptions of those that failed, by their places."""
+    failures: dict[int, Exception] = {}
+    for place, task in enumerate(tasks):
+        try:
+            _run_cell(task)
+        except Exception as error:
+            failures[place] = error
+    return failures
+
+
 def _run_cell(task: _Task) -> None:
-    """Runs a cell in a worker, and writes its file."""
+    """Runs a cell, and writes its file."""
     scenario = _known(task.scenario)
     results = scenario.run(list(task.seeds), cells=[task.cell], threads=1, progress=False)
     table = _library("pyarrow", "arrow").table(results._native.long_rows()).cast(_schema())
@@ -208,29 +224,35 @@ def _run_everywhere(executor: Executors, tasks: list[_Task], retries: int, count
 def _run_all(executor: Executor, tasks: list[_Task], retries: int, count: Count) -> dict[str, BaseException]:
     """Runs all tasks, and returns the exceptions of those that failed, by the names of their files."""
     failures: dict[str, BaseException] = {}
-    ended: SimpleQueue[Future[None]] = SimpleQueue()
-    pending: dict[Future[None], tuple[_Task, int]] = {}
+    ended: SimpleQueue[Future[dict[int, Exception]]] = SimpleQueue()
+    pending: dict[Future[dict[int, Exception]], tuple[tuple[_Task, ...], int]] = {}
 
-    def submit(task: _Task, left: int) -> None:
-        future = executor.submit(_run_cell, task)
-        pending[future] = (task, left)
+    def submit(chunk: tuple[_Task, ...], left: int) -> None:
+        future = executor.submit(_run_cells, chunk)
+        pending[future] = (chunk, left)
         future.add_done_callback(ended.put)
 
     try:
-        for task in tasks:
-            submit(task, retries)
+        size = max(1, min(_CHUNK_MAX, len(tasks) // _CHUNKS_MIN))
+        for start in range(0, len(tasks), size):
+            submit(tuple(tasks[start : start + size]), retries)
         while pending:
             future = ended.get()
-            task, left = pending.pop(future)
-            error = future.exception()
-            if isinstance(error, BrokenExecutor):
-                raise error
-            if error is not None and left > 0 and _is_loss(error):
-                submit(task, left - 1)
-                continue
-            if error is not None:
-                failures[os.path.basename(task.file)] = error
-            count()
+            chunk, left = pending.pop(future)
+            lost = future.exception()
+            if isinstance(lost, BrokenExecutor):
+                raise lost
+            # If a worker is lost, it may have written some of the files.
+            failed = {} if lost is not None else future.result()
+            errors = [lost or failed.get(place) for place in range(len(chunk))]
+            for task, error in zip(chunk, errors):
+                if error is None or (lost is not None and os.path.exists(task.file)):
+                    count()
+                elif left > 0 and _is_loss(error):
+                    submit((task,), left - 1)
+                else:
+                    failures[os.path.basename(task.file)] = error
+                    count()
     finally:
         for future in pending:
             future.cancel()
