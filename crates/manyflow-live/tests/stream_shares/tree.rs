@@ -152,11 +152,6 @@ fn link_config(rate: u64) -> LinkConfig {
 }
 
 impl Leaf {
-    /// Returns the number of groups that the receiver has joined.
-    pub(crate) fn joined(&self) -> u8 {
-        self.receiver.joined()
-    }
-
     fn new(number: usize, rate: u64, start: Time, control: &SendControl) -> Leaf {
         let up = LinkConfig {
             delay: DELAY,
