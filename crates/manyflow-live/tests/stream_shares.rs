@@ -7,6 +7,8 @@
 
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
 
+#[path = "stream_shares/ends.rs"]
+mod ends;
 #[path = "stream_shares/tree.rs"]
 mod tree;
 

@@ -60,11 +60,11 @@
 //!   growing when the queue is short for eight RTTs in a row, or when it drains in a test after a
 //!   loss, at most every 10 s.
 //! - A rate that the application does not use does not grow, unless the hop competes: then it
-//!   grows to TCP's rate at the present share of loss events, and at most to eight times the rate in
-//!   use; a loss does not lower it below that. After an idle time its distance from the initial rate
-//!   halves every 10 s. Without echoes the rate halves every four RTTs, and at most every 500 ms. A
-//!   child that never answers, such as a gateway of other software, gets the minimum rate; give
-//!   such a hop its rate.
+//!   grows to TCP's rate at the present share of loss events, and at most to eight times the rate
+//!   in use; a loss does not lower it below that. After an idle time its distance from the initial
+//!   rate halves every 10 s. Without echoes the rate halves every four RTTs, and at most every 500
+//!   ms. A child that never answers, such as a gateway of other software, gets the minimum rate;
+//!   give such a hop its rate.
 //!
 //! Beside TCP the share is between 1:2 and 2:1 on links whose queue is one bandwidth-delay product,
 //! if that is at least six packets (`cargo test -p manyflow-layered --test tcp -- --nocapture`

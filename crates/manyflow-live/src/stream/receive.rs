@@ -341,8 +341,8 @@ impl Reception {
         }
     }
 
-    /// Notes the request of `data`. Returns whether newer ones have been missing for so long that
-    /// the sender must have started again.
+    /// Notes the request of `data`. Returns whether newer ones have been missing for
+    /// [`restart_after`], so that the sender must have started again.
     fn misses_requests(&mut self, now: Time, data: &Data) -> bool {
         if is_newer(data.request, self.request.0) {
             self.request = (data.request, now);

@@ -12,17 +12,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
-use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Rate, Time};
+use manyflow_core::{Action, Channel, Destination, Ecn, EndpointId, Packet, Rate, Time};
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
 use manyflow_layered::unit::{Assembler, AssemblerConfig, Cutter, Latency, PIECE_BYTES, Piece};
-use manyflow_layered::{Data, Event, GROUPS_MAX, Message, rlm, sim};
-use manyflow_live::stream::{
-    SendControl, live_hop_config, live_receiver_config, live_rlm_receiver_config,
-};
+use manyflow_layered::{Data, Event, GROUPS_MAX, Message};
+use manyflow_live::stream::{SendControl, live_hop_config, live_receiver_config};
+
+use crate::ends::{SESSION, Sender, Subscriber, initial_rates, sender, subscriber};
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const SESSION: u32 = 7;
 /// The delay of each direction of a link, and its queue as the time that the queue takes to drain.
 const DELAY: Duration = Duration::from_millis(20);
 const QUEUE_S: f64 = 0.1;
@@ -36,61 +35,6 @@ const RELAY_PORT: usize = 100;
 const UNIT_BYTES: usize = 150_000;
 const UNIT_INTERVAL: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(250);
-
-/// The sender of either protocol.
-type Sender = Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event>>;
-
-/// The receiver of either protocol.
-trait Subscriber: Endpoint<Rx = Message, Tx = Message, Event = Event> {
-    /// Returns the number of joined groups.
-    fn joined(&self) -> u8;
-}
-
-impl Subscriber for sim::Receiver {
-    fn joined(&self) -> u8 {
-        self.subscribed()
-    }
-}
-
-impl Subscriber for rlm::Receiver {
-    fn joined(&self) -> u8 {
-        self.level()
-    }
-}
-
-fn sender(control: &SendControl) -> Sender {
-    match control.clone() {
-        SendControl::Sim(config) => Box::new(
-            sim::Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
-        ),
-        SendControl::Rlm(config) => Box::new(
-            rlm::Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
-        ),
-    }
-}
-
-/// Returns the cumulative rates at the start, in bytes per second.
-fn initial_rates(control: &SendControl) -> Vec<f64> {
-    let rates = control.initial_rates();
-    let known = rates.iter().take(control.groups().into());
-    known.map(|rate| rate.bits_per_s() as f64 / 8.0).collect()
-}
-
-fn subscriber(control: &SendControl, id: u32, start: Time) -> Box<dyn Subscriber> {
-    let (groups, to) = (control.groups(), EndpointId(0));
-    match control {
-        SendControl::Sim(_) => {
-            let config = live_receiver_config();
-            let made = sim::Receiver::new(config, groups, SESSION, id, to, start, None);
-            Box::new(made.expect("valid in this test"))
-        }
-        SendControl::Rlm(_) => {
-            let config = live_rlm_receiver_config();
-            let made = rlm::Receiver::new(config, groups, SESSION, to, id.into(), start, None);
-            Box::new(made.expect("valid in this test"))
-        }
-    }
-}
 
 fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], number as u16))
