@@ -45,11 +45,11 @@ lane-live:
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
 	cargo fmt --all --check
+	scripts/tidy --self-test
+	scripts/tidy
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
-	scripts/tidy --self-test
-	scripts/tidy
 
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
