@@ -333,7 +333,7 @@ impl Reception {
         }
         let has_restarted = match self.config.description.protocol {
             StreamProtocol::Sim => self.misses_requests(now, data),
-            // Its data has no requests.
+            // The data of RLM has no requests; the numbers of units show a restart.
             StreamProtocol::Rlm => self.assembler.stats().restarts != restarts,
         };
         if has_restarted {

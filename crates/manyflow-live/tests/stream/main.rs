@@ -60,6 +60,7 @@ async fn a_receiver_of_rlm_keeps_its_groups_and_takes_no_unsent_packet_for_lost(
     });
     let mut stage = Stage::start_with(control).await;
     let receiver = stage.receive_behind(Link::new(rate("4 Mbit/s"))).await;
+    // A group sends 18 packets per second.
     stage
         .until("six seconds' packets of all groups come", || {
             let progress = receiver.progress.borrow();
