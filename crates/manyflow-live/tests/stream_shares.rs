@@ -1,5 +1,5 @@
-//! The shares of links that streams of SIM and RLM use, in simulated time and with the parameters of
-//! live streams: `manyflow bench stream` without sockets, for many seeds. With `--faults`, that
+//! The shares of links that streams of SIM and RLM use, in simulated time and with the parameters
+//! of live streams: `manyflow bench stream` without sockets, for many seeds. With `--faults`, that
 //! command restarts a relay, as the second test here does.
 //!
 //! `MANYFLOW_SEEDS=250 cargo test -p manyflow-live --test stream_shares -- --nocapture` runs more
