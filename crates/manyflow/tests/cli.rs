@@ -18,6 +18,7 @@ use common::{
     Ended, Manyflow, assert_same, folder_with_file, listing, manyflow, run, send, text,
     wait_for_file, write_random,
 };
+use manyflow_live::net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -150,13 +151,9 @@ fn an_invalid_description_is_reported() {
     fails(&["recv", "no/such.sdp"], 2, &["no/such.sdp"]);
     fails(&["recv", "ftp://127.0.0.1/session.sdp"], 2, &["https://"]);
     fails(&["recv"], 2, &["required"]);
-    // A port that was free a moment ago, so nobody listens there.
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nobody = ReservedAddress::new().unwrap();
     fails(
-        &["recv", &format!("http://{nobody}/session.sdp")],
+        &["recv", &format!("http://{}/session.sdp", nobody.get())],
         1,
         &["cannot connect", "manyflow send --publish"],
     );

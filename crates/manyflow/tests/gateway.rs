@@ -8,7 +8,7 @@ mod common;
 mod http_stage;
 
 use std::io::Read as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::thread;
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use http_stage::{
     start_member, start_switch, wait_for,
 };
 use manyflow_live::anypoint::{Options, connect, serve};
+use manyflow_live::net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -163,15 +164,15 @@ fn a_server_that_takes_its_time_is_waited_for() {
 
 #[test]
 fn a_server_that_is_down_is_reported_with_its_address() {
-    let free = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let (_member, started) = start_member(free, ANY);
+    let free = ReservedAddress::new().unwrap();
+    let (_member, started) = start_member(free.get(), ANY);
     let (_switch, at) = start_switch(&[listen_address(&started)], "affinity");
     let (_gateway, address, _) = start_gateway(at, &[]);
     for method in ["GET", "DELETE"] {
         let answer = Client::connect(address).ask(method, "/");
         assert_eq!(answer.status(), 502);
         let text = answer.text();
-        assert!(text.contains(&free.to_string()), "{text}");
+        assert!(text.contains(&free.get().to_string()), "{text}");
         assert!(text.contains("No server has handled"), "{text}");
     }
 }
@@ -179,8 +180,8 @@ fn a_server_that_is_down_is_reported_with_its_address() {
 #[test]
 fn a_member_whose_server_is_down_passes_its_requests_to_others() {
     let stage = Stage::start(&["a"], "affinity", &[]);
-    let free = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let (_broken, broken) = start_member(free, ANY);
+    let free = ReservedAddress::new().unwrap();
+    let (_broken, broken) = start_member(free.get(), ANY);
     let (_member, whole) = start_member(stage.servers[0].address, ANY);
     let members = [listen_address(&broken), listen_address(&whole)];
     let (_switch, at) = start_switch(&members, "affinity");
@@ -291,17 +292,21 @@ fn a_switch_that_restarts_leads_to_503_until_it_is_back() {
 
 #[test]
 fn responses_in_progress_end_after_sigterm_and_no_more_begin() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
-    let mut client = stage.client();
-    client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
-    client.head();
-    stage.gateway.signal(Signal::SIGTERM);
-    wait_for(|| std::net::TcpStream::connect(stage.address).err());
-    let mut body = vec![0; LARGE];
-    client.reader.read_exact(&mut body).unwrap();
-    assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
-    let ended = stage.gateway.finish();
-    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    // A gateway with one client waits until it may take another one, instead of for a client.
+    for clients_max in ["1", "10"] {
+        let limits = ["--clients-max", clients_max, "--grace", "90s"];
+        let stage = Stage::start(&["a"], "affinity", &limits);
+        let mut client = stage.client();
+        client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.head();
+        stage.gateway.signal(Signal::SIGTERM);
+        wait_for(|| std::net::TcpStream::connect(stage.address).err());
+        let mut body = vec![0; LARGE];
+        client.reader.read_exact(&mut body).unwrap();
+        assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
+        let ended = stage.gateway.finish();
+        assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    }
 }
 
 #[test]

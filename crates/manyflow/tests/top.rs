@@ -9,12 +9,13 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use common::{Ended, Manyflow, manyflow, run};
+use manyflow_live::net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -84,12 +85,6 @@ fn wait_for_event(program: &mut Manyflow, kind: &str) -> Value {
     })
 }
 
-/// An address at which nothing listens.
-fn silent_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
 /// Returns the row of a table whose first words are these.
 fn row<'a>(ended: &'a Ended, first: &[&str]) -> Vec<&'a str> {
     let lines = ended.stdout.lines();
@@ -101,7 +96,8 @@ fn row<'a>(ended: &'a Ended, first: &[&str]) -> Vec<&'a str> {
 #[test]
 fn the_table_shows_daemons_links_and_addresses_that_do_not_answer() {
     let ([a, b], _programs) = Daemon::pair();
-    let silent = silent_address();
+    let reserved = ReservedAddress::new().unwrap();
+    let silent = reserved.get().to_string();
     let ended = run(&["top", "--once", &a.pages, &b.pages, &silent]).succeeded("top");
     println!("{}", ended.stdout);
     // daemon, overlay, up (two words), topology, daemons, clients, groups, published/s, ...
@@ -125,7 +121,8 @@ fn the_table_shows_daemons_links_and_addresses_that_do_not_answer() {
 #[test]
 fn json_lines_have_the_state_of_each_daemon_and_rates() {
     let ([a, b], _programs) = Daemon::pair();
-    let silent = silent_address();
+    let reserved = ReservedAddress::new().unwrap();
+    let silent = reserved.get().to_string();
     let arguments = [
         "top",
         "--json",
@@ -161,7 +158,8 @@ fn json_lines_have_the_state_of_each_daemon_and_rates() {
 
 #[test]
 fn wrong_arguments_and_silence_are_reported() {
-    let silent = silent_address();
+    let reserved = ReservedAddress::new().unwrap();
+    let silent = reserved.get().to_string();
     let ended = run(&["top", "--once", &silent]);
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stdout.contains("does not answer"), "{ended:?}");

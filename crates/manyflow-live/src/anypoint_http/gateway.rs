@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::anypoint::{Options, connect};
@@ -227,15 +227,12 @@ async fn keep_link(shared: Arc<Shared>, state: watch::Sender<LinkState>) {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, draining: watch::Receiver<bool>) {
     loop {
-        let Ok(permit) = Arc::clone(&shared.clients).acquire_owned().await else {
-            return;
-        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = next_client(&listener, &shared.clients) => accepted,
             () = drain_begins(draining.clone()) => return,
         };
         match accepted {
-            Ok((stream, client)) => {
+            Ok((stream, client, permit)) => {
                 let (shared, draining) = (Arc::clone(&shared), draining.clone());
                 tokio::spawn(async move {
                     serve_client(stream, client, shared, draining).await;
@@ -248,6 +245,17 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, draining: watch::Rec
             }
         }
     }
+}
+
+/// Accepts a connection when fewer than the maximum are open.
+async fn next_client(
+    listener: &TcpListener,
+    clients: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(clients).acquire_owned().await;
+    let permit = permit.expect("the semaphore is never closed");
+    let (stream, client) = listener.accept().await?;
+    Ok((stream, client, permit))
 }
 
 async fn drain_begins(mut draining: watch::Receiver<bool>) {

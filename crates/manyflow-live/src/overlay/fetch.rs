@@ -153,9 +153,8 @@ async fn get(url: &StatusUrl, path: &str) -> Result<Bytes, FetchError> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
+    use crate::net::reserved::ReservedAddress;
 
     #[test]
     fn an_address_may_lack_scheme_and_path() {
@@ -197,10 +196,8 @@ mod tests {
         assert!(matches!(found, FetchError::NotStatus(_)), "{found}");
         let found = error(format!("http://{address}/other")).await;
         assert!(matches!(found, FetchError::Status(_)), "{found}");
-        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let free = closed.local_addr().unwrap();
-        drop(closed);
-        let found = error(free.to_string()).await;
+        let free = ReservedAddress::new().unwrap();
+        let found = error(free.get().to_string()).await;
         assert!(matches!(found, FetchError::Unreachable(_)), "{found}");
     }
 }

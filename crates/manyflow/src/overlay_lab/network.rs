@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use manyflow_live::net::reserved::ReservedAddress;
 use manyflow_live::net::thin_link::{ThinLink, ThinLinkConfig};
 use manyflow_live::overlay::{self, StatusUrl};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-use crate::bench::group::servers::{Process, free_addresses};
+use crate::bench::group::servers::Process;
 
 /// The time for a daemon to answer a request for its status.
 const STATUS_LIMIT: Duration = Duration::from_secs(5);
@@ -37,9 +38,9 @@ pub(crate) struct LabLink {
 #[derive(Debug)]
 struct Place {
     name: String,
-    links: SocketAddr,
-    clients: SocketAddr,
-    pages: SocketAddr,
+    links: ReservedAddress,
+    clients: ReservedAddress,
+    pages: ReservedAddress,
     process: Option<Process>,
 }
 
@@ -57,22 +58,22 @@ impl Network {
     /// # Errors
     /// If a daemon cannot be started, or if it does not reach all others within 30 s.
     pub(crate) async fn start(daemons: usize, links: &[LinkPlan]) -> Result<Network> {
-        let addresses = free_addresses(3 * daemons)?;
-        let places = addresses.chunks(3).zip('a'..);
-        let places = places.map(|(addresses, name)| Place {
-            name: name.to_string(),
-            links: addresses[0],
-            clients: addresses[1],
-            pages: addresses[2],
-            process: None,
+        let places = ('a'..).take(daemons).map(|name| -> Result<Place> {
+            Ok(Place {
+                name: name.to_string(),
+                links: ReservedAddress::new()?,
+                clients: ReservedAddress::new()?,
+                pages: ReservedAddress::new()?,
+                process: None,
+            })
         });
         let mut network = Network {
-            places: places.collect(),
+            places: places.collect::<Result<_>>()?,
             links: Vec::new(),
             folder: tempfile::tempdir().context("cannot create a temporary folder")?,
         };
         for plan in links {
-            let server = network.places[plan.ends[1]].links;
+            let server = network.places[plan.ends[1]].links.get();
             network.links.push(LabLink {
                 ends: plan.ends,
                 thin: ThinLink::start(server, plan.config).await?,
@@ -97,7 +98,7 @@ impl Network {
 
     /// Returns the address at which clients connect to a daemon.
     pub(crate) fn client_address(&self, place: usize) -> SocketAddr {
-        self.places[place].clients
+        self.places[place].clients.get()
     }
 
     pub(crate) fn is_running(&self, place: usize) -> bool {
@@ -129,11 +130,11 @@ impl Network {
             Command::new(std::env::current_exe().context("cannot find this program")?);
         command.args(["daemon", "--insecure", "--name", &own.name]);
         for (option, address) in [
-            ("--listen", own.links),
-            ("--clients", own.clients),
-            ("--metrics", own.pages),
+            ("--listen", &own.links),
+            ("--clients", &own.clients),
+            ("--metrics", &own.pages),
         ] {
-            command.args([option, &address.to_string()]);
+            command.args([option, &address.get().to_string()]);
         }
         for link in self.links.iter().filter(|link| link.ends[0] == place) {
             let name = self.name(link.ends[1]);
@@ -161,7 +162,7 @@ impl Network {
         if !self.is_running(place) {
             return None;
         }
-        let status = timeout(STATUS_LIMIT, fetch_status(self.places[place].pages));
+        let status = timeout(STATUS_LIMIT, fetch_status(self.places[place].pages.get()));
         status.await.ok()?.ok()
     }
 
@@ -177,11 +178,12 @@ impl Network {
     /// Waits until each daemon reaches all daemons.
     ///
     /// # Errors
-    /// If one does not within the limit.
-    pub(crate) async fn wait_until_connected(&self, limit: Duration) -> Result<()> {
+    /// If one does not within the limit, or if one has ended by itself.
+    pub(crate) async fn wait_until_connected(&mut self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         for place in 0..self.len() {
             while !self.reaches_all(place).await {
+                self.check_running()?;
                 ensure!(
                     Instant::now() < deadline,
                     "daemon {} does not reach all others within {} s: {}",
@@ -190,6 +192,22 @@ impl Network {
                     self.log_end(place)
                 );
                 sleep(POLL_INTERVAL).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an error if a daemon has ended by itself.
+    fn check_running(&mut self) -> Result<()> {
+        for place in 0..self.len() {
+            if let Some(process) = &mut self.places[place].process
+                && process.has_ended()?
+            {
+                bail!(
+                    "daemon {} has ended: {}",
+                    self.name(place),
+                    self.log_end(place)
+                );
             }
         }
         Ok(())

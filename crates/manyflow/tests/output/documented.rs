@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use manyflow_live::net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::common::{Ended, Manyflow, folder_with_file, manyflow, run, text};
-use super::{daemon, free_port, objects, scenario};
+use super::{daemon, objects, scenario};
 
 const MANUAL: &str = include_str!("../../../../docs/output.md");
 
@@ -126,7 +127,8 @@ fn lab(printed: &mut Printed) {
 }
 
 fn overlays(printed: &mut Printed) {
-    let at = format!("127.0.0.1:{}", free_port());
+    let reserved = ReservedAddress::new().unwrap();
+    let at = reserved.get().to_string();
     let mut daemon = daemon(&at);
     let metrics = daemon.wait_for(|line| {
         let object: Value = serde_json::from_str(line).unwrap();

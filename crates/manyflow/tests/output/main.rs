@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Ended, Manyflow, manyflow, run, text};
+use manyflow_live::net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -358,8 +359,8 @@ fn quiet_leaves_results_and_errors() {
     let both = run(&[&sim[..], &["--quiet", "-v"]].concat());
     assert_eq!(both.code(), 2, "{both:?}");
     // A note: the number of messages is not a result.
-    let port = free_port();
-    let at = format!("127.0.0.1:{port}");
+    let reserved = ReservedAddress::new().unwrap();
+    let at = reserved.get().to_string();
     let mut daemon = daemon(&at);
     daemon.wait_for(|line| line.contains("started").then_some(()));
     let publish = ["pub", "news", "hello", "--count", "2", "--server", &at];
@@ -369,11 +370,6 @@ fn quiet_leaves_results_and_errors() {
     assert!(ended.stderr.is_empty(), "{ended:?}");
     daemon.signal(Signal::SIGTERM);
     daemon.finish().succeeded("daemon");
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn daemon(clients: &str) -> Manyflow {

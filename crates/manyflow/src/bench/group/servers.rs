@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use manyflow_live::net::reserved::ReservedAddress;
 use tempfile::TempDir;
 
 use crate::bench::process_cpu_s;
@@ -126,7 +127,10 @@ impl Servers {
     /// If a server ends, or accepts no clients within 20 s.
     pub(super) fn start(program: Program) -> Result<Servers> {
         let folder = tempfile::tempdir()?;
-        let addresses = free_addresses(2 * NAMES.len())?;
+        let reserved: Vec<_> = (0..2 * NAMES.len())
+            .map(|_| ReservedAddress::new())
+            .collect::<Result<_, _>>()?;
+        let addresses: Vec<_> = reserved.iter().map(ReservedAddress::get).collect();
         let (clients, links) = addresses.split_at(NAMES.len());
         let mut processes = Vec::new();
         for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
@@ -180,10 +184,18 @@ impl Process {
         self.0.id()
     }
 
+    /// Returns whether the process has ended.
+    ///
+    /// # Errors
+    /// If the system does not tell.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait()?.is_some())
+    }
+
     fn wait_until_ready(&mut self, address: SocketAddr, log: &Path) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(address).is_err() {
-            if self.0.try_wait()?.is_some() || Instant::now() > deadline {
+            if self.has_ended()? || Instant::now() > deadline {
                 let log = std::fs::read_to_string(log)?;
                 bail!(
                     "a server does not accept clients at {address}: {}",
@@ -201,13 +213,4 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Returns `count` addresses on loopback that nobody uses now. Servers have to know each other's
-/// addresses before they start.
-pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let listeners = (0..count).map(bind).collect::<Result<Vec<_>, _>>()?;
-    let addresses = listeners.iter().map(TcpListener::local_addr);
-    Ok(addresses.collect::<Result<_, _>>()?)
 }
