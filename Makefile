@@ -36,11 +36,10 @@ test: check ## All checks and tests, which have to pass before a change lands
 lane-computing:
 	nice scripts/unit computing
 	@nice $(MAKE) --no-print-directory -j1 release fuzz-short
-	@$(MAKE) --no-print-directory -j1 python-test
 
 lane-live:
 	scripts/unit live
-	@$(MAKE) --no-print-directory -j1 lab-test examples
+	@$(MAKE) --no-print-directory -j1 lab-test examples python-test
 
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests

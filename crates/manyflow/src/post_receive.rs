@@ -7,8 +7,6 @@ use std::process::{ExitStatus, Stdio};
 use manyflow_live::filecast::session::Received;
 use tokio::process::Command;
 
-use crate::signals::interrupted;
-
 /// The reason why the command did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostReceiveError {
@@ -36,12 +34,13 @@ pub(crate) enum PostReceiveError {
     Interrupted(String),
 }
 
-/// Runs `command` with `sh -c`, and waits for its end. Its output goes to standard error, because
-/// `--json` uses standard output.
+/// Runs `command` with `sh -c`, and waits for its end, or kills it when `interruption` completes.
+/// Its output goes to standard error, because `--json` uses standard output.
 pub(crate) async fn run(
     command: &str,
     output: &Path,
     received: &Received,
+    interruption: impl Future<Output = ()>,
 ) -> Result<(), PostReceiveError> {
     let folder = output.canonicalize();
     let folder = folder.map_err(|error| PostReceiveError::Folder {
@@ -61,7 +60,7 @@ pub(crate) async fn run(
         .map_err(PostReceiveError::Shell)?;
     let status = tokio::select! {
         status = child.wait() => status.map_err(PostReceiveError::Shell)?,
-        () = interrupted() => return Err(PostReceiveError::Interrupted(command.to_owned())),
+        () = interruption => return Err(PostReceiveError::Interrupted(command.to_owned())),
     };
     match status.success() {
         true => Ok(()),

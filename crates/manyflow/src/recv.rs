@@ -1,5 +1,6 @@
 //! `manyflow recv`: receives the files of a session.
 
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -81,6 +82,8 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
             () = unheard => {}
         }
     };
+    // A signal between two of the following steps counts for the next one.
+    let mut interruption = pin!(interrupted());
     let result = tokio::select! {
         result = session::receive(config, sinks, stop) => result,
         () = overdue() => Err(ReceiveError::Stopped),
@@ -89,11 +92,11 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     watching.await??;
     let received = result?;
     if let Some(command) = &args.post_receive {
-        post_receive::run(command, &args.output, &received).await?;
+        post_receive::run(command, &args.output, &received, interruption.as_mut()).await?;
     }
     report(display, &received)?;
     if let Some(reports) = reports {
-        reports.send(display).await?;
+        reports.send(display, interruption).await?;
     }
     Ok(())
 }
@@ -128,7 +131,11 @@ fn reports(
 impl Reports {
     /// Reports until the sender answers, or the user interrupts. The files are here in any case, so
     /// a sender that does not answer is no error.
-    async fn send(self, display: &Display) -> Result<(), OutputError> {
+    async fn send(
+        self,
+        display: &Display,
+        interruption: impl Future<Output = ()>,
+    ) -> Result<(), OutputError> {
         let within = self.window.as_secs();
         let spinner = display.spinner(format!(
             "reporting to the sender at a random time within {within} s; Ctrl-C skips that"
@@ -136,7 +143,7 @@ impl Reports {
         let reported = tokio::select! {
             result = completion::report(self.key, &self.server, self.window) => result
                 .map_err(|error| error.to_string()),
-            () = interrupted() => Err("interrupted".to_owned()),
+            () = interruption => Err("interrupted".to_owned()),
         };
         spinner.finish_and_clear();
         if let Err(reason) = &reported {
