@@ -120,11 +120,12 @@ impl<T: Carried> Hop<T> {
         }
     }
 
-    /// Queues a packet of `bytes`, including the headers of IP and UDP.
+    /// Queues a packet of `bytes`, including the headers of IP and UDP. Returns whether it was
+    /// marked.
     ///
     /// # Errors
     /// If the queue dropped the packet. It is counted.
-    pub fn push(&mut self, now: Time, item: T, bytes: u32) -> Result<(), Dropped> {
+    pub fn push(&mut self, now: Time, item: T, bytes: u32) -> Result<bool, Dropped> {
         let mut idle = None;
         if self.queue.is_empty() {
             if now > self.due {

@@ -75,14 +75,15 @@ impl<T: Carried> Queue<T> {
         self.tops.set(session, top);
     }
 
-    /// Queues a packet that arrives after `idle`, or while a packet is sent.
+    /// Queues a packet that arrives after `idle`, or while a packet is sent. Returns whether it was
+    /// marked.
     pub(super) fn push(
         &mut self,
         item: T,
         bytes: u32,
         idle: Option<Duration>,
         rate: Rate,
-    ) -> Result<(), Dropped> {
+    ) -> Result<bool, Dropped> {
         self.fates.pushed += 1;
         let rank = item.group().map(|(_, rank)| rank.min(GROUPS_MAX - 1));
         let arrival = Arrival {
@@ -98,7 +99,9 @@ impl<T: Carried> Queue<T> {
         }
         let mut item = item;
         let notice = self.notice(&item);
-        match self.red.judge(arrival, notice, &mut self.random) {
+        let verdict = self.red.judge(arrival, notice, &mut self.random);
+        let is_marked = verdict == Verdict::Mark;
+        match verdict {
             Verdict::Accept => {}
             Verdict::Mark => {
                 item.mark();
@@ -110,7 +113,7 @@ impl<T: Carried> Queue<T> {
             }
         }
         self.append(item, bytes, rank);
-        Ok(())
+        Ok(is_marked)
     }
 
     /// Returns the length of the queue for RED: in packets, or in slots if these are fewer.

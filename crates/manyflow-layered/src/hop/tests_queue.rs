@@ -68,11 +68,11 @@ fn a_full_queue_drops_from_the_top() {
     hop.set_top(7, Some(2));
     for place in 0..15_u8 {
         let pushed = hop.push(Time::ZERO, layer(7, Some(place % 3)), 1000);
-        assert_eq!(pushed, Ok(()));
+        assert_eq!(pushed, Ok(false));
     }
     // The lowest group takes the places of the highest, and then those of the next.
     for _ in 0..10 {
-        assert_eq!(hop.push(Time::ZERO, layer(7, Some(0)), 1000), Ok(()));
+        assert_eq!(hop.push(Time::ZERO, layer(7, Some(0)), 1000), Ok(false));
     }
     assert_eq!(hop.counters().displaced, 10);
     for rank in [0, 1] {

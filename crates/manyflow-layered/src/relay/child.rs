@@ -10,7 +10,7 @@ use manyflow_core::{Ecn, Time};
 use super::config::{Datagrams, LOWER_BYTES, RelayError, Where};
 use super::inner::{inner_ecn, mark_inner};
 use crate::hop::{Direction, Hop, HopKey, Stamp, Transmit};
-use crate::{Experiment, GROUPS_MAX};
+use crate::{Experiment, Feedback, GROUPS_MAX};
 
 /// The maximum number of experiments that wait for a child.
 const EXPERIMENTS_MAX: usize = 8;
@@ -95,6 +95,46 @@ impl Reported {
     }
 }
 
+/// The last rounds in which a hop marked packets of a session.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct MarkedRounds {
+    /// The request that ended the last round.
+    request: u16,
+    /// A bit for each of the last rounds, the lowest one for the last.
+    ended: u8,
+    /// Whether the present round has a mark.
+    is_marked: bool,
+}
+
+impl MarkedRounds {
+    /// Notes a packet at a time when `newest` is the newest request. The packet with a new request
+    /// is the last one of its round, as it is for receivers.
+    fn on_packet(&mut self, newest: u16, is_marked: bool) {
+        self.is_marked |= is_marked;
+        let passed = newest.wrapping_sub(self.request);
+        if passed == 0 {
+            return;
+        }
+        let former = u32::from(self.ended).checked_shl(passed.into());
+        let ended = former.unwrap_or_default() | u32::from(self.is_marked);
+        *self = MarkedRounds {
+            request: newest,
+            ended: ended as u8,
+            is_marked: false,
+        };
+    }
+
+    /// Returns whether the round that ended with `request` had a mark.
+    fn has(&self, request: u16) -> bool {
+        let age = self.request.wrapping_sub(request);
+        u32::from(self.ended)
+            .checked_shr(age.into())
+            .unwrap_or_default()
+            & 1
+            == 1
+    }
+}
+
 /// The state of a child in one session.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Share {
@@ -102,9 +142,29 @@ pub(super) struct Share {
     pub(super) reported: Reported,
     /// The request from which the child's silence counts.
     since: u16,
+    marked: MarkedRounds,
 }
 
 impl Share {
+    /// Notes a packet that the hop has taken.
+    pub(super) fn on_packet(&mut self, newest: u16, is_marked: bool) {
+        self.marked.on_packet(newest, is_marked);
+    }
+
+    /// Returns feedback of the child, in which all receivers are congested if the hop marked
+    /// packets of their top group in this round. They have seen the marks, unless they lie.
+    pub(super) fn with_marks(&self, feedback: &Feedback) -> Feedback {
+        let is_top = self.top.is_some_and(|top| feedback.group >= top);
+        let congested = match is_top && self.marked.has(feedback.request) {
+            true => feedback.reports,
+            false => feedback.congested,
+        };
+        Feedback {
+            congested,
+            ..*feedback
+        }
+    }
+
     pub(super) fn set_top(&mut self, top: Option<u8>, newest: u16) {
         if self.top.is_none() {
             self.since = newest;
@@ -245,5 +305,57 @@ impl Child {
         } else {
             Time::ZERO
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_counts_for_the_request_that_ends_its_round() {
+        let mut rounds = MarkedRounds::default();
+        for (newest, is_marked) in [
+            (7, false),
+            (7, true),
+            (8, false),
+            (8, false),
+            (9, true),
+            (9, false),
+        ] {
+            rounds.on_packet(newest, is_marked);
+        }
+        let marked = (5..12).filter(|request| rounds.has(*request));
+        assert_eq!(marked.collect::<Vec<_>>(), [8, 9]);
+        rounds.on_packet(12, false);
+        assert!(rounds.has(9) && !rounds.has(10) && !rounds.has(12));
+        rounds.on_packet(3, true);
+        assert!(rounds.has(3) && !rounds.has(9), "the sender has restarted");
+    }
+
+    #[test]
+    fn a_receiver_cannot_hide_marks_of_its_top_group() {
+        let mut share = Share::default();
+        share.set_top(Some(2), 0);
+        share.on_packet(1, true);
+        let feedback = |group, request| Feedback {
+            group,
+            request,
+            reports: 3,
+            source: 1,
+            session: 7,
+            more: false,
+            congested: 0,
+            minimum: 0,
+            maximum: 0,
+            population: 3,
+            hold_us: 0,
+            rtt_us: 0,
+        };
+        let congested = |group, request| share.with_marks(&feedback(group, request)).congested;
+        assert_eq!(
+            (congested(2, 1), congested(1, 1), congested(2, 2)),
+            (3, 0, 0)
+        );
     }
 }

@@ -22,7 +22,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `stream.rs` | [`StreamRelay`] |
-//! | `child.rs` | a child: its hop, its reports, batches of equal messages |
+//! | `child.rs` | a child: its hop, its reports and marks, batches of equal messages |
 //! | `session.rs` | the aggregator of a session, and the requests that have passed |
 //! | `strangers.rs` | receivers without a hop, which report directly |
 //! | `reporting.rs` | [`ReportingEnd`] |
@@ -42,6 +42,9 @@
 //!   the receivers below.
 //! - A report from a child carries the nonce of its hop, and must be newer than the last one. A
 //!   report from an address without a hop is accepted if its MAC is right, or if there is no key.
+//! - A child cannot hide congestion. If its hop has marked packets of its top group in a round, all
+//!   its receivers in that group count as congested in its report of that round: they have seen the
+//!   marks, unless they lie. In the paper, only the receiver says whether it is congested.
 //! - A sender that has restarted begins with old requests. After 32 data packets in a row with old
 //!   requests, the relay forgets the requests before them.
 //!

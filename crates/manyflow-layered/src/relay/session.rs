@@ -50,6 +50,12 @@ impl Session {
         self.newest
     }
 
+    /// Returns whether a data packet has a newer request than all before it.
+    pub(super) fn has_new_request(&self, data: &Data) -> bool {
+        let ahead = data.request.wrapping_sub(self.newest) as i16;
+        data.request != 0 && (self.newest == 0 || ahead > 0)
+    }
+
     /// Notes the request of a data packet. Returns whether it is a new one, for which
     /// [`open_round`](Session::open_round) is wanted.
     pub(super) fn observe(&mut self, data: &Data) -> bool {
@@ -59,8 +65,7 @@ impl Session {
         let ahead = data.request.wrapping_sub(self.newest) as i16;
         match ahead {
             _ if data.request == 0 => false,
-            _ if self.newest == 0 => self.accept(data.request),
-            1.. => self.accept(data.request),
+            _ if self.has_new_request(data) => self.accept(data.request),
             0 => {
                 self.old_packets = 0;
                 false

@@ -179,8 +179,11 @@ impl StreamRelay {
             child.hop.expect(now, self.sessions[session].rate(top));
         }
         let pushed = child.hop.push(now, item, bytes);
+        if let Ok(is_marked) = pushed {
+            child.shares[session].on_packet(self.sessions[session].newest(), is_marked);
+        }
         self.schedule(place);
-        pushed.map_err(|_| RelayError::Dropped)
+        pushed.map(|_| ()).map_err(|_| RelayError::Dropped)
     }
 
     /// Sets the top group of a session that a child has joined; `None` if the child has left the
@@ -217,8 +220,15 @@ impl StreamRelay {
         }
     }
 
+    /// Returns whether a data packet has a new request, which is the last packet of its round.
+    pub fn has_new_request(&self, session: usize, data: &Data) -> bool {
+        let known = self.sessions.get(session);
+        known.is_some_and(|known| known.has_new_request(data))
+    }
+
     /// Notes a data packet of any group that passes here. A new request in it begins a round of
-    /// feedback.
+    /// feedback. Packets that arrived before it have to be pushed before, so that their marks
+    /// belong to the former round.
     pub fn observe_data(&mut self, now: Time, session: usize, data: &Data) {
         let Some(known) = self.sessions.get_mut(session) else {
             return;
@@ -300,6 +310,7 @@ impl StreamRelay {
             let share = &mut child.shares[session];
             share.reported.count(feedback.request)?;
             share.on_answer(newest);
+            let feedback = share.with_marks(&feedback);
             let source = child.source;
             self.sessions[session].add(now, source, &feedback);
             self.pass_summaries(now, session);

@@ -8,7 +8,7 @@ use manyflow_amt::{DownstreamLink, FlowMessages, Relay};
 use manyflow_core::{ConfigError, Time};
 use manyflow_layered::hop::HopRate;
 use manyflow_layered::relay::{Datagrams, HopStatus, RelayConfig, SessionInfo, StreamRelay};
-use manyflow_layered::{Feedback, Message};
+use manyflow_layered::{Data, Feedback, Message};
 
 use super::server::random_seed;
 
@@ -88,9 +88,21 @@ impl Streams {
     /// Queues messages for all gateways that have joined their flows. Requests in them begin rounds
     /// of reports.
     pub(super) fn push(&mut self, now: Time, relay: &mut Relay, messages: &[(usize, Arc<[u8]>)]) {
-        for (flow, message) in messages {
-            self.observe(now, *flow, message);
+        let mut first = 0;
+        for (place, (flow, message)) in messages.iter().enumerate() {
+            let Some((session, data)) = self.data(*flow, message) else {
+                continue;
+            };
+            if self.relay.has_new_request(session, &data) {
+                self.distribute(now, relay, &messages[first..place]);
+                first = place;
+            }
+            self.relay.observe_data(now, session, &data);
         }
+        self.distribute(now, relay, &messages[first..]);
+    }
+
+    fn distribute(&mut self, now: Time, relay: &mut Relay, messages: &[(usize, Arc<[u8]>)]) {
         let batch: Vec<FlowMessages<'_>> = messages
             .iter()
             .map(|(flow, message)| FlowMessages {
@@ -110,11 +122,12 @@ impl Streams {
         });
     }
 
-    fn observe(&mut self, now: Time, flow: usize, message: &[u8]) {
-        if let Some((session, _)) = self.groups[flow]
-            && let Some(Ok(Message::Data(data))) = payload(message).map(Message::decode)
-        {
-            self.relay.observe_data(now, session, &data);
+    /// Returns the session and the header of a message with data.
+    fn data(&self, flow: usize, message: &[u8]) -> Option<(usize, Data)> {
+        let (session, _) = self.groups[flow]?;
+        match Message::decode(payload(message)?) {
+            Ok(Message::Data(data)) => Some((session, data)),
+            _ => None,
         }
     }
 
