@@ -25,8 +25,8 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-# Two lanes after the build: one computes while the other mostly waits. A recipe's line is one step,
-# so that each lane takes one after the other.
+# Two lanes after the build: one computes while the other mostly waits, and then does the rest. A
+# recipe's line is one step, so that each lane takes one after the other.
 test: check ## All checks and tests, which have to pass before a change lands
 	cargo test --locked --workspace --no-run
 	$(BUILD_PROGRAMS)
@@ -35,11 +35,11 @@ test: check ## All checks and tests, which have to pass before a change lands
 .PHONY: lane-computing lane-live
 lane-computing:
 	nice scripts/unit computing
-	@nice $(MAKE) --no-print-directory -j1 release fuzz-short
 
 lane-live:
 	scripts/unit live
-	@$(MAKE) --no-print-directory -j1 lab-test examples python-test
+	@$(MAKE) --no-print-directory -j1 lab-test examples
+	@$(MAKE) --no-print-directory -j2 --output-sync=line python-test release fuzz-short
 
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
