@@ -1,9 +1,10 @@
 //! The shares of links that streams of SIM and RLM use, in simulated time and with the parameters
-//! of live streams: `manyflow bench stream` without sockets, for many seeds. With `--faults`, that
-//! command restarts a relay, as the second test here does.
+//! of live streams. These are the measurements of `manyflow bench stream` without sockets, for many
+//! seeds. The second test restarts a relay, as `manyflow bench stream --faults` does. The third has
+//! a receiver that lies, as `manyflow bench stream --liars` has.
 //!
 //! `MANYFLOW_SEEDS=250 cargo test -p manyflow-live --test stream_shares -- --nocapture` runs more
-//! seeds, prints a line for each, and checks only how many hold all bounds.
+//! seeds, prints a line for each, and checks how many hold the bounds instead of which.
 
 #![allow(clippy::print_stdout, reason = "tests say what they measured")]
 
@@ -128,8 +129,9 @@ fn rates_beside(lie: Option<Lie>, seed: u8) -> Vec<f64> {
 
 /// The minimum share of their rates that honest receivers keep, in percent.
 const KEPT: f64 = 90.0;
-/// The seeds of every run, and those with which the receiver behind 0.3 Mbit/s keeps 88 or 89 %.
+/// The seeds of every run.
 const LIE_SEEDS: [u8; 2] = [1, 3];
+/// The receiver behind 0.3 Mbit/s keeps 89 % with this seed.
 const NOT_KEPT: [(u8, Lie); 1] = [(3, Lie::AlwaysCongested)];
 
 /// Returns the seeds and lies with which an honest receiver keeps less than the bound.
@@ -154,7 +156,12 @@ fn not_kept(seeds: impl Iterator<Item = u8>) -> Vec<(u8, Lie)> {
 fn receivers_keep_their_rates_beside_one_that_lies() {
     if let Ok(seeds) = std::env::var("MANYFLOW_SEEDS") {
         let seeds: u8 = seeds.parse().expect("MANYFLOW_SEEDS is a number up to 255");
-        println!("less than {KEPT} % with {:?}", not_kept(0..seeds));
+        let not_kept = not_kept(0..seeds);
+        println!("less than {KEPT} % with {not_kept:?}");
+        let hidden = not_kept
+            .iter()
+            .filter(|(_, lie)| *lie == Lie::NeverCongested);
+        assert!(hidden.count() <= usize::from(seeds) / 20);
         return;
     }
     assert_eq!(not_kept(LIE_SEEDS.into_iter()), NOT_KEPT);

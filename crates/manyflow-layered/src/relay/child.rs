@@ -125,7 +125,7 @@ impl MarkedRounds {
     }
 
     /// Returns whether the round that ended with `request` had a mark.
-    fn has(&self, request: u16) -> bool {
+    fn had_mark(&self, request: u16) -> bool {
         let age = self.request.wrapping_sub(request);
         u32::from(self.ended)
             .checked_shr(age.into())
@@ -155,7 +155,7 @@ impl Share {
     /// packets of their top group in this round. They have seen the marks, unless they lie.
     pub(super) fn with_marks(&self, feedback: &Feedback) -> Feedback {
         let is_top = self.top.is_some_and(|top| feedback.group >= top);
-        let congested = match is_top && self.marked.has(feedback.request) {
+        let congested = match is_top && self.marked.had_mark(feedback.request) {
             true => feedback.reports,
             false => feedback.congested,
         };
@@ -325,12 +325,15 @@ mod tests {
         ] {
             rounds.on_packet(newest, is_marked);
         }
-        let marked = (5..12).filter(|request| rounds.has(*request));
+        let marked = (5..12).filter(|request| rounds.had_mark(*request));
         assert_eq!(marked.collect::<Vec<_>>(), [8, 9]);
         rounds.on_packet(12, false);
-        assert!(rounds.has(9) && !rounds.has(10) && !rounds.has(12));
+        assert!(rounds.had_mark(9) && !rounds.had_mark(10) && !rounds.had_mark(12));
         rounds.on_packet(3, true);
-        assert!(rounds.has(3) && !rounds.has(9), "the sender has restarted");
+        assert!(
+            rounds.had_mark(3) && !rounds.had_mark(9),
+            "the sender has restarted"
+        );
     }
 
     #[test]

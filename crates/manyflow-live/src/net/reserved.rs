@@ -8,9 +8,10 @@ use tokio::net::TcpSocket;
 /// A TCP address on loopback that the system gives to nobody who asks for any port, as long as the
 /// value exists.
 ///
-/// Servers that have to know each other's addresses, or that keep their address when they are
-/// restarted, listen at it while it is reserved: they have to set `SO_REUSEADDR`, as the listeners
-/// of the standard library and of tokio do. Until then, connections are refused.
+/// It is for servers that have to know each other's addresses, and for servers that are restarted
+/// at the same address. A server can listen at a reserved address if it sets `SO_REUSEADDR`, which
+/// the listeners of the standard library and of tokio do. Connections are refused while no server
+/// listens.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,
