@@ -1,44 +1,86 @@
 //! The limit on answers to addresses that have not been proved.
+//!
+//! Answers protect their destinations, whose addresses anybody can forge: those to one prefix share
+//! a rate. Half of it belongs to the addresses of the prefix, in equal shares, so that a flood of
+//! requests from its other addresses does not keep a gateway from its first answers. A flood that
+//! forges the gateway's own address can.
 
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 use siphasher::sip::SipHasher24;
 
-use super::bucket::Bucket;
+use super::bucket::{BURST, Bucket};
 
-/// Number of buckets, which bounds the memory. Prefixes share buckets by a keyed hash, so that an
-/// attacker cannot aim at the bucket of another prefix.
-const BUCKETS: usize = 4096;
+/// Numbers of buckets for prefixes and for addresses, which bound the memory. Several prefixes or
+/// addresses share a bucket by a keyed hash, so that an attacker cannot aim at the bucket of
+/// another.
+const PREFIX_BUCKETS: usize = 4096;
+const ADDRESS_BUCKETS: usize = 16_384;
 
-/// Maximum rate of answers to one prefix, which holds some 60 answers at a time. A forged flood
-/// does no harm at this rate, and a site can open hundreds of tunnels in a second.
-const RATE_BITS_PER_S: u64 = 200_000;
+/// Number of shares of a prefix: one for each address of an IPv4 /24. Those of an IPv6 /48 are
+/// assigned by hash.
+const SHARES: u64 = 256;
+
+/// Maximum rate of answers to one prefix beyond the shares of its addresses, which holds some 30
+/// answers at a time. A forged flood does no harm at this rate, and a site can open a hundred
+/// tunnels in a second.
+const PREFIX_BITS_PER_S: u64 = 100_000;
+
+/// Rate of the answers to one address that no other address can use up: one in some 2.5 s, which is
+/// about 80 kbit/s for all shares of a prefix.
+const ADDRESS_BITS_PER_S: u64 = 300;
+
+/// Time for which a share can be saved: that of the answers to a Discovery and a Request.
+const ADDRESS_BURST: Duration = Duration::from_secs(4);
 
 /// Headers of an answer outside of the AMT message: IPv6 and UDP.
 const HEADER_BYTES: usize = 48;
 
-/// The limits on answers, by prefix.
+/// The limits on answers, by prefix and by address.
 pub(super) struct Answers {
     key: [u8; 16],
-    buckets: Vec<Bucket>,
+    prefixes: Vec<Bucket>,
+    addresses: Vec<Bucket>,
 }
 
 impl Answers {
     pub(super) fn new(now: Time, key: [u8; 16]) -> Self {
+        let buckets = |count| (0..count).map(|_| Bucket::new(now)).collect();
         Self {
             key,
-            buckets: (0..BUCKETS).map(|_| Bucket::new(now)).collect(),
+            prefixes: buckets(PREFIX_BUCKETS),
+            addresses: buckets(ADDRESS_BUCKETS),
         }
     }
 
     /// Whether an answer of `bytes` may be sent to this address.
     pub(super) fn allow(&mut self, now: Time, ip: Ipv6Addr, bytes: usize) -> bool {
-        let hash = SipHasher24::new_with_key(&self.key).hash(&prefix(ip).to_be_bytes());
-        let bucket = &mut self.buckets[(hash % BUCKETS as u64) as usize];
-        let rate = Rate::from_bits_per_s(RATE_BITS_PER_S);
-        bucket.take(now, rate, bytes + HEADER_BYTES)
+        let bytes = bytes + HEADER_BYTES;
+        let prefix = prefix(ip);
+        let share = self.hash(prefix | u128::from(self.share(ip)));
+        let own = &mut self.addresses[share as usize % ADDRESS_BUCKETS];
+        let rate = Rate::from_bits_per_s(ADDRESS_BITS_PER_S);
+        if own.take_within(now, rate, ADDRESS_BURST, bytes) {
+            return true;
+        }
+        let pool = self.hash(prefix) as usize % PREFIX_BUCKETS;
+        let rate = Rate::from_bits_per_s(PREFIX_BITS_PER_S);
+        self.prefixes[pool].take_within(now, rate, BURST, bytes)
+    }
+
+    /// Returns the share of an address among those of its prefix.
+    fn share(&self, ip: Ipv6Addr) -> u64 {
+        match ip.to_ipv4() {
+            Some(v4) => u64::from(v4.octets()[3]),
+            None => self.hash(ip.to_bits()) % SHARES,
+        }
+    }
+
+    fn hash(&self, value: u128) -> u64 {
+        SipHasher24::new_with_key(&self.key).hash(&value.to_be_bytes())
     }
 }
 

@@ -7,7 +7,7 @@ use manyflow_core::units::Rate;
 
 /// How far the data may run ahead of its rate. A quarter second exceeds any pacing jitter and does
 /// little harm.
-const BURST: Duration = Duration::from_millis(250);
+pub(super) const BURST: Duration = Duration::from_millis(250);
 
 /// A token bucket, kept as the time until which the datagrams sent so far use up the rate.
 pub(super) struct Bucket {
@@ -19,10 +19,21 @@ impl Bucket {
         Self { paid_until: now }
     }
 
-    /// Takes `bytes` from the bucket; returns false if it has too few. A full bucket lets one
-    /// datagram of any size pass.
+    /// Takes `bytes` of data from the bucket; returns false if it has too few. A full bucket lets
+    /// one datagram of any size pass.
     pub(super) fn take(&mut self, now: Time, rate: Rate, bytes: usize) -> bool {
-        if self.paid_until > now + BURST {
+        self.take_within(now, rate, BURST, bytes)
+    }
+
+    /// As [`take`](Self::take), with this time by which datagrams may run ahead of the rate.
+    pub(super) fn take_within(
+        &mut self,
+        now: Time,
+        rate: Rate,
+        burst: Duration,
+        bytes: usize,
+    ) -> bool {
+        if self.paid_until > now + burst {
             return false;
         }
         let cost =

@@ -155,3 +155,36 @@ fn answers_to_a_forged_prefix_are_few_and_others_are_still_answered() {
     // A gateway that has proved its address is answered.
     assert!(exchange(&mut relay, end, "198.51.100.200:7", &request).is_some());
 }
+
+/// Counts the Requests that a new gateway sends until the relay answers, during floods of forged
+/// Requests from all other addresses of its prefix: one, at any time and at any rate of the flood.
+#[test]
+fn a_flood_from_the_neighbours_of_a_gateway_does_not_delay_its_answers() {
+    let request = Message::Request {
+        nonce: 1,
+        family: Family::V4,
+    };
+    let discovery = Message::RelayDiscovery { nonce: 1 };
+    for per_ms in [1, 10, 100] {
+        // The shares of an IPv6 /48 are assigned by hash, so only a few others surely differ.
+        for (site, end, others, gateway) in [
+            ("198.51.100.", "", 151, "198.51.100.7:7"),
+            ("[2001:db8:0:1::", "]", 8, "[2001:db8:0:1::7]:7"),
+        ] {
+            let mut relay = relay(RelayConfig::default());
+            for step in 0..2_000 {
+                let now = at(1) + Duration::from_millis(step);
+                for number in 0..per_ms {
+                    let host = 100 + (step * per_ms + number) % others;
+                    let from = format!("{site}{host}{end}:{}", 1 + number);
+                    exchange(&mut relay, now, &from, &request);
+                }
+            }
+            assert!(relay.counters().unanswered > 500, "{site} {per_ms}");
+            for message in [&discovery, &request] {
+                let answer = exchange(&mut relay, at(3), gateway, message);
+                assert!(answer.is_some(), "{site} {per_ms}: {message:?}");
+            }
+        }
+    }
+}
