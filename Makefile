@@ -138,11 +138,11 @@ bench-parts: ## Measure the speed of links, protocols, codecs and the engine (ha
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols
 
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
-	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test anypoint_faults --test overlay_faults --test store_faults
+	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite
 
 crash: ## Kill receivers and senders of files, and members and switches of a store, at random moments (twenty minutes)
-	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test crash -- --nocapture
-	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test store faults -- --nocapture
+	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture
+	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite store::faults -- --nocapture
 
 soak: build ## Transfer files for half an hour on changing links, with crashes
 	@target/release/manyflow soak files --for 30min

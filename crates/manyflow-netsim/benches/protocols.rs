@@ -16,6 +16,7 @@ use manyflow_webrc::{Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, 
 #[path = "../../manyflow-overlay/tests/overlay_line/mod.rs"]
 mod overlay_line;
 #[path = "../../manyflow-overlay/tests/world/mod.rs"]
+#[allow(dead_code, reason = "the tests of overlays use the rest")]
 mod world;
 
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange, XcpConfig};

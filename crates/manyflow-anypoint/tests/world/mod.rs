@@ -1,6 +1,5 @@
 //! Ends of ACP connections, and switches, in the simulator. Each node has one endpoint, and both
 //! have the same number.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;
 use std::ops::Range;

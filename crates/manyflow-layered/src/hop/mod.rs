@@ -67,8 +67,8 @@
 //!   give such a hop its rate.
 //!
 //! Beside TCP the share is between 1:2 and 2:1 on links whose queue is one bandwidth-delay product,
-//! if that is at least six packets (`cargo test -p manyflow-layered --test tcp -- --nocapture`
-//! prints it). Known limits: on links with shorter queues, a Reno sender leaves the queue empty so
+//! if that is at least six packets (printed by `cargo test -p manyflow-layered --test suite tcp::
+//! -- --nocapture`). Known limits: on links with shorter queues, a Reno sender leaves the queue empty so
 //! often that the hop takes itself for alone and gets less; on links of two or three packets, TCP
 //! lives by its timer and gets less; beside CUBIC with a long queue at 10 Mbit/s and 50 ms, the hop
 //! gets less than half of CUBIC's rate, because its window grows as Reno's does.

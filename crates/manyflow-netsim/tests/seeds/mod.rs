@@ -3,8 +3,6 @@
 //! `MANYFLOW_SEEDS=n` runs n seeds (40 by default), beginning with `MANYFLOW_FIRST` (0 by default).
 //! `MANYFLOW_SEED=k` runs and shows a single seed.
 
-#![allow(clippy::print_stderr, reason = "a failing seed says how to replay it")]
-
 /// Returns the number in an environment variable.
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;

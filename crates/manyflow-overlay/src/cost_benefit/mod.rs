@@ -71,7 +71,7 @@
 //! a 2 Mbit/s link, which should have equal shares; the chain of five links, 10 Mbit/s in all, with
 //! one client over all of them; and 800 clients at as many daemons. The first row has the defaults,
 //! 4 ms a dollar and T from 0.1 to 300 ms; the other rows differ by the choice that they name.
-//! `cargo test -p manyflow-overlay --test overlay_cost_benefit alternatives -- --ignored
+//! `cargo test -p manyflow-overlay --test suite overlay_cost_benefit::alternatives -- --ignored
 //! --nocapture` prints the table.
 //!
 //! | choice | clients off | longest queue | busy | chain | long one | longest queue of 800 |

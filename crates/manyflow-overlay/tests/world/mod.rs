@@ -1,5 +1,4 @@
 //! Daemons of an overlay in the simulator, each at a node of its own, and their clients.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

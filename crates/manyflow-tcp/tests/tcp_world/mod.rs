@@ -1,5 +1,4 @@
 //! One TCP connection in the simulator, over a link each way.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! One multicast sender in the simulator, and branches of receivers. A branch is a node with
 //! receivers, and a link each way between it and the sender.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::time::Duration;
 

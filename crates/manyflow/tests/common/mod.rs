@@ -1,5 +1,4 @@
 //! Runs the real binary as a user would.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpStream;

@@ -294,7 +294,7 @@ pub(crate) fn start_gateway(to: SocketAddr, more: &[&str]) -> (Manyflow, SocketA
 pub(crate) struct Stage {
     pub(crate) servers: Vec<Server>,
     pub(crate) members: Vec<Manyflow>,
-    pub(crate) switch: Manyflow,
+    _switch: Manyflow,
     pub(crate) gateway: Manyflow,
     pub(crate) address: SocketAddr,
     metrics: String,
@@ -317,7 +317,7 @@ impl Stage {
         Stage {
             servers,
             members,
-            switch,
+            _switch: switch,
             gateway,
             address,
             metrics,

@@ -1,0 +1,14 @@
+//! Connections and switches in the simulator.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests fail by panicking, and print what they measured"
+)]
+
+mod acp;
+mod acp_hostile;
+mod shares;
+mod switch;
+#[path = "../world/mod.rs"]
+mod world;

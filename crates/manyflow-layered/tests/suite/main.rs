@@ -1,0 +1,12 @@
+//! Senders, receivers, relays and hops of layered sessions in the simulator.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod hop;
+mod relay;
+mod rlm;
+mod sim;
+mod tcp;
+mod unit;
+#[path = "../../../manyflow-webrc/tests/world/mod.rs"]
+mod world;

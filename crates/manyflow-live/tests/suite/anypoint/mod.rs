@@ -1,0 +1,7 @@
+//! Live switches on loopback, with their members and peers.
+
+mod attackers;
+mod echo;
+mod failures;
+mod large;
+mod stage;

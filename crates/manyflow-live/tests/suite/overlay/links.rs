@@ -1,0 +1,210 @@
+//! Connections between daemons: broken ones, and those of strangers.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use manyflow_live::overlay::{DaemonConfig, LinkSecurity, LinkTls, start};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use crate::overlay::stage::{
+    Nats, PATIENCE, certificates, config, link, wait_for_daemons, wait_for_path,
+};
+
+/// Forwards connections to `to`, and breaks all of them whenever `cut` is notified.
+async fn proxy(to: SocketAddr, cut: Arc<Notify>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let cut = Arc::clone(&cut);
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(to).await.unwrap();
+                tokio::select! {
+                    _ = copy_bidirectional(&mut near, &mut far) => {}
+                    () = cut.notified() => {}
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_link_that_breaks_and_comes_back_loses_and_repeats_nothing() {
+    let a = start(config("a")).await.unwrap();
+    let cut = Arc::new(Notify::new());
+    let through = proxy(a.addresses().daemons.unwrap(), Arc::clone(&cut)).await;
+    let b = DaemonConfig {
+        links: vec![link("a", through)],
+        ..config("b")
+    };
+    let b = start(b).await.unwrap();
+    wait_for_daemons(&b, 2).await;
+    let mut member = Nats::connect(&b).await;
+    let mut sender = Nats::connect(&a).await;
+    member.send_and_wait("SUB n 1\r\n").await;
+    wait_for_path(&mut sender, &mut member, "n").await;
+    const COUNT: usize = 20_000;
+    let sending = async {
+        for number in 0..COUNT {
+            if number % 4000 == 2000 {
+                cut.notify_waiters();
+            }
+            let text = format!("{number:0200}");
+            sender
+                .send(&format!("PUB n {}\r\n{text}\r\n", text.len()))
+                .await;
+        }
+    };
+    let reading = async {
+        for number in 0..COUNT {
+            let (_, payload) = member.message().await;
+            let arrived: usize = String::from_utf8(payload).unwrap().parse().unwrap();
+            assert_eq!(arrived, number);
+        }
+    };
+    tokio::join!(sending, reading);
+}
+
+pub(crate) fn secured(folder: &Path, name: &str, certificate: &str) -> DaemonConfig {
+    let file = |ending: &str| folder.join(format!("{certificate}.{ending}"));
+    let tls = LinkTls::read(&folder.join("ca.crt"), &file("crt"), &file("key")).unwrap();
+    DaemonConfig {
+        security: LinkSecurity::Tls(tls),
+        ..config(name)
+    }
+}
+
+#[tokio::test]
+async fn daemons_with_certificates_of_their_names_connect() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path(), &["a", "b"]);
+    let a = start(secured(folder.path(), "a", "a")).await.unwrap();
+    let b = DaemonConfig {
+        links: vec![link("a", a.addresses().daemons.unwrap())],
+        ..secured(folder.path(), "b", "b")
+    };
+    let b = start(b).await.unwrap();
+    wait_for_daemons(&b, 2).await;
+    let mut member = Nats::connect(&b).await;
+    let mut sender = Nats::connect(&a).await;
+    member.send_and_wait("SUB n 1\r\n").await;
+    wait_for_path(&mut sender, &mut member, "n").await;
+}
+
+/// Checks that the daemon `b` of this configuration never has a link to `a`.
+pub(crate) async fn check_refused(a: DaemonConfig, b: DaemonConfig) {
+    let a = start(a).await.unwrap();
+    let b = DaemonConfig {
+        links: vec![link("a", a.addresses().daemons.unwrap())],
+        ..b
+    };
+    let b = start(b).await.unwrap();
+    let mut status = b.status();
+    let attempts = status.wait_for(|status| status.counters.failed_links >= 2);
+    tokio::time::timeout(PATIENCE, attempts)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(b.status().borrow().daemons.len(), 1);
+    assert_eq!(a.status().borrow().daemons.len(), 1);
+}
+
+#[tokio::test]
+async fn a_daemon_with_the_certificate_of_another_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path(), &["a", "b", "c"]);
+    let (own, other) = (
+        secured(folder.path(), "a", "a"),
+        secured(folder.path(), "b", "c"),
+    );
+    check_refused(own, other).await;
+    let (own, other) = (
+        secured(folder.path(), "a", "c"),
+        secured(folder.path(), "b", "b"),
+    );
+    check_refused(own, other).await;
+}
+
+#[tokio::test]
+async fn a_daemon_of_another_authority_or_without_tls_is_refused() {
+    let [one, two] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    certificates(one.path(), &["a"]);
+    certificates(two.path(), &["b"]);
+    check_refused(secured(one.path(), "a", "a"), secured(two.path(), "b", "b")).await;
+    check_refused(secured(one.path(), "a", "a"), config("b")).await;
+}
+
+#[tokio::test]
+async fn daemons_of_other_overlays_or_unexpected_names_are_refused() {
+    let other = DaemonConfig {
+        overlay_name: "other".to_owned(),
+        ..config("b")
+    };
+    check_refused(config("a"), other).await;
+    let picky = DaemonConfig {
+        accepts: Some(vec!["c".to_owned()]),
+        ..config("a")
+    };
+    check_refused(picky, config("b")).await;
+    check_refused(config("x"), config("b")).await;
+}
+
+#[tokio::test]
+async fn a_stranger_at_the_port_for_daemons_is_disconnected() {
+    let a = start(config("a")).await.unwrap();
+    let address = a.addresses().daemons.unwrap();
+    let random: Vec<u8> = (0..10_000u32)
+        .map(|place| ((place * 7919) >> 3) as u8)
+        .collect();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &random] {
+        let mut stranger = TcpStream::connect(address).await.unwrap();
+        let _ = stranger.write_all(bytes).await;
+        let mut answer = Vec::new();
+        let read = stranger.read_to_end(&mut answer);
+        let _ = tokio::time::timeout(Duration::from_secs(20), read)
+            .await
+            .unwrap();
+        assert_eq!(answer, b"");
+    }
+    let mut client = Nats::connect(&a).await;
+    client.send_and_wait("SUB a 1\r\n").await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_restarts_at_once_serves_its_clients_again() {
+    let a = start(config("a")).await.unwrap();
+    let restarting = |clients: String| DaemonConfig {
+        links: vec![link("a", a.addresses().daemons.unwrap())],
+        listen: None,
+        clients: Some(clients),
+        ..config("b")
+    };
+    let mut b = start(restarting("127.0.0.1:0".to_owned())).await.unwrap();
+    wait_for_daemons(&b, 2).await;
+    let mut sender = Nats::connect(&a).await;
+    let mut stable = Nats::connect(&a).await;
+    stable.send_and_wait("SUB n 1\r\n").await;
+    for round in 0..3 {
+        let mut member = Nats::connect(&b).await;
+        member.send_and_wait("SUB n 1\r\n").await;
+        wait_for_path(&mut sender, &mut member, "n").await;
+        sender.send(&format!("PUB n 1\r\n{round}\r\n")).await;
+        assert_eq!(member.message().await.1, round.to_string().as_bytes());
+        let address = b.addresses().clients.unwrap().to_string();
+        b.stop().await;
+        b = start(restarting(address)).await.unwrap();
+        wait_for_daemons(&b, 2).await;
+    }
+    // The member at the other daemon has missed nothing.
+    let mut rounds = 0;
+    while rounds < 3 {
+        let (_, payload) = stable.message().await;
+        rounds += usize::from(payload == rounds.to_string().as_bytes());
+    }
+}

@@ -1,0 +1,10 @@
+//! Live daemons of an overlay on loopback, and the clients that they serve.
+
+mod access;
+mod attackers;
+mod datagrams;
+mod links;
+mod messages;
+mod stage;
+mod stopping;
+mod watch;

@@ -1,0 +1,122 @@
+//! The status of daemons: their links, and the members that read too slowly.
+
+use std::time::Duration;
+
+use manyflow_live::overlay::{DaemonConfig, DaemonHandle, DaemonStatus, SlowVerdict, start};
+use manyflow_overlay::{OverlayConfig, SlowPolicy};
+use tokio::time::timeout;
+
+use crate::overlay::stage::{Nats, PATIENCE, config, line, wait_for_path};
+
+/// Waits until the status of a daemon has a property.
+async fn wait_for(daemon: &DaemonHandle, what: &str, holds: impl Fn(&DaemonStatus) -> bool) {
+    let mut status = daemon.status();
+    let found = timeout(PATIENCE, status.wait_for(&holds)).await;
+    if found.is_err() {
+        panic!("{what}: {:?}", daemon.status().borrow().clone());
+    }
+}
+
+#[tokio::test]
+async fn a_link_has_a_round_trip_time_and_counts_what_it_carries() {
+    let daemons = line(2).await;
+    let mut member = Nats::connect(&daemons[1]).await;
+    let mut sender = Nats::connect(&daemons[0]).await;
+    member.send_and_wait("SUB n 1\r\n").await;
+    wait_for_path(&mut sender, &mut member, "n").await;
+    for _ in 0..100 {
+        sender.send("PUB n 4\r\ndata\r\n").await;
+        assert_eq!(member.message().await.1, b"data");
+    }
+    let sends = |status: &DaemonStatus| status.links[0].sent_messages >= 100;
+    wait_for(&daemons[0], "the sender's link counts", sends).await;
+    let receives = |status: &DaemonStatus| status.links[0].received_messages >= 100;
+    wait_for(&daemons[1], "the member's link counts", receives).await;
+    for daemon in &daemons {
+        let link = daemon.status().borrow().links[0].clone();
+        println!("{link:?}");
+        assert!(link.sent_bytes > 0 && link.received_bytes > 0);
+        if cfg!(target_os = "linux") {
+            assert!(link.rtt_ms.is_some_and(|rtt| rtt > 0.0), "{link:?}");
+            assert!(link.retransmissions.is_some(), "{link:?}");
+        }
+    }
+}
+
+/// Starts a daemon with a policy for slow members.
+async fn daemon_with(slow: SlowPolicy) -> DaemonHandle {
+    let overlay = OverlayConfig {
+        slow,
+        ..OverlayConfig::default()
+    };
+    let config = DaemonConfig {
+        overlay,
+        ..config("a")
+    };
+    start(config).await.unwrap()
+}
+
+/// Publishes messages that a member does not read until the daemon lists that member with a
+/// verdict.
+async fn publish_until_slow(daemon: &DaemonHandle, verdict: SlowVerdict) -> Nats {
+    let options = r#"{"verbose":false,"name":"display 7"}"#;
+    let mut member = Nats::connect_with(daemon, options).await;
+    member.send_and_wait("SUB prices.> 1\r\n").await;
+    let mut sender = Nats::connect(daemon).await;
+    let payload = "x".repeat(100_000);
+    let message = format!("PUB prices.oil {}\r\n{payload}\r\n", payload.len());
+    let publish = async {
+        loop {
+            sender.send(&message).await;
+        }
+    };
+    let slow = |status: &DaemonStatus| {
+        let mut members = status.first_slow_members.iter();
+        members.any(|member| member.verdict == verdict)
+    };
+    tokio::select! {
+        () = publish => {}
+        () = wait_for(daemon, "the member is slow", slow) => {}
+    }
+    let status = daemon.status().borrow().clone();
+    let listed = &status.first_slow_members[0];
+    assert_eq!(status.slow_members, 1);
+    assert_eq!(listed.pattern, "prices.>");
+    assert_eq!(listed.name.as_deref(), Some("display 7"));
+    assert_eq!(listed.client, Some(1));
+    assert!(listed.address.is_some());
+    member
+}
+
+#[tokio::test]
+async fn a_member_that_blocks_its_group_is_listed_until_it_reads() {
+    let daemon = daemon_with(SlowPolicy::Block).await;
+    let mut member = publish_until_slow(&daemon, SlowVerdict::Blocks).await;
+    let read = async {
+        loop {
+            member.message().await;
+        }
+    };
+    let none = |status: &DaemonStatus| status.slow_members == 0;
+    tokio::select! {
+        () = read => {}
+        () = wait_for(&daemon, "the member has caught up", none) => {}
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_misses_messages_is_listed_until_it_disconnects() {
+    let daemon = daemon_with(SlowPolicy::Drop).await;
+    let member = publish_until_slow(&daemon, SlowVerdict::Misses).await;
+    let missed = |status: &DaemonStatus| status.first_slow_members[0].missed_messages > 0;
+    wait_for(&daemon, "missed messages count", missed).await;
+    drop(member);
+    let none = |status: &DaemonStatus| status.slow_members == 0;
+    wait_for(&daemon, "the member is gone", none).await;
+}
+
+#[tokio::test]
+async fn an_evicted_member_remains_listed() {
+    let daemon = daemon_with(SlowPolicy::Evict(Duration::from_millis(100))).await;
+    let _member = publish_until_slow(&daemon, SlowVerdict::Evicted).await;
+}

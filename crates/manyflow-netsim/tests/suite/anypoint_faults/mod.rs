@@ -1,0 +1,28 @@
+//! Tests connections through a switch under random faults: losses, duplicates, reordering, members
+//! that crash, leave and join, and a switch that loses its state. In all cases each frame arrives
+//! as documented, and each end learns how its connection ended.
+//!
+//! `seeds` describes how to choose the seeds.
+
+mod check;
+mod end;
+mod plan;
+use crate::seeds;
+mod world;
+
+use plan::Plan;
+
+fn run(seed: u64) -> Result<(), String> {
+    let plan = Plan::of(seed);
+    let outcome = world::run(&plan);
+    check::check(&plan, &outcome).map_err(|error| format!("{error}\n{outcome}"))
+}
+
+#[test]
+fn frames_arrive_once_and_in_order_and_every_end_terminates() {
+    seeds::run(
+        "anypoint_faults",
+        |seed| println!("{:#?}", Plan::of(seed)),
+        run,
+    );
+}

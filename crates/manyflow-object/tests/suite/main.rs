@@ -1,0 +1,15 @@
+//! Objects from sender to receiver, without a network.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests fail by panicking, and print what they measured"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod delivery;
+mod hostile;
+mod interoperability;
+mod resume;
+mod waves;

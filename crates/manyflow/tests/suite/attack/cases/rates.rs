@@ -1,0 +1,113 @@
+//! Forged congestion control information.
+
+use std::time::Duration;
+
+use manyflow_webrc::Cci;
+use rand::RngExt as _;
+
+use crate::attack::attacker::Attacker;
+use crate::attack::forge::Forged;
+use crate::attack::trial::{Trial, large_file, withstand};
+
+const LIMIT: Duration = Duration::from_secs(45);
+
+/// A packet with a symbol of an object that does not exist.
+fn strange_symbol(attacker: &Attacker, cci: Cci) -> Vec<u8> {
+    Forged::symbol(attacker.description.tsi, cci, u32::MAX, &[0; 100]).encode()
+}
+
+#[test]
+fn time_slots_that_have_not_begun_do_not_end_the_transfer() {
+    let Some(trial) = Trial::start(large_file, &[]) else {
+        return;
+    };
+    let report = withstand(&trial, LIMIT, 50, |attacker, number| {
+        let mut cci = attacker.base_cci();
+        let slots = attacker.base();
+        cci.ctsi = (cci.ctsi + 2 + number as u16 % (slots - 2)) % slots;
+        attacker.send(&strange_symbol(attacker, cci));
+    });
+    assert!(report.packets_refused() > 0);
+}
+
+#[test]
+fn sequence_numbers_far_ahead_do_not_end_the_transfer() {
+    let Some(trial) = Trial::start(large_file, &[]) else {
+        return;
+    };
+    let report = withstand(&trial, LIMIT, 50, |attacker, number| {
+        // Each second packet is on the base channel, the others on the wave of the latest packet.
+        let mut cci = match number % 2 {
+            0 => attacker.base_cci(),
+            _ => attacker
+                .latest_data()
+                .map_or(attacker.base_cci(), |real| real.cci),
+        };
+        let jump = attacker.random.random_range(1_000..30_000);
+        cci.psn = (cci.psn + jump) & 0xffff;
+        attacker.send(&strange_symbol(attacker, cci));
+    });
+    assert!(report.packets_refused() > 0);
+}
+
+#[test]
+fn packets_of_other_channels_than_their_groups_do_not_end_the_transfer() {
+    let Some(trial) = Trial::start(large_file, &[]) else {
+        return;
+    };
+    let report = withstand(&trial, LIMIT, 50, |attacker, number| {
+        let mut cci = attacker.base_cci();
+        // The last of these channels does not exist.
+        cci.channel = number as u16 % (attacker.base() + 2);
+        if cci.channel == attacker.base() {
+            cci.channel = u16::from(u8::MAX);
+        }
+        let forged = strange_symbol(attacker, cci);
+        attacker.send_on(attacker.base(), &forged);
+    });
+    assert!(report.packets_refused() > 0);
+}
+
+/// Four times a second, a number that leaves out thirty.
+#[test]
+fn gaps_in_sequence_numbers_do_not_end_the_transfer() {
+    let Some(trial) = Trial::start(large_file, &[]) else {
+        return;
+    };
+    withstand(&trial, LIMIT, 4, |attacker, number| {
+        let real = attacker.latest_data().map(|real| real.cci);
+        let mut cci = match (number % 2, real) {
+            (0, Some(cci)) => cci,
+            _ => attacker.base_cci(),
+        };
+        cci.psn = (cci.psn + 30) & 0xffff;
+        attacker.send(&strange_symbol(attacker, cci));
+    });
+}
+
+/// Twenty times a second, the number of a packet that the sender is about to send on a wave.
+#[test]
+fn numbers_of_waves_before_their_time_do_not_end_the_transfer() {
+    let Some(trial) = Trial::start(large_file, &[]) else {
+        return;
+    };
+    withstand(&trial, LIMIT, 20, |attacker, _| {
+        let cci = attacker.next_cci();
+        if cci.channel != attacker.base() {
+            attacker.send(&strange_symbol(attacker, cci));
+        }
+    });
+}
+
+/// Ten times a second, the next number of the base channel.
+#[test]
+fn numbers_of_the_base_channel_before_their_time_do_not_end_the_transfer() {
+    let Some(trial) = Trial::start(large_file, &[]) else {
+        return;
+    };
+    withstand(&trial, LIMIT, 10, |attacker, _| {
+        let mut cci = attacker.base_cci();
+        cci.psn = (cci.psn + 1) & 0xffff;
+        attacker.send(&strange_symbol(attacker, cci));
+    });
+}

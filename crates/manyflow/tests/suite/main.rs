@@ -1,0 +1,50 @@
+//! The program, run as a user runs it.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests fail by panicking, and print what they measured"
+)]
+
+mod archive;
+mod attack;
+mod book;
+mod cli;
+#[path = "../common/mod.rs"]
+mod common;
+mod completion;
+mod crash;
+mod daemon_size;
+mod emulate;
+mod figures;
+mod gateway;
+#[path = "../../../manyflow-live/tests/common/mod.rs"]
+#[allow(dead_code, reason = "the tests of manyflow-live use the rest")]
+mod hosts;
+#[path = "../http_stage/mod.rs"]
+mod http_stage;
+mod inspect;
+mod install;
+mod lab;
+mod messages;
+mod metrics;
+mod multicast;
+mod output;
+mod overlay;
+mod post_receive;
+mod relay;
+mod router;
+mod routers;
+mod serve;
+mod service;
+mod shard;
+mod store;
+mod stream;
+mod stream_lab;
+mod switch;
+mod top;
+mod trust;
+mod tshark;
+mod units;
+mod wireshark;

@@ -1,0 +1,163 @@
+//! `manyflow pub` and `manyflow sub`, with `manyflow daemon`.
+use crate::common;
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use common::{Ended, Manyflow, manyflow, run};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+/// A daemon without neighbours, and the address for its clients.
+fn start_daemon() -> (Manyflow, String) {
+    let arguments = ["daemon", "--insecure", "--name", "a", "--json"];
+    let mut command = manyflow(&arguments);
+    command.args(["--clients", "127.0.0.1:0"]);
+    let mut daemon = Manyflow::start(command);
+    let started = wait_for_event(&mut daemon, "started");
+    let address = started["clients"].as_str().unwrap().to_owned();
+    (daemon, address)
+}
+
+fn wait_for_event(program: &mut Manyflow, kind: &str) -> Value {
+    program.wait_for(|line| {
+        let event: Value = serde_json::from_str(line).ok()?;
+        (event["event"] == kind).then_some(event)
+    })
+}
+
+/// Starts `manyflow sub` and waits until it has joined.
+fn start_sub(address: &str, arguments: &[&str]) -> Manyflow {
+    let mut command = manyflow(&["sub", "--json", "--server", address]);
+    command.args(arguments);
+    let mut sub = Manyflow::start(command);
+    wait_for_event(&mut sub, "joined");
+    sub
+}
+
+fn publish(address: &str, arguments: &[&str]) -> Ended {
+    let mut command = manyflow(&["pub", "--server", address]);
+    command.args(arguments);
+    Manyflow::start(command).finish()
+}
+
+fn messages(ended: &Ended) -> Vec<Value> {
+    let events = ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    events
+        .filter(|event: &Value| event["event"] == "message")
+        .collect()
+}
+
+#[test]
+fn lines_of_standard_input_reach_members_in_order() {
+    let (_daemon, address) = start_daemon();
+    let sub = start_sub(&address, &["lines.*", "--count", "3"]);
+    let mut command = manyflow(&["pub", "lines.a", "--server", &address]);
+    command.stdin(Stdio::piped());
+    let mut publisher = Manyflow::start(command);
+    publisher.stdin().write_all(b"one\ntwo\n\n").unwrap();
+    publisher.finish().succeeded("pub");
+    let ended = sub.finish().succeeded("sub");
+    let payloads: Vec<_> = messages(&ended)
+        .iter()
+        .map(|message| message["payload"].clone())
+        .collect();
+    assert_eq!(payloads, ["one", "two", ""]);
+}
+
+#[test]
+fn headers_and_reply_subjects_are_printed() {
+    let (_daemon, address) = start_daemon();
+    let sub = start_sub(&address, &["a", "b.>", "--count", "1"]);
+    let arguments = [
+        "b.c.d", "hi", "--header", "K: v w", "--header", "K: x", "--reply", "r",
+    ];
+    publish(&address, &arguments).succeeded("pub");
+    let ended = sub.finish().succeeded("sub");
+    let wanted = json!({
+        "event": "message", "subject": "b.c.d", "reply": "r", "payload": "hi",
+        "headers": {"K": ["v w", "x"]},
+    });
+    assert_eq!(messages(&ended), [wanted]);
+}
+
+#[test]
+fn a_number_of_messages_of_a_size_is_published() {
+    let (_daemon, address) = start_daemon();
+    let sub = start_sub(&address, &["load", "--count", "300"]);
+    let arguments = [
+        "load",
+        "--size",
+        "1kB",
+        "--count",
+        "300",
+        "--rate",
+        "100Mbit/s",
+        "--json",
+    ];
+    let published = publish(&address, &arguments).succeeded("pub");
+    let done: Value = serde_json::from_str(published.stdout.trim()).unwrap();
+    assert_eq!(
+        (&done["messages"], &done["bytes"]),
+        (&json!(300), &json!(300_000))
+    );
+    let ended = sub.finish().succeeded("sub");
+    let received = messages(&ended);
+    assert!(
+        received
+            .iter()
+            .all(|message| message["payload"].as_str().unwrap().len() == 1_000)
+    );
+}
+
+#[test]
+fn a_request_without_responders_exits_with_3() {
+    let (_daemon, address) = start_daemon();
+    let ended = publish(&address, &["nobody", "hi", "--request"]);
+    assert_eq!(ended.code(), 3, "{ended:?}");
+    assert!(ended.stderr.contains(&address), "{ended:?}");
+}
+
+#[test]
+fn invalid_subjects_and_headers_exit_with_2() {
+    let (_daemon, address) = start_daemon();
+    for arguments in [
+        &["a b", "hi"][..],
+        &["a.*", "hi"],
+        &["a", "hi", "--header", "b c: d"],
+    ] {
+        let ended = publish(&address, arguments);
+        assert_eq!(ended.code(), 2, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_cannot_be_reached_is_named() {
+    let ended = run(&["pub", "a", "hi", "--server", "127.0.0.1:1"]);
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("127.0.0.1:1"), "{ended:?}");
+}
+
+#[test]
+fn an_interrupted_sub_succeeds_unless_messages_are_missing() {
+    let (_daemon, address) = start_daemon();
+    for (arguments, code) in [(&["a"][..], 0), (&["a", "--count", "1"], 130)] {
+        let sub = start_sub(&address, arguments);
+        sub.signal(Signal::SIGINT);
+        let ended = sub.finish();
+        assert_eq!(ended.code(), code, "{ended:?}");
+    }
+}
+
+#[test]
+fn sub_fails_when_its_daemon_stops() {
+    let (mut daemon, address) = start_daemon();
+    let sub = start_sub(&address, &["a"]);
+    daemon.kill();
+    let ended = sub.finish();
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("was lost"), "{ended:?}");
+}

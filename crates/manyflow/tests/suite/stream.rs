@@ -1,0 +1,281 @@
+//! `manyflow stream send` and `manyflow stream recv`, directly and through relays, over loopback.
+
+use crate::common;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Manyflow, folder_with_file, manyflow, run, text};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Units of a test, each as long as a file of this many bytes.
+const UNIT_BYTES: usize = 40_000;
+const UNITS: usize = 5;
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+/// Waits for the URL that a sender publishes.
+fn published(sending: &mut Manyflow) -> String {
+    sending.wait_for(|line| Some(parsed(line)["url"].as_str()?.to_owned()))
+}
+
+/// Returns a folder with units: the bytes of each are its number.
+fn units() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for unit in 0..UNITS {
+        fs::write(
+            folder.path().join(format!("{unit}.unit")),
+            vec![unit as u8; UNIT_BYTES],
+        )
+        .unwrap();
+    }
+    folder
+}
+
+/// Starts a sender of the units in a folder, again and again; returns it with its URL.
+fn sender(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
+    let mut command = manyflow(&["stream", "send", "--json", "--fps", "20", "--repeat"]);
+    command.args(["--folder", text(folder), "--listen", "127.0.0.1:0"]);
+    command.args(["--publish", "127.0.0.1:0"]);
+    let mut running = Manyflow::start({
+        command.args(arguments);
+        command
+    });
+    let url = published(&mut running);
+    (running, url)
+}
+
+/// Starts a relay; returns it with its address.
+fn relay(url: &str, arguments: &[&str]) -> (Manyflow, String) {
+    let mut command = manyflow(&["relay", "--json", "--session", url]);
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments);
+    let mut running = Manyflow::start(command);
+    let address = running.wait_for(|line| {
+        let event = parsed(line);
+        (event["event"] == "started").then(|| event["listen"].as_str().unwrap().to_owned())
+    });
+    (running, address)
+}
+
+/// Starts a receiver that writes units to a folder.
+fn receiver(url: &str, arguments: &[&str]) -> (Manyflow, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = manyflow(&[
+        "stream",
+        "recv",
+        url,
+        "--json",
+        "--folder",
+        text(folder.path()),
+    ]);
+    command.args(arguments);
+    (Manyflow::start(command), folder)
+}
+
+/// Waits until a receiver has delivered this number of units.
+fn wait_for_units(receiver: &mut Manyflow, units: u64) {
+    receiver.wait_for(|line| (parsed(line)["units"].as_u64()? >= units).then_some(()));
+}
+
+/// Asserts that each file is the beginning of one of the units. Returns the length of the longest.
+fn assert_prefixes(folder: &Path) -> usize {
+    let mut longest = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        assert!(bytes.len() <= UNIT_BYTES && usize::from(bytes[0]) < UNITS);
+        assert!(
+            bytes.iter().all(|byte| *byte == bytes[0]),
+            "bytes of two units"
+        );
+        longest = longest.max(bytes.len());
+    }
+    assert!(longest > 0, "no unit");
+    longest
+}
+
+fn stop(running: Manyflow) -> Value {
+    running.signal(Signal::SIGTERM);
+    let ended = running.finish().succeeded("stream");
+    parsed(ended.stdout.lines().last().unwrap())
+}
+
+#[test]
+fn units_arrive_in_a_folder() {
+    let sent = units();
+    let (sending, url) = sender(sent.path(), &[]);
+    let (mut receiving, received) = receiver(&url, &["--extension", "unit"]);
+    receiving.wait_for(|line| (parsed(line)["units_complete"].as_u64()? > 0).then_some(()));
+    let done = stop(receiving);
+    assert_eq!(done["event"], "done");
+    assert_eq!(
+        assert_prefixes(received.path()),
+        UNIT_BYTES,
+        "no link is in the way"
+    );
+    let ended = stop(sending);
+    assert!(ended["reports"].as_u64().unwrap() > 0, "{ended}");
+    assert_eq!(ended["receivers"], 1, "{ended}");
+}
+
+#[test]
+fn units_pass_from_program_to_program() {
+    let seen = tempfile::tempdir().unwrap();
+    let copy = seen.path().join("units");
+    // Units of 3 bytes, with their lengths, as fast as one per 50 ms.
+    let program = "while sleep 0.05; do printf '\\000\\000\\000\\003abc'; done";
+    let mut command = manyflow(&["stream", "send", "--json", "--program", program]);
+    command.args(["--listen", "127.0.0.1:0", "--publish", "127.0.0.1:0"]);
+    let mut sending = Manyflow::start(command);
+    let url = published(&mut sending);
+    let consumer = format!("cat > {}", text(&copy));
+    let mut command = manyflow(&["stream", "recv", &url, "--json", "--program", &consumer]);
+    command.args(["--latency", "100ms"]);
+    let mut receiving = Manyflow::start(command);
+    wait_for_units(&mut receiving, 10);
+    stop(receiving);
+    let bytes = fs::read(&copy).unwrap();
+    assert!(bytes.len() >= 70 && bytes.len().is_multiple_of(7));
+    assert!(
+        bytes.chunks(7).all(|unit| unit == b"\0\0\0\x03abc"),
+        "{bytes:?}"
+    );
+}
+
+#[test]
+fn a_given_link_of_a_relay_limits_its_receivers() {
+    let sent = units();
+    let (sending, url) = sender(sent.path(), &[]);
+    // The units have 6.4 Mbit/s.
+    let (relaying, address) = relay(&url, &["--link", "127.0.0.1/32=1Mbit/s"]);
+    let (mut receiving, received) = receiver(&url, &["--relay", &address]);
+    wait_for_units(&mut receiving, 60);
+    let done = stop(receiving);
+    assert!(done["packets_marked"].as_u64().unwrap() > 0, "{done}");
+    let mean = done["prefix_bytes"].as_u64().unwrap() / done["units"].as_u64().unwrap();
+    assert!(mean < UNIT_BYTES as u64 / 4, "1 of 6.4 Mbit/s: {done}");
+    assert_prefixes(received.path());
+    let (sender, relay) = (stop(sending), stop(relaying));
+    assert_eq!(relay["packets_undeliverable"], 0, "{relay}");
+    assert!(sender["reports"].as_u64().unwrap() > 0, "{sender}");
+}
+
+#[test]
+fn a_receiver_goes_on_with_the_next_relay() {
+    let sent = units();
+    let (_sending, url) = sender(sent.path(), &[]);
+    let (mut first, one) = relay(&url, &[]);
+    let (_second, two) = relay(&url, &["--relay", &relay_of(&url)]);
+    let (mut receiving, received) = receiver(&url, &["--relay", &one, "--relay", &two]);
+    wait_for_units(&mut receiving, 20);
+    first.kill();
+    let before = units_of(&receiving);
+    let deadline = Instant::now() + LIMIT;
+    while units_of(&receiving) < before + 20 {
+        assert!(
+            Instant::now() < deadline,
+            "no units through the second relay"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    stop(receiving);
+    assert_prefixes(received.path());
+}
+
+/// Returns the address of the sender's own relay, which its description has.
+fn relay_of(url: &str) -> String {
+    let (_, body) = common::get(url);
+    let line = body
+        .lines()
+        .find_map(|line| line.strip_prefix("a=amt-relay:"));
+    line.unwrap().trim().to_owned()
+}
+
+fn units_of(receiving: &Manyflow) -> u64 {
+    let lines = receiving.lines();
+    let last = lines
+        .iter()
+        .rev()
+        .find_map(|line| parsed(line)["units"].as_u64());
+    last.unwrap_or(0)
+}
+
+#[test]
+fn a_session_with_a_key_is_closed_to_receivers_without_it() {
+    let keys = tempfile::tempdir().unwrap();
+    let key = keys.path().join("stream.key");
+    let other = keys.path().join("other.key");
+    for path in [&key, &other] {
+        run(&["keygen", "--shared-key", text(path)]).succeeded("keygen");
+    }
+    let sent = units();
+    let (sending, url) = sender(sent.path(), &["--key", text(&key)]);
+    let without = run(&["stream", "recv", &url]);
+    assert_eq!(without.code(), 2);
+    assert!(without.stderr.contains("--key"), "{}", without.stderr);
+    let relayed = run(&["relay", "--session", &url, "--listen", "127.0.0.1:0"]);
+    assert_eq!(relayed.code(), 2);
+
+    let (mut stranger, _folder) = receiver(&url, &["--key", text(&other)]);
+    wait_for_units(&mut stranger, 10);
+    let reports = |running: &Manyflow| {
+        let lines = running.lines();
+        let last = lines
+            .iter()
+            .rev()
+            .find_map(|line| parsed(line)["reports"].as_u64());
+        last.unwrap_or(0)
+    };
+    assert_eq!(reports(&sending), 0, "reports with another key are refused");
+    stop(stranger);
+    let (mut member, _folder) = receiver(&url, &["--key", text(&key)]);
+    wait_for_units(&mut member, 10);
+    let ended = {
+        let deadline = Instant::now() + LIMIT;
+        while reports(&sending) == 0 {
+            assert!(Instant::now() < deadline, "no report with the key");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stop(sending)
+    };
+    assert_eq!(ended["event"], "done");
+}
+
+#[test]
+fn wrong_inputs_are_named() {
+    let empty = tempfile::tempdir().unwrap();
+    let listen = ["--listen", "127.0.0.1:0"];
+    let ended = run(&[
+        &["stream", "send", "--folder", text(empty.path())][..],
+        &listen[..],
+    ]
+    .concat());
+    assert_ne!(ended.code(), 0);
+    assert!(ended.stderr.contains("has no files"), "{}", ended.stderr);
+
+    let files = folder_with_file(1_000);
+    let (_sending, url) = common::send(files.path(), &[]);
+    let ended = run(&["stream", "recv", &url]);
+    assert_eq!(ended.code(), 2);
+    assert!(ended.stderr.contains("manyflow recv"), "{}", ended.stderr);
+
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sent = units();
+    let (_sending, url) = sender(sent.path(), &[]);
+    let relay = silent.local_addr().unwrap().to_string();
+    let ended = run(&[
+        "stream",
+        "recv",
+        &url,
+        "--relay",
+        &relay,
+        "--patience",
+        "1s",
+    ]);
+    assert_eq!(ended.code(), 3);
+    assert!(ended.stderr.contains(&relay), "{}", ended.stderr);
+}

@@ -1,0 +1,181 @@
+//! `manyflow switch` as a process: its signals, its pages, and its death. Everything runs on
+//! loopback.
+
+use crate::common;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use common::{LIMIT, Manyflow, get, manyflow, text};
+use manyflow_live::anypoint::{Connection, Member, Options, connect, serve};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+const ANY: &str = "127.0.0.1:0";
+
+/// Starts a member that puts its name before each message, and returns its address.
+fn start_member(runtime: &Runtime, name: &'static str) -> SocketAddr {
+    let _guard = runtime.enter();
+    let member = serve(ANY.parse().unwrap(), Options::default()).unwrap();
+    let address = member.local_address();
+    runtime.spawn(accept(member, name));
+    address
+}
+
+async fn accept(mut member: Member, name: &'static str) {
+    while let Ok(connection) = member.accept().await {
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = connection.recv_frame().await {
+                let answer = [name.as_bytes(), &message.payload].concat();
+                let sent = connection.send_frame(message.key, answer.into());
+                if sent.await.is_err() {
+                    return;
+                }
+            }
+            let _ = connection.close().await;
+        });
+    }
+}
+
+/// Sends one request, and returns its answer.
+async fn ask(connection: &Connection, key: u32) -> String {
+    connection.send_frame(key, "!".into()).await.unwrap();
+    let answer = timeout(LIMIT, connection.recv_frame()).await.unwrap();
+    String::from_utf8(answer.unwrap().unwrap().payload.into()).unwrap()
+}
+
+async fn open(switch: SocketAddr) -> Connection {
+    let opened = timeout(LIMIT, connect(switch, Options::default())).await;
+    opened.unwrap().unwrap()
+}
+
+fn listen_address(switch: &mut Manyflow) -> SocketAddr {
+    switch.wait_for(|line| {
+        let started: Value = serde_json::from_str(line).unwrap();
+        started["listen"].as_str().map(|at| at.parse().unwrap())
+    })
+}
+
+fn write_file(path: &Path, members: &[(&str, SocketAddr)]) {
+    let mut text = "listen = \"127.0.0.1:0\"\npolicy = \"round-robin\"\n[members]\n".to_owned();
+    for (name, address) in members {
+        text += &format!("{name} = \"{address}\"\n");
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+fn members_in_the_file_change_at_a_hangup_while_a_connection_is_open() {
+    let runtime = Runtime::new().unwrap();
+    let (one, two) = (start_member(&runtime, "a"), start_member(&runtime, "b"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("service.toml");
+    write_file(&file, &[("a", one)]);
+    let mut command = manyflow(&["switch", "--json", "--config", text(&file)]);
+    command.args(["--grace", "30s"]);
+    let mut switch = Manyflow::start(command);
+    let address = listen_address(&mut switch);
+    let connection = runtime.block_on(open(address));
+    assert_eq!(runtime.block_on(ask(&connection, 0)), "a!");
+
+    write_file(&file, &[("b", two)]);
+    switch.signal(Signal::SIGHUP);
+    runtime.block_on(async {
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        while ask(&connection, 1).await != "b!" {
+            assert!(tokio::time::Instant::now() < deadline, "b never joined");
+        }
+    });
+
+    // A file with an error changes nothing.
+    std::fs::write(&file, "members = 7").unwrap();
+    switch.signal(Signal::SIGHUP);
+    switch.wait_for_message("the members remain");
+    assert_eq!(runtime.block_on(ask(&connection, 2)), "b!");
+
+    switch.signal(Signal::SIGTERM);
+    runtime.block_on(async {
+        timeout(LIMIT, connection.close()).await.unwrap().unwrap();
+        let end = timeout(LIMIT, connection.recv_frame()).await.unwrap();
+        assert_eq!(end.unwrap(), None);
+    });
+    let ended = switch.finish();
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+}
+
+#[test]
+fn a_switch_that_is_killed_and_restarted_makes_ends_report() {
+    let runtime = Runtime::new().unwrap();
+    let member = start_member(&runtime, "a").to_string();
+    let second = start_member(&runtime, "b").to_string();
+    let free = UdpSocket::bind(ANY)
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let (first, second) = (format!("a={member}"), format!("b={second}"));
+    let arguments = [
+        "switch",
+        "--json",
+        "--listen",
+        &free,
+        "--policy",
+        "round-robin",
+        "--member",
+        &first,
+        "--member",
+        &second,
+    ];
+    let mut switch = Manyflow::start(manyflow(&arguments));
+    let address = listen_address(&mut switch);
+    let connection = runtime.block_on(open(address));
+    assert_eq!(runtime.block_on(ask(&connection, 0)).len(), 2);
+    switch.kill();
+    let mut again = Manyflow::start(manyflow(&arguments));
+    assert_eq!(listen_address(&mut again), address);
+    runtime.block_on(async {
+        // The send may still succeed: the frame waits in the buffer.
+        let _ = connection.send_frame(1, "!".into()).await;
+        let error = timeout(LIMIT, connection.recv_frame())
+            .await
+            .unwrap()
+            .unwrap_err();
+        assert!(error.to_string().contains("restarted"), "{error}");
+        let fresh = open(address).await;
+        assert_eq!(ask(&fresh, 0).await.len(), 2);
+    });
+}
+
+#[test]
+fn the_pages_show_members_and_counters() {
+    let runtime = Runtime::new().unwrap();
+    let member = format!("a={}", start_member(&runtime, "a"));
+    let mut command = manyflow(&["switch", "--listen", ANY, "--member", &member]);
+    command.args(["--metrics", ANY, "--json"]);
+    let mut switch = Manyflow::start(command);
+    let address = listen_address(&mut switch);
+    let connection = runtime.block_on(open(address));
+    assert_eq!(runtime.block_on(ask(&connection, 0)), "a!");
+    let url = switch.wait_for(|line| {
+        let started: Value = serde_json::from_str(line).unwrap();
+        started["metrics"].as_str().map(str::to_owned)
+    });
+    let deadline = std::time::Instant::now() + LIMIT;
+    loop {
+        let (_, metrics) = get(&format!("http://{url}/metrics"));
+        let line = "manyflow_switch_member_frames_to_total{member=\"a\"} 1";
+        if metrics.contains(line) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (_, status) = get(&format!("http://{url}/status.json"));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["connections"], 1);
+    assert_eq!(status["counters"]["opened"], 1);
+    assert_eq!(status["members"][0]["is_up"], true);
+}

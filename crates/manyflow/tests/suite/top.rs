@@ -1,0 +1,293 @@
+//! `manyflow top`, and what contrib/ makes of the metrics of daemons.
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use common::{Ended, Manyflow, manyflow, run};
+use manyflow_live::net::reserved::ReservedAddress;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// A daemon whose links, clients and metrics are on loopback.
+struct Daemon {
+    process: Manyflow,
+    daemons: String,
+    clients: String,
+    pages: String,
+}
+
+impl Daemon {
+    fn start(name: &str, arguments: &[&str]) -> Daemon {
+        let mut command = manyflow(&["daemon", "--insecure", "--json", "--name", name]);
+        let any = "127.0.0.1:0";
+        command.args(["--listen", any, "--clients", any, "--metrics", any]);
+        command.args(arguments);
+        let mut process = Manyflow::start(command);
+        let pages = wait_for_event(&mut process, "metrics");
+        let started = wait_for_event(&mut process, "started");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        Daemon {
+            process,
+            daemons: text(&started["daemons"]),
+            clients: text(&started["clients"]),
+            pages: text(&pages["url"]).replace("/metrics", ""),
+        }
+    }
+
+    /// Starts two daemons with a link, a member of the group `n` at the second one, and a sender
+    /// of it at the first.
+    fn pair() -> ([Daemon; 2], [Manyflow; 2]) {
+        let a = Daemon::start("a", &[]);
+        let b = Daemon::start("b", &["--link", &format!("a={}", a.daemons)]);
+        let sub = manyflow(&["sub", "n", "--json", "--server", &b.clients]);
+        let mut sub = Manyflow::start(sub);
+        wait_for_event(&mut sub, "joined");
+        let mut publish = manyflow(&["pub", "n", "--size", "100B", "--count", "1000000"]);
+        publish.args(["--rate", "500", "--server", &a.clients]);
+        let publish = Manyflow::start(publish);
+        wait_for_event(&mut sub, "message");
+        // A status is up to half a second old.
+        for daemon in [&a, &b] {
+            while !daemon.get("/status.json").contains("\"is_up\":true") {
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        ([a, b], [sub, publish])
+    }
+
+    /// Returns a page with its header.
+    fn get(&self, path: &str) -> String {
+        let address = self.pages.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+}
+
+fn wait_for_event(program: &mut Manyflow, kind: &str) -> Value {
+    program.wait_for(|line| {
+        let event: Value = serde_json::from_str(line).ok()?;
+        (event["event"] == kind).then_some(event)
+    })
+}
+
+/// Returns the row of a table whose first words are these.
+fn row<'a>(ended: &'a Ended, first: &[&str]) -> Vec<&'a str> {
+    let lines = ended.stdout.lines();
+    let mut rows = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.find(|row| row.starts_with(first))
+        .unwrap_or_else(|| panic!("no row {first:?}: {ended:?}"))
+}
+
+#[test]
+fn the_table_shows_daemons_links_and_addresses_that_do_not_answer() {
+    let ([a, b], _programs) = Daemon::pair();
+    let reserved = ReservedAddress::new().unwrap();
+    let silent = reserved.get().to_string();
+    let ended = run(&["top", "--once", &a.pages, &b.pages, &silent]).succeeded("top");
+    println!("{}", ended.stdout);
+    // daemon, overlay, up (two words), topology, daemons, clients, groups, published/s, ...
+    let (a, b) = (
+        row(&ended, &["a", "manyflow"]),
+        row(&ended, &["b", "manyflow"]),
+    );
+    assert_eq!((a[5], b[5]), ("2", "2"), "daemons");
+    assert_eq!((a[6], b[6]), ("1", "1"), "clients");
+    assert_ne!(a[8], "0", "published/s");
+    assert_ne!(b[9], "0", "delivered/s");
+    let link = row(&ended, &["a", ">", "b"]);
+    assert_eq!(link[3], "up");
+    if cfg!(target_os = "linux") {
+        assert_eq!(link[7], "ms", "{link:?}");
+    }
+    let expected = format!("http://{silent} does not answer: cannot connect: ");
+    assert!(ended.stdout.contains(&expected), "{ended:?}");
+}
+
+#[test]
+fn json_lines_have_the_state_of_each_daemon_and_rates() {
+    let ([a, b], _programs) = Daemon::pair();
+    let reserved = ReservedAddress::new().unwrap();
+    let silent = reserved.get().to_string();
+    let arguments = [
+        "top",
+        "--json",
+        "--interval",
+        "500ms",
+        &a.pages,
+        &b.pages,
+        &silent,
+    ];
+    let mut top = Manyflow::start(manyflow(&arguments));
+    let event = top.wait_for(|line| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["event"], "status");
+        let published = event["daemons"][0]["rates"]["published_per_s"].as_f64()?;
+        let sent = event["daemons"][0]["rates"]["links"]["b"]["sent_messages_per_s"].as_f64()?;
+        (published > 0.0 && sent > 0.0).then_some(event)
+    });
+    let daemons = event["daemons"].as_array().unwrap();
+    assert_eq!(daemons.len(), 3);
+    assert_eq!(daemons[1]["status"]["name"], "b");
+    assert_eq!(daemons[1]["status"]["links"][0]["is_up"], true);
+    assert_eq!(daemons[1]["error"], Value::Null);
+    assert_eq!(daemons[2]["status"], Value::Null);
+    assert!(
+        daemons[2]["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("cannot connect")
+    );
+    top.signal(Signal::SIGINT);
+    top.finish().succeeded("top");
+}
+
+#[test]
+fn wrong_arguments_and_silence_are_reported() {
+    let reserved = ReservedAddress::new().unwrap();
+    let silent = reserved.get().to_string();
+    let ended = run(&["top", "--once", &silent]);
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stdout.contains("does not answer"), "{ended:?}");
+    assert!(ended.stderr.contains("no daemon answered"), "{ended:?}");
+    for arguments in [["https://a.example.net", "--once"], ["--interval", "10ms"]] {
+        let ended = run(&["top", arguments[0], arguments[1]]);
+        assert_eq!(ended.code(), 2, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_daemon_announces_its_end_and_ends_well() {
+    // nats-server enters its lame duck mode on SIGUSR2.
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR2] {
+        let mut a = Daemon::start("a", &["--grace", "80s"]);
+        let mut client = TcpStream::connect(&a.clients).unwrap();
+        client.write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
+        let mut read = String::new();
+        while !read.contains("PONG") {
+            read.push_str(&read_some(&mut client));
+        }
+        a.process.signal(signal);
+        wait_for_event(&mut a.process, "stopping");
+        while !read.contains("\"ldm\":true") {
+            let more = read_some(&mut client);
+            assert!(!more.is_empty(), "closed before INFO: {read}");
+            read.push_str(&more);
+        }
+        // The grace ends with the last client.
+        drop(client);
+        a.process.finish().succeeded("daemon");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_daemon_at_once() {
+    let mut a = Daemon::start("a", &["--grace", "1h"]);
+    let mut client = TcpStream::connect(&a.clients).unwrap();
+    client.write_all(b"CONNECT {}\r\n").unwrap();
+    while !a.get("/status.json").contains("\"clients\":1") {
+        thread::sleep(Duration::from_millis(50));
+    }
+    a.process.signal(Signal::SIGTERM);
+    wait_for_event(&mut a.process, "stopping");
+    // The handler of the second signal is set soon after that line.
+    let ended = loop {
+        a.process.signal(Signal::SIGTERM);
+        match a.process.finish_within(Duration::from_secs(1)) {
+            Ok(ended) => break ended,
+            Err(running) => a.process = running,
+        }
+    };
+    ended.succeeded("daemon");
+}
+
+fn read_some(stream: &mut TcpStream) -> String {
+    let mut bytes = [0; 4096];
+    let count = stream.read(&mut bytes).unwrap();
+    String::from_utf8(bytes[..count].to_vec()).unwrap()
+}
+
+#[test]
+fn a_log_in_json_has_fields() {
+    let a = Daemon::start("a", &[]);
+    let link = format!("a={}", a.daemons);
+    let mut command = manyflow(&[
+        "daemon",
+        "--insecure",
+        "--name",
+        "b",
+        "--log-format",
+        "json",
+    ]);
+    command.args(["--link", &link, "--json", "--clients", "127.0.0.1:0"]);
+    command.args(["--grace", "0s", "--metrics", "127.0.0.1:0"]);
+    command.env("RUST_LOG", "info");
+    let mut b = Manyflow::start(command);
+    let pages = wait_for_event(&mut b, "metrics")["url"].clone();
+    let pages = pages.as_str().unwrap().replace("/metrics", "");
+    while !run(&["top", "--once", "--interval", "500ms", &pages])
+        .stdout
+        .contains("b > a")
+    {}
+    b.signal(Signal::SIGTERM);
+    let ended = b.finish().succeeded("daemon");
+    let mut lines = ended.stderr.lines().map(|line| {
+        let line: Result<Value, _> = serde_json::from_str(line);
+        line.unwrap_or_else(|_| panic!("{ended:?}"))
+    });
+    let up = lines
+        .find(|line| line["message"] == "a link is up")
+        .unwrap();
+    assert_eq!(up["link"], "a");
+    assert_eq!(up["peer"], a.daemons);
+}
+
+/// Returns all names in a text that begin as those of daemons' metrics.
+fn metric_names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is_metric =
+        |word: &&str| word.starts_with("manyflow_daemon_") || word.starts_with("process_");
+    words.filter(is_metric).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_metrics_in_contrib_and_in_the_guide_exist() {
+    let ([a, _b], _programs) = Daemon::pair();
+    let page = a.get("/metrics");
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let served: BTreeSet<_> = samples.flat_map(metric_names).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (file, least) in [
+        ("contrib/grafana/manyflow-daemons.json", 20),
+        ("contrib/prometheus/manyflow-alerts.yml", 8),
+        ("docs/overlay-operations.md", 15),
+    ] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let named = metric_names(&text);
+        assert!(named.len() >= least, "{file}: {named:?}");
+        let missing: Vec<_> = named.difference(&served).collect();
+        assert!(
+            missing.is_empty(),
+            "{file}: {missing:?} are not in {served:?}"
+        );
+    }
+    let dashboard = std::fs::read_to_string(root.join("contrib/grafana/manyflow-daemons.json"));
+    let dashboard: Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(
+        panels
+            .iter()
+            .all(|panel| !panel["targets"].as_array().unwrap().is_empty())
+    );
+    let shown = metric_names(&dashboard.to_string());
+    let hidden: Vec<_> = served.difference(&shown).collect();
+    assert!(hidden.is_empty(), "no panel shows {hidden:?}");
+}
