@@ -67,11 +67,11 @@
 //!   give such a hop its rate.
 //!
 //! Beside TCP the share is between 1:2 and 2:1 on links whose queue is one bandwidth-delay product,
-//! if that is at least six packets (printed by `cargo test -p manyflow-layered --test suite tcp::
-//! -- --nocapture`). Known limits: on links with shorter queues, a Reno sender leaves the queue empty so
-//! often that the hop takes itself for alone and gets less; on links of two or three packets, TCP
-//! lives by its timer and gets less; beside CUBIC with a long queue at 10 Mbit/s and 50 ms, the hop
-//! gets less than half of CUBIC's rate, because its window grows as Reno's does.
+//! if that is at least six packets (printed by the module `tcp` of this crate's tests). Known
+//! limits: on links with shorter queues, a Reno sender leaves the queue empty so often that the hop
+//! takes itself for alone and gets less; on links of two or three packets, TCP lives by its timer
+//! and gets less; beside CUBIC with a long queue at 10 Mbit/s and 50 ms, the hop gets less than
+//! half of CUBIC's rate, because its window grows as Reno's does.
 //! The test `stream_beside_tcp` of `manyflow-live` has a stream over four hops, each beside two
 //! TCPs.
 //!

@@ -236,7 +236,7 @@ fn feed(assembler: &mut Assembler, numbers: impl Iterator<Item = u32>, since_s: 
 #[test]
 fn complete_units_do_not_wait_once_their_predecessor_was_delivered() {
     let mut assembler = assembler(LATENCY);
-    assert_eq!(feed(&mut assembler, 0..3, 1.0), []);
+    assert_eq!(feed(&mut assembler, 0..3, 1.0), Vec::<u32>::new());
     let due = Time::from_secs_f64(1.3);
     assert_eq!(assembler.poll_timeout(), Some(due));
     let units: Vec<Unit> = core::iter::from_fn(|| assembler.poll_unit(due)).collect();

@@ -3,8 +3,8 @@
 //! seeds. The second test restarts a relay, as `manyflow bench stream --faults` does. The third has
 //! a receiver that lies, as `manyflow bench stream --liars` has.
 //!
-//! `MANYFLOW_SEEDS=250 cargo test -p manyflow-live --test suite stream_shares:: -- --nocapture` runs
-//! more seeds, prints a line for each, and checks how many hold the bounds instead of which.
+//! `MANYFLOW_SEEDS=250 cargo test -p manyflow-live --test suite stream_shares:: -- --nocapture`
+//! runs more seeds, prints a line for each, and checks how many hold the bounds instead of which.
 
 mod ends;
 mod leaf;
