@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod overlay_line;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod world;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -16,6 +16,7 @@ mod overlay_stream;
 #[path = "../overlay_world/mod.rs"]
 mod overlay_world;
 #[path = "../../../manyflow-tcp/tests/tcp_world/mod.rs"]
+#[allow(dead_code, reason = "the tests of manyflow-tcp use the rest")]
 mod tcp_world;
 #[path = "../world/mod.rs"]
 mod world;

@@ -2,7 +2,6 @@
 //! sender starves, Cost-Benefit's money is conserved, and daemons keep no state when all have left.
 
 use crate::overlay_mesh;
-use crate::world;
 
 use manyflow_overlay::LinkKind;
 use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};

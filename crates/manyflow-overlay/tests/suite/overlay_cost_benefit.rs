@@ -2,7 +2,6 @@
 //! files run these over TCP.
 
 use crate::overlay_world;
-use crate::world;
 
 use core::time::Duration;
 
