@@ -14,6 +14,7 @@ use manyflow_tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpCon
 use manyflow_webrc::{Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
 
 #[path = "../../manyflow-overlay/tests/overlay_line/mod.rs"]
+#[allow(dead_code, reason = "the tests of manyflow-overlay use the rest")]
 mod overlay_line;
 #[path = "../../manyflow-overlay/tests/world/mod.rs"]
 #[allow(dead_code, reason = "the tests of overlays use the rest")]

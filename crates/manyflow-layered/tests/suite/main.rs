@@ -9,4 +9,5 @@ mod sim;
 mod tcp;
 mod unit;
 #[path = "../../../manyflow-webrc/tests/world/mod.rs"]
+#[allow(dead_code, reason = "the tests of manyflow-webrc use the rest")]
 mod world;

@@ -6,6 +6,7 @@ mod sessions;
 mod suppression;
 mod throughput;
 #[path = "../../../manyflow-webrc/tests/world/mod.rs"]
+#[allow(dead_code, reason = "the tests of manyflow-webrc use the rest")]
 mod world;
 
 use std::time::Duration;
