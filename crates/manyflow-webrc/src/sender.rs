@@ -4,8 +4,10 @@
 //! The sender gets no feedback and keeps no state about receivers, so its cost does not depend on
 //! their number.
 
+use core::cmp::Reverse;
 use core::convert::Infallible;
 use core::time::Duration;
+use std::collections::BinaryHeap;
 
 use super::{Cci, Session};
 use crate::Event;
@@ -25,11 +27,14 @@ pub struct Sender {
     start: Time,
     /// The base channel first, then the active waves.
     cursors: Vec<Cursor>,
+    /// Due time and place of each cursor, the earliest first. A scan of all cursors for each packet
+    /// would take most of a sender's time.
+    order: BinaryHeap<Reverse<(i64, usize)>>,
     skipped: u64,
 }
 
 /// The next packet of a channel.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Cursor {
     /// Due time in nanoseconds since the start of the session, which may be negative.
     due_ns: i64,
@@ -50,6 +55,7 @@ impl Sender {
             id,
             start,
             cursors: Vec::new(),
+            order: BinaryHeap::new(),
             skipped: 0,
         };
         sender.cursors.push(Cursor {
@@ -62,6 +68,8 @@ impl Sender {
             let cursor = sender.wave_cursor(slot, sender.session.wave().remaining_at(elapsed_s));
             sender.cursors.push(cursor);
         }
+        let due = sender.cursors.iter().map(|cursor| cursor.due_ns);
+        sender.order = due.zip(0..).map(Reverse).collect();
         sender
     }
 
@@ -109,35 +117,40 @@ impl Sender {
         }
     }
 
-    /// Returns the place of the cursor that is due first.
-    fn next(&self) -> usize {
-        let first = |best: usize, i: usize| {
-            if self.cursors[i].due_ns < self.cursors[best].due_ns {
-                i
-            } else {
-                best
-            }
+    /// Returns the due time of the next packet.
+    fn due(&self) -> Time {
+        // There is always a cursor: that of the base channel.
+        let due_ns = self.order.peek().map_or(0, |Reverse((due_ns, _))| *due_ns);
+        self.start + Duration::from_nanos(due_ns.max(0) as u64)
+    }
+
+    /// Moves the cursor at a place, which is due first, to its next packet.
+    fn advance(&mut self, place: usize) {
+        let Cursor { slot, index, .. } = self.cursors[place];
+        self.cursors[place] = match place {
+            0 => self.base_cursor(slot, index + 1),
+            _ => self.wave_cursor(slot, index - 1),
         };
-        (1..self.cursors.len()).fold(0, first)
+        let next = Reverse((self.cursors[place].due_ns, place));
+        if let Some(mut first) = self.order.peek_mut() {
+            debug_assert_eq!(
+                first.0.1, place,
+                "packets are sent in the order of their times"
+            );
+            *first = next;
+        }
     }
 
-    fn due(&self, place: usize) -> Time {
-        self.start + Duration::from_nanos(self.cursors[place].due_ns.max(0) as u64)
-    }
-
-    /// Returns the packet of a cursor, and moves the cursor to its next packet.
-    fn take(&mut self, place: usize) -> Packet<Cci> {
+    /// Returns the packet that is due first, and moves its cursor to the next one.
+    fn take(&mut self) -> Packet<Cci> {
+        let place = self.order.peek().map_or(0, |Reverse((_, place))| *place);
         let Cursor {
             due_ns,
             slot,
             index,
-        } = self.cursors[place].clone();
+        } = self.cursors[place];
+        self.advance(place);
         let base = place == 0;
-        self.cursors[place] = if base {
-            self.base_cursor(slot, index + 1)
-        } else {
-            self.wave_cursor(slot, index - 1)
-        };
         let wave_channels = u64::from(self.session.wave_channels());
         let format = self.session.cci_format();
         let (channel, psn) = if base {
@@ -173,23 +186,18 @@ impl Endpoint for Sender {
     fn handle_packet(&mut self, _now: Time, _packet: &Packet<Infallible>) {}
 
     fn handle_timeout(&mut self, now: Time) {
-        loop {
-            let place = self.next();
-            if self.due(place) + LATEST >= now {
-                break;
-            }
-            self.take(place);
+        while self.due() + LATEST < now {
+            self.take();
             self.skipped += 1;
         }
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action<Cci>> {
-        let place = self.next();
-        (self.due(place) <= now).then(|| Action::Send(self.take(place)))
+        (self.due() <= now).then(|| Action::Send(self.take()))
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        Some(self.due(self.next()))
+        Some(self.due())
     }
 
     fn poll_event(&mut self) -> Option<Event> {
