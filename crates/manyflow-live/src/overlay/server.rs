@@ -13,7 +13,7 @@ use manyflow_overlay::cost_benefit::CostBenefit;
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{Daemon, DaemonId};
-use socket2::SockRef;
+use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::{oneshot, watch};
@@ -38,6 +38,8 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// that the daemon holds.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 64 * 1024;
+/// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
+const PORTS_TRIED_MAX: usize = 100;
 /// The time within which a client must complete the handshake of TLS.
 const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which a daemon that stops waits until its messages have been acknowledged. Other
@@ -132,13 +134,16 @@ impl DaemonHandle {
 /// Returns an error if an address cannot be used or a parameter is outside its range.
 pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     check(&config)?;
-    let listeners = (
-        listen(config.listen.as_deref()).await?,
-        listen(config.clients.as_deref()).await?,
-    );
+    let (daemons, datagrams) = listen_for_daemons(&config).await?;
+    let clients = listen(config.clients.as_deref()).await?;
     let addresses = Addresses {
-        daemons: listeners.0.as_ref().map(|listener| listener.1),
-        clients: listeners.1.as_ref().map(|listener| listener.1),
+        daemons: daemons.as_ref().map(|listener| listener.1),
+        clients: clients.as_ref().map(|listener| listener.1),
+    };
+    let sockets = Sockets {
+        daemons,
+        datagrams,
+        clients,
     };
     let (stop, stopped) = oneshot::channel();
     let (sender, status) = watch::channel(DaemonStatus::default());
@@ -150,7 +155,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let thread = std::thread::Builder::new().name(format!("daemon {}", config.name));
     let thread = thread.spawn(move || {
         let run = async {
-            match Server::new(config, listeners) {
+            match Server::new(config, sockets) {
                 Ok(server) => {
                     let _ = ready.send(Ok(()));
                     server.run(stopped, sender).await;
@@ -176,6 +181,47 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
 
 /// A listener that another runtime can take, and its address.
 type Listener = (std::net::TcpListener, SocketAddr);
+
+/// The sockets of a daemon that starts.
+struct Sockets {
+    daemons: Option<Listener>,
+    /// Is there if the controller needs links of datagrams.
+    datagrams: Option<Socket>,
+    clients: Option<Listener>,
+}
+
+/// Opens the listener for daemons and the socket of links, which has the same port: other daemons
+/// know only one. Without a listener, it has any port.
+async fn listen_for_daemons(
+    config: &DaemonConfig,
+) -> Result<(Option<Listener>, Option<Socket>), DaemonError> {
+    let is_any_port = config.listen.as_ref().is_some_and(|at| at.ends_with(":0"));
+    // They keep their ports, so that the system chooses another one each time.
+    let mut others = Vec::new();
+    loop {
+        let listener = listen(config.listen.as_deref()).await?;
+        if !config.controller.needs_datagrams() {
+            return Ok((listener, None));
+        }
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let address = listener.as_ref().map_or(any, |(_, local)| *local);
+        match Datagrams::bind(address) {
+            Ok(socket) => return Ok((listener, Some(socket))),
+            // The system chose a port of TCP whose number a UDP socket has.
+            Err(cause)
+                if cause.kind() == io::ErrorKind::AddrInUse
+                    && is_any_port
+                    && others.len() < PORTS_TRIED_MAX =>
+            {
+                others.push(listener);
+            }
+            Err(cause) => {
+                let address = format!("{address} (UDP)");
+                return Err(DaemonError::Address { address, cause });
+            }
+        }
+    }
+}
 
 async fn listen(address: Option<&str>) -> Result<Option<Listener>, DaemonError> {
     let Some(address) = address else {
@@ -241,10 +287,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(
-        config: DaemonConfig,
-        (daemons, clients): (Option<Listener>, Option<Listener>),
-    ) -> Result<Server, DaemonError> {
+    fn new(config: DaemonConfig, sockets: Sockets) -> Result<Server, DaemonError> {
         let id = config.id.unwrap_or_else(|| daemon_id(&config.name));
         let clock = Clock::start();
         let incarnation = incarnation();
@@ -258,7 +301,8 @@ impl Server {
             dials: false,
             datagrams: config.controller.needs_datagrams(),
         };
-        let datagrams = open_datagrams(&config.controller, daemons.as_ref())?;
+        let datagrams = sockets.datagrams.map(Datagrams::new);
+        let datagrams = datagrams.transpose().map_err(DaemonError::Thread)?;
         let core = Rc::new(RefCell::new(Core::new(daemon, hello, clock)));
         let links = Rc::new(Links {
             core: Rc::clone(&core),
@@ -268,7 +312,7 @@ impl Server {
             datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
-        let front = clients.as_ref().map(|(_, local)| {
+        let front = sockets.clients.as_ref().map(|(_, local)| {
             Rc::new(Front {
                 core: Rc::clone(&core),
                 access: config.access,
@@ -287,8 +331,8 @@ impl Server {
             core,
             links,
             front,
-            daemons: listener(daemons)?,
-            clients: listener(clients)?,
+            daemons: listener(sockets.daemons)?,
+            clients: listener(sockets.clients)?,
             connections_max: config.connections_max,
             hold: config.hold,
             controller: config.controller,
@@ -329,24 +373,6 @@ impl Server {
         }
         close(&self.core).await;
     }
-}
-
-/// Opens the socket of links, if the controller needs links of datagrams: at the address at which
-/// other daemons connect, or at any port.
-fn open_datagrams(
-    controller: &ControllerConfig,
-    listener: Option<&Listener>,
-) -> Result<Option<Rc<Datagrams>>, DaemonError> {
-    if !controller.needs_datagrams() {
-        return Ok(None);
-    }
-    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-    let address = listener.map_or(any, |(_, local)| *local);
-    let opened = Datagrams::open(address).map_err(|cause| DaemonError::Address {
-        address: format!("{address} (UDP)"),
-        cause,
-    });
-    opened.map(Some)
 }
 
 /// Announces the end to clients, and delivers the messages that the daemon has accepted.

@@ -67,11 +67,11 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Opens a socket.
+    /// Binds a socket for [`new`](Self::new).
     ///
     /// # Errors
     /// Returns an error if the address cannot be used.
-    pub(super) fn open(address: SocketAddr) -> io::Result<Rc<Datagrams>> {
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Socket> {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::DGRAM,
@@ -82,6 +82,14 @@ impl Datagrams {
         socket.set_send_buffer_size(BUFFER_BYTES)?;
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::from(address))?;
+        Ok(socket)
+    }
+
+    /// Takes a socket into the runtime of the daemon.
+    ///
+    /// # Errors
+    /// Returns an error if the runtime cannot take the socket.
+    pub(super) fn new(socket: Socket) -> io::Result<Rc<Datagrams>> {
         let port = Port::new(socket)?;
         let local = port.socket().local_addr()?;
         Ok(Rc::new(Datagrams {
