@@ -17,3 +17,7 @@ pub mod filecast;
 pub mod net;
 pub mod overlay;
 pub mod stream;
+
+/// Time after which a test that waits for sockets fails: longer than a busy machine takes.
+#[cfg(test)]
+const TEST_LIMIT: std::time::Duration = std::time::Duration::from_secs(90);

@@ -1,4 +1,6 @@
 //! The only clock. It counts protocol time from the moment at which a driver starts.
+//!
+//! It follows the runtime's time, so that tests can pause it.
 
 use std::time::Instant;
 
@@ -14,13 +16,13 @@ impl Clock {
     /// Starts a clock, whose [`Time::ZERO`] is now.
     pub fn start() -> Clock {
         Clock {
-            origin: Instant::now(),
+            origin: tokio::time::Instant::now().into_std(),
         }
     }
 
     /// Returns the present time.
     pub fn now(&self) -> Time {
-        self.time_of(Instant::now())
+        self.time_of(tokio::time::Instant::now().into_std())
     }
 
     /// Returns the protocol time of `instant`; [`Time::ZERO`] if that is before the start.

@@ -423,8 +423,8 @@ mod tests {
         };
         let mut received = vec![0; total];
         let both = async { tokio::join!(writing, reader.read_exact(&mut received)).1 };
-        let ended = tokio::time::timeout(Duration::from_secs(30), both).await;
-        ended.expect("3 MB at 50 Mbit/s arrive").unwrap();
+        let ended = tokio::time::timeout(crate::TEST_LIMIT, both).await;
+        ended.expect("3 MB arrive").unwrap();
     }
 
     #[tokio::test]

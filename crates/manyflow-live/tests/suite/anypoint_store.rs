@@ -1,4 +1,7 @@
 //! Files through the chunk store: members in this process, on real disks, some of which are killed.
+//!
+//! The runtime's time is paused. It jumps to the next timer only when no disk is at work, so a slow
+//! disk is no member that is gone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +94,7 @@ fn put_options(copies: u8) -> PutOptions {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_file_survives_the_loss_of_fewer_members_than_copies() {
     let lab = Lab::new(8);
     let source = lab.file("source", 1_000_001);
@@ -115,7 +118,7 @@ async fn a_file_survives_the_loss_of_fewer_members_than_copies() {
     assert_eq!(read.manifest, stored.manifest);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn members_killed_in_the_middle_of_a_get_are_replaced() {
     let lab = Lab::new(8);
     let source = lab.file("source", 1_000_000);
@@ -137,7 +140,7 @@ async fn members_killed_in_the_middle_of_a_get_are_replaced() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_chunk_without_copies_fails_the_get_and_leaves_no_output() {
     let lab = Lab::new(4);
     let source = lab.file("source", 200_000);
@@ -159,7 +162,7 @@ async fn a_chunk_without_copies_fails_the_get_and_leaves_no_output() {
     assert!(!lab.path("output").exists());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_interrupted_get_continues_with_the_chunks_that_it_has() {
     let lab = Lab::new(4);
     let source = lab.file("source", 400_000);
@@ -195,7 +198,7 @@ async fn an_interrupted_get_continues_with_the_chunks_that_it_has() {
     assert_eq!(hidden.count(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn damaged_chunks_are_read_from_other_members() {
     let lab = Lab::new(3);
     let source = lab.file("source", 200_000);
@@ -213,7 +216,7 @@ async fn damaged_chunks_are_read_from_other_members() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_newest_file_of_a_name_is_read() {
     let lab = Lab::new(5);
     let [first, second] = [300, 70_000].map(|length| lab.file(&format!("f{length}"), length));
@@ -228,7 +231,7 @@ async fn the_newest_file_of_a_name_is_read() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn too_few_members_fail_the_put_with_the_number_of_copies() {
     let lab = Lab::new(2);
     let error = lab
@@ -244,7 +247,7 @@ async fn too_few_members_fail_the_put_with_the_number_of_copies() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_service_that_cannot_be_reached_is_reported() {
     let lab = Lab::new(1);
     lab.service.kill(0);
@@ -262,7 +265,7 @@ async fn a_service_that_cannot_be_reached_is_reported() {
     assert!(error.to_string().contains("no member answered"), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_empty_file_and_an_existing_output() {
     let lab = Lab::new(2);
     lab.put(&lab.file("source", 0), 2).await.unwrap();
@@ -275,7 +278,11 @@ async fn an_empty_file_and_an_existing_output() {
 #[test]
 fn a_restarted_member_has_its_chunks() {
     let lab = Lab::new(2);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(async {
         lab.put(&lab.file("source", 50_000), 2).await.unwrap();
     });

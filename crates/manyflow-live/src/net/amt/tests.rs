@@ -7,9 +7,9 @@ use manyflow_amt::{
 use tokio::time::timeout;
 
 use super::*;
+use crate::TEST_LIMIT;
+use crate::net::reserved::own_udp_address;
 use crate::net::train::Train;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
@@ -49,13 +49,13 @@ async fn until(mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, poll)
+    timeout(TEST_LIMIT, poll)
         .await
         .expect("the condition holds in time");
 }
 
 async fn next(client: &mut GatewayClient) -> Incoming {
-    timeout(PATIENCE, client.recv())
+    timeout(TEST_LIMIT, client.recv())
         .await
         .expect("something comes in time")
         .unwrap()
@@ -117,7 +117,7 @@ async fn closing_takes_the_gateway_off_the_relay() {
     client.join(flows(Family::V4)[0]).unwrap();
     expect_event(&mut client, GatewayEvent::Ready).await;
     until(|| server.stats().gateways == 1).await;
-    timeout(PATIENCE, client.close())
+    timeout(TEST_LIMIT, client.close())
         .await
         .expect("closing ends");
     until(|| server.stats().gateways == 0).await;
@@ -141,8 +141,8 @@ async fn discovery_finds_a_relay_bound_to_any_address() {
 
 #[tokio::test]
 async fn a_relay_that_is_gone_is_reported_and_found_again_when_it_is_back() {
-    let server = server(loopback(), Family::V4);
-    let address = server.local_addr();
+    let address = own_udp_address();
+    let server = server(address, Family::V4);
     let config = GatewayConfig {
         initial_timeout: Duration::from_millis(20),
         maximum_timeout: Duration::from_millis(100),
@@ -179,7 +179,9 @@ async fn the_first_request_is_not_lost() {
                 _ = client.recv() => panic!("nobody answers"),
             }
         };
-        let length = timeout(PATIENCE, received).await.expect("a Request comes");
+        let length = timeout(TEST_LIMIT, received)
+            .await
+            .expect("a Request comes");
         assert!(matches!(
             manyflow_amt::wire::Message::decode(&request[..length]),
             Ok(manyflow_amt::wire::Message::Request { .. })
