@@ -1,4 +1,5 @@
-//! Two hosts on one link: network namespaces that a test creates.
+//! The time limit of tests, files for thousands of connections, and two hosts on one link: network
+//! namespaces that a test creates.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -9,6 +10,30 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Time after which a test fails instead of waiting for a condition: longer than a busy machine
+/// takes. Tests have no other deadline.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// Files that suffice for the test with the most connections, and the tests beside it.
+const FILES_WANTED: u64 = 40_000;
+
+/// Raises the number of files that this process may open. The guard has that number. Tests with
+/// thousands of connections hold it, so that they do not take each other's files.
+pub(crate) async fn many_files() -> MutexGuard<'static, u64> {
+    static FILES: Mutex<u64> = Mutex::const_new(0);
+    let mut files = FILES.lock().await;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // Only root may raise the hard limit.
+    let wanted = hard.max(FILES_WANTED);
+    *files = match setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted) {
+        Ok(()) => wanted,
+        Err(_) => setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(soft, |()| hard),
+    };
+    files
+}
 
 /// A sender's and a receiver's namespace joined by a veth pair, removed on drop.
 pub(crate) struct TwoHosts {
@@ -141,7 +166,7 @@ impl Drop for TwoHosts {
 
 /// Waits for the route that the kernel adds some time after both ends of the link are up.
 fn wait_for_ipv6_multicast(namespace: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LIMIT;
     let routes = || {
         ip(&format!(
             "-netns {namespace} -6 route show table local type multicast"

@@ -3,7 +3,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_amt::RelayConfig;
@@ -24,12 +23,13 @@ use rand_pcg::Pcg64Mcg;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::common::LIMIT;
 
 /// The session's identifier.
 pub(crate) const TSI: u32 = 7;
 const CCI_LENGTH: usize = 4;
-/// Maximum silence of a session: longer than any outage in these tests.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file to send: its name and content.
 pub(crate) type TestFile = (String, Bytes);
@@ -138,7 +138,7 @@ impl Stage {
             group_key: self.group_key.clone(),
             memory_max: 256 << 20,
             threads: 1,
-            patience: PATIENCE,
+            patience: LIMIT,
         };
         let (sinks, progress, _files) = ProgressSinks::channels();
         let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
@@ -171,17 +171,26 @@ impl Drop for Stage {
 }
 
 impl Receiving {
-    /// Waits for the receiver's end, for at most `limit`.
-    pub(crate) async fn finish(self, limit: Duration, label: &str) -> (TempDir, Received) {
-        let progress = self.progress;
-        let result = tokio::time::timeout(limit, self.task)
-            .await
-            .unwrap_or_else(|_| {
-                panic!(
-                    "{label}: incomplete after {limit:?}: {:?}",
-                    *progress.borrow()
-                )
-            });
+    /// Waits for the receiver's end. Fails if nothing useful arrives for [`LIMIT`].
+    pub(crate) async fn finish(mut self, label: &str) -> (TempDir, Received) {
+        let useful = |progress: &Progress| {
+            (
+                progress.objects.files_complete,
+                progress.objects.useful_symbols,
+            )
+        };
+        let mut last = None;
+        while !self.task.is_finished() {
+            let is_news = |progress: &Progress| Some(useful(progress)) != last;
+            let news = timeout(LIMIT, self.progress.wait_for(is_news)).await;
+            match news.map(|news| news.map(|progress| useful(&progress))) {
+                Ok(Ok(progress)) => last = Some(progress),
+                // The receiver has ended.
+                Ok(Err(_)) => break,
+                Err(_) => panic!("{label}: no progress: {:?}", *self.progress.borrow()),
+            }
+        }
+        let result = timeout(LIMIT, self.task).await.expect("the receiver ends");
         let received = result
             .unwrap()
             .unwrap_or_else(|error| panic!("{label}: {error}"));
@@ -190,9 +199,9 @@ impl Receiving {
 
     /// Waits until the progress fulfils `condition`.
     pub(crate) async fn until(&mut self, condition: impl FnMut(&Progress) -> bool) {
-        self.progress
-            .wait_for(condition)
-            .await
+        let reached = timeout(LIMIT, self.progress.wait_for(condition)).await;
+        reached
+            .expect("the condition holds in time")
             .expect("the receiver is still at work");
     }
 }

@@ -6,7 +6,7 @@ use crate::common;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use common::{TwoHosts, address};
+use common::{LIMIT, TwoHosts, address};
 use manyflow_amt::{Family, Flow, GatewayConfig, GatewayEvent, RelayAddress, RelayConfig};
 use manyflow_live::net::amt::{GatewayClient, Incoming, RelayServer};
 use manyflow_live::net::multicast::{
@@ -17,7 +17,6 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const PORT: u16 = 2268;
 
 fn flow() -> Flow {
@@ -92,7 +91,7 @@ async fn expect_data(gateway: &mut GatewayClient) {
             gateway.follow_network();
         }
     };
-    timeout(PATIENCE, receive).await.expect("data comes");
+    timeout(LIMIT, receive).await.expect("data comes");
 }
 
 /// Drops the datagrams that have already arrived.
@@ -184,7 +183,7 @@ fn groups_are_joined_again_when_the_interface_is_made_again() {
                         sender.send(group, &Train::of(b"data"));
                     }
                 };
-                timeout(PATIENCE, receive).await.expect("data comes");
+                timeout(LIMIT, receive).await.expect("data comes");
             }
         });
     });

@@ -5,7 +5,6 @@ use crate::stage;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, ip};
@@ -14,7 +13,6 @@ use manyflow_live::filecast::session::{GroupKey, Sealer};
 use stage::Stage;
 use tokio::net::UdpSocket;
 
-const LIMIT: Duration = Duration::from_secs(100);
 const SYMBOL: u16 = 1_024;
 const NAME: &str = "distinctive-name.txt";
 const LINE: &str = "a distinctive line of the file\n";
@@ -106,7 +104,7 @@ async fn transfer(seal: fn(&GroupKey) -> Sealer) -> Seen {
     let via = socket.local_addr().unwrap();
     let seen = Arc::<Mutex<Seen>>::default();
     let attack = tokio::spawn(attack(socket, stage.relay, Arc::clone(&seen)));
-    let (folder, received) = stage.receive(via).finish(LIMIT, "group").await;
+    let (folder, received) = stage.receive(via).finish("group").await;
     attack.abort();
     stage.assert_intact(folder.path(), "group");
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use common::{TwoHosts, address};
+use common::{LIMIT, TwoHosts, address};
 use manyflow_live::net::multicast::{
     Interface, MulticastError, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
@@ -15,8 +15,6 @@ use tokio::runtime;
 use tokio::time::timeout;
 
 const PORT: u16 = 5000;
-/// Time after which a test gives up waiting for a datagram.
-const PATIENCE: Duration = Duration::from_secs(20);
 const MARKER: &[u8] = b"marker";
 
 /// Opens a sender on the sending host, with the source address `source`.
@@ -60,29 +58,26 @@ fn on_receiver(hosts: &TwoHosts, work: impl AsyncFnOnce() + Send) {
     hosts.on_receiver(|| in_runtime(work));
 }
 
-/// Counts the received datagrams by payload, up to a marker that `sender` sends to `group`. The
-/// link keeps the order of packets, so all datagrams before the marker have arrived when it
-/// arrives.
-async fn received_until_marker(
+/// Asserts that these datagrams arrive, and none else before a marker that `sender` sends to
+/// `group`. Two processors may exchange datagrams on the link, so the marker need not be the last.
+async fn assert_received(
     receiver: &mut MulticastReceiver,
     sender: &MulticastSender,
     group: IpAddr,
-) -> BTreeMap<Vec<u8>, usize> {
+    mut expected: BTreeMap<Vec<u8>, usize>,
+) {
     send(sender, group, MARKER);
+    expected.insert(MARKER.to_vec(), 1);
     let mut counts = BTreeMap::new();
     loop {
-        let marked = counts.contains_key(MARKER);
-        let patience = if marked { Duration::ZERO } else { PATIENCE };
+        let has_all = expected.keys().all(|payload| counts.contains_key(payload));
+        let patience = if has_all { Duration::ZERO } else { LIMIT };
         match timeout(patience, receiver.recv()).await {
             Ok(datagram) => {
-                *counts
-                    .entry(datagram.unwrap().payload.to_vec())
-                    .or_default() += 1
+                let payload = datagram.unwrap().payload.to_vec();
+                *counts.entry(payload).or_insert(0) += 1;
             }
-            Err(_) => {
-                assert_eq!(counts.remove(MARKER), Some(1), "{counts:?}");
-                return counts;
-            }
+            Err(_) => return assert_eq!(counts, expected),
         }
     }
 }
@@ -100,27 +95,18 @@ fn delivers_joined_groups_only(groups: [&str; 2], source: &str, foreign: &str, f
         receiver.join(second).unwrap();
 
         send(&sender, first, b"not joined");
-        assert_eq!(
-            received_until_marker(&mut receiver, &sender, second).await,
-            counts([])
-        );
+        assert_received(&mut receiver, &sender, second, counts([])).await;
 
         receiver.join(first).unwrap();
         receiver.join(first).unwrap();
         send(&sender, first, b"joined");
         send(&stranger, first, b"foreign");
-        assert_eq!(
-            received_until_marker(&mut receiver, &sender, second).await,
-            counts([b"joined"])
-        );
+        assert_received(&mut receiver, &sender, second, counts([b"joined"])).await;
         assert_eq!(receiver.foreign_datagrams(), foreign_seen);
 
         receiver.leave(first).unwrap();
         send(&sender, first, b"left");
-        assert_eq!(
-            received_until_marker(&mut receiver, &sender, second).await,
-            counts([])
-        );
+        assert_received(&mut receiver, &sender, second, counts([])).await;
     });
 }
 
@@ -177,14 +163,8 @@ fn more_groups_than_one_socket_may_join_are_each_received_once() {
                 .map(|number| (vec![number], 1))
                 .collect()
         };
-        assert_eq!(
-            received_until_marker(&mut even, &sender, group(0)).await,
-            expected(0)
-        );
-        assert_eq!(
-            received_until_marker(&mut odd, &sender, group(1)).await,
-            expected(1)
-        );
+        assert_received(&mut even, &sender, group(0), expected(0)).await;
+        assert_received(&mut odd, &sender, group(1), expected(1)).await;
     });
 }
 
@@ -203,10 +183,7 @@ fn groups_are_joined_and_left_many_times() {
                 receiver.leave(group(old)).unwrap();
             }
             send(&sender, group(round), &[round]);
-            assert_eq!(
-                received_until_marker(&mut receiver, &sender, group(255)).await,
-                counts([&[round]])
-            );
+            assert_received(&mut receiver, &sender, group(255), counts([&[round]])).await;
         }
     });
 }
@@ -233,10 +210,7 @@ fn a_receiver_on_the_sending_host_gets_the_session() {
                 };
                 let mut receiver = MulticastReceiver::open(config).unwrap();
                 receiver.join(address(group)).unwrap();
-                assert_eq!(
-                    received_until_marker(&mut receiver, &sender, address(group)).await,
-                    counts([])
-                );
+                assert_received(&mut receiver, &sender, address(group), counts([])).await;
             })
         });
     }

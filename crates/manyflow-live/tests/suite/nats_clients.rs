@@ -8,13 +8,13 @@ use futures_core::Stream;
 use manyflow_live::net::tls::{Authorities, Identity};
 use manyflow_live::overlay::{
     Access, Client, ClientError, ClientOptions, ControllerConfig, Credentials, DaemonConfig,
-    DaemonHandle, LinkConfig, LinkSecurity, Message, Messages, User, start,
+    DaemonHandle, LinkConfig, LinkSecurity, Message, Messages, SlowVerdict, User, start,
 };
 use manyflow_overlay::OverlayConfig;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-/// Time limit for everything that a test waits for; far longer than anything takes.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::common::LIMIT;
+
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn config(name: &str, neighbour: Option<(&str, String)>, access: Access) -> DaemonConfig {
@@ -87,12 +87,19 @@ fn address(daemon: &DaemonHandle) -> String {
 }
 
 async fn connect(daemon: &DaemonHandle) -> Client {
-    let options = ClientOptions::default();
+    let options = ClientOptions {
+        connect_timeout: LIMIT,
+        request_timeout: LIMIT,
+        ..ClientOptions::default()
+    };
     Client::connect(&address(daemon), &options).await.unwrap()
 }
 
 async fn connect_stranger(daemon: &DaemonHandle) -> async_nats::Client {
-    async_nats::connect(address(daemon)).await.unwrap()
+    let options = async_nats::ConnectOptions::new()
+        .connection_timeout(LIMIT)
+        .request_timeout(Some(LIMIT));
+    options.connect(address(daemon)).await.unwrap()
 }
 
 async fn next(messages: &mut Messages) -> Message {
@@ -163,8 +170,13 @@ async fn a_slow_member_holds_the_sender_back_and_misses_nothing() {
         }
         sender.flush().await.unwrap();
     });
-    // The member does not read while the sender fills the buffers.
-    sleep(Duration::from_millis(300)).await;
+    // The member does not read until the daemon no longer reads from the sender.
+    let mut status = daemon.status();
+    let is_blocked = status.wait_for(|status| {
+        let mut members = status.first_slow_members.iter();
+        members.any(|member| member.verdict == SlowVerdict::Blocks)
+    });
+    timeout(LIMIT, is_blocked).await.unwrap().unwrap();
     assert!(!publishing.is_finished());
     for _ in 0..count {
         next(&mut messages).await;

@@ -3,15 +3,12 @@
 use crate::stage;
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::time::Duration;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
 use manyflow_live::filecast::session;
 use manyflow_live::net::amt::RelayServer;
 use stage::{Stage, random_file};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_and_a_full_relay_are_passed_over() {
@@ -26,7 +23,7 @@ async fn a_silent_and_a_full_relay_are_passed_over() {
     let full = RelayServer::bind(any.into(), closed, session::flows(&stage.description)).unwrap();
     let relays = [silent.local_addr().unwrap(), full.local_addr(), stage.relay];
     let relays = relays.map(|relay| relay.to_string()).to_vec();
-    let (folder, _) = stage.receive_through(relays).finish(LIMIT, "relays").await;
+    let (folder, _) = stage.receive_through(relays).finish("relays").await;
     stage.assert_intact(folder.path(), "relays");
 }
 
@@ -36,9 +33,6 @@ async fn all_addresses_of_a_name_are_tried() {
     let files = vec![random_file("file", 100_000, 2)];
     let stage = Stage::start(Rate::from_bits_per_s(20_000_000), 1_000, files);
     let name = format!("localhost:{}", stage.relay.port());
-    let (folder, _) = stage
-        .receive_through(vec![name])
-        .finish(LIMIT, "names")
-        .await;
+    let (folder, _) = stage.receive_through(vec![name]).finish("names").await;
     stage.assert_intact(folder.path(), "names");
 }

@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::time::Duration;
 
 use manyflow_core::units::Rate;
 use manyflow_live::filecast::completion::{CompletionKey, report};
@@ -20,8 +19,8 @@ use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// Time after which a test fails instead of waiting.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::common::LIMIT;
+
 /// The files of the folder to send.
 const FILES: [(&str, &[u8]); 3] = [
     ("read.me", b"a text"),

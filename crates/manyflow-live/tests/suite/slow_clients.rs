@@ -7,16 +7,17 @@ use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use manyflow_live::filecast::load::fetch;
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::net::tls::Identity;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
+
+use crate::common::{LIMIT, many_files};
 
 const DESCRIPTION: &str = "v=0\r\n";
 /// The publisher's number of places.
@@ -26,13 +27,10 @@ const ATTACKERS: usize = 1_000;
 const GET: u8 = b'G';
 /// The first byte of a TLS handshake (RFC 8446 section 5.1).
 const HANDSHAKE: u8 = 22;
-/// Time until a test whose condition does not hold fails.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a test while the runtime's time stands still.
 async fn with_frozen_time(test: impl Future<Output = ()>) {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let _files = many_files().await;
     tokio::time::pause();
     // The time of a runtime does not advance while one of its blocking tasks runs. When this one
     // gives up, the time-outs of the code under test end the test.

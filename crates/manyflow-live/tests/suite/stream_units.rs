@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_layered::unit::pattern::{self, Size};
 use manyflow_live::stream::{Input, Output, Sink, SinkError, Source, SourceConfig, SourceError};
+
+use crate::common::LIMIT;
 
 /// Fast enough that no test waits.
 const FPS: Option<f64> = Some(1_000.0);
@@ -139,14 +142,15 @@ async fn a_program_that_does_not_read_costs_units_but_no_time() {
 async fn a_program_that_has_ended_is_an_error_of_a_later_unit() {
     let mut sink = Sink::open(Output::Program("exec true".to_owned())).unwrap();
     let unit = Bytes::from(vec![0; 1 << 20]);
-    let mut error = None;
-    for number in 0..1_000_000 {
-        error = sink.push(number, unit.clone()).err();
-        if error.is_some() {
-            break;
+    let ended = async {
+        loop {
+            if let Err(error) = sink.push(0, unit.clone()) {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        std::thread::yield_now();
-    }
+    };
+    let error = tokio::time::timeout(LIMIT, ended).await;
     let error = error.expect("the program has ended");
     assert!(error.to_string().contains("`exec true`"), "{error}");
 }
