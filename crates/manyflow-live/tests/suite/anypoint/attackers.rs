@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use manyflow_anypoint::{Ack, Body, Data, NO_GAPS, Reason, Segment, UNLIMITED};
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
@@ -158,7 +158,7 @@ async fn a_cookie_is_worth_nothing_at_another_address() {
 async fn segments_of_unknown_connections_get_few_resets() {
     let (stage, honest) = stage_and_connection().await;
     let attacker = Attacker::new(stage.address()).await;
-    let mut resets = 0;
+    let (start, mut resets) = (Instant::now(), 0);
     for round in 0..10 {
         for number in 0..500 {
             attacker
@@ -173,7 +173,9 @@ async fn segments_of_unknown_connections_get_few_resets() {
         resets += attacker.drain().await;
     }
     assert!(resets > 0, "strangers are never answered");
-    assert!(resets < 500, "{resets} Resets for 5,000 segments");
+    // An address gets at most one every 10 ms, however long this takes.
+    let most = 1 + start.elapsed().as_millis() / 10;
+    assert!(resets as u128 <= most, "{resets} Resets, at most {most}");
     exchange(Arc::clone(&honest), 100, 100).await;
     finish(honest).await;
 }

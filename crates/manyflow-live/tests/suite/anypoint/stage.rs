@@ -14,8 +14,7 @@ use manyflow_live::anypoint::switch::{
 use manyflow_live::anypoint::{Connection, Member, Options, serve};
 use tokio::task::JoinHandle;
 
-/// The time after which a test fails that waits for something.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+use crate::common::LIMIT;
 
 pub(crate) const ANY: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -116,7 +115,13 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn start(members: usize, policy: PolicyName, options: &Options) -> Stage {
-        let members = (0..members).map(|_| EchoMember::start(ANY, options.clone()));
+        Stage::start_at(&vec![ANY; members], policy, options)
+    }
+
+    /// Starts a member at each of these addresses.
+    pub(crate) fn start_at(members: &[SocketAddr], policy: PolicyName, options: &Options) -> Stage {
+        let members = members.iter();
+        let members = members.map(|address| EchoMember::start(*address, options.clone()));
         let members: Vec<_> = members.collect();
         let addresses: Vec<_> = members.iter().map(|member| member.address).collect();
         let switch = start(ANY, service(&addresses, policy), SwitchOptions::default()).unwrap();
