@@ -280,10 +280,15 @@ async fn packets_of_strangers_are_refused() {
     let b = start(b).await.unwrap();
     wait_for_daemons(&b, 2).await;
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    for length in 0..200 {
-        let bytes = vec![length as u8; 7 * length];
-        within(stranger.send_to(&bytes, address)).await.unwrap();
+    // Few at a time, so that the socket's buffer has room for them while the daemon does not run.
+    let lengths: Vec<usize> = (0..200).collect();
+    for (batch, count) in lengths.chunks(20).zip(1..) {
+        for length in batch {
+            let bytes = vec![*length as u8; 7 * length];
+            within(stranger.send_to(&bytes, address)).await.unwrap();
+        }
+        let refused = |packets| packets >= 20 * count;
+        wait_until(&a, |status| refused(status.counters.refused_packets)).await;
     }
-    wait_until(&a, |status| status.counters.refused_packets >= 200).await;
     check_messages(&b, &a, 500, || {}).await;
 }

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
+use manyflow_live::net::reserved::ReservedAddress;
 use manyflow_live::overlay::{DaemonConfig, LinkSecurity, LinkTls, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use crate::overlay::stage::{
-    Nats, PATIENCE, certificates, config, link, wait_for_daemons, wait_for_path,
+    Nats, certificates, config, link, wait_for_daemons, wait_for_path, wait_until, within,
 };
 
 /// Forwards connections to `to`, and breaks all of them whenever `cut` is notified.
@@ -105,12 +105,7 @@ pub(crate) async fn check_refused(a: DaemonConfig, b: DaemonConfig) {
         ..b
     };
     let b = start(b).await.unwrap();
-    let mut status = b.status();
-    let attempts = status.wait_for(|status| status.counters.failed_links >= 2);
-    tokio::time::timeout(PATIENCE, attempts)
-        .await
-        .unwrap()
-        .unwrap();
+    wait_until(&b, |status| status.counters.failed_links >= 2).await;
     assert_eq!(b.status().borrow().daemons.len(), 1);
     assert_eq!(a.status().borrow().daemons.len(), 1);
 }
@@ -167,9 +162,7 @@ async fn a_stranger_at_the_port_for_daemons_is_disconnected() {
         let _ = stranger.write_all(bytes).await;
         let mut answer = Vec::new();
         let read = stranger.read_to_end(&mut answer);
-        let _ = tokio::time::timeout(Duration::from_secs(20), read)
-            .await
-            .unwrap();
+        let _ = within(read).await;
         assert_eq!(answer, b"");
     }
     let mut client = Nats::connect(&a).await;
@@ -179,13 +172,15 @@ async fn a_stranger_at_the_port_for_daemons_is_disconnected() {
 #[tokio::test]
 async fn a_daemon_that_restarts_at_once_serves_its_clients_again() {
     let a = start(config("a")).await.unwrap();
-    let restarting = |clients: String| DaemonConfig {
+    // While the daemon is stopped, nobody else gets its address.
+    let clients = ReservedAddress::new().unwrap();
+    let restarting = || DaemonConfig {
         links: vec![link("a", a.addresses().daemons.unwrap())],
         listen: None,
-        clients: Some(clients),
+        clients: Some(clients.get().to_string()),
         ..config("b")
     };
-    let mut b = start(restarting("127.0.0.1:0".to_owned())).await.unwrap();
+    let mut b = start(restarting()).await.unwrap();
     wait_for_daemons(&b, 2).await;
     let mut sender = Nats::connect(&a).await;
     let mut stable = Nats::connect(&a).await;
@@ -196,9 +191,8 @@ async fn a_daemon_that_restarts_at_once_serves_its_clients_again() {
         wait_for_path(&mut sender, &mut member, "n").await;
         sender.send(&format!("PUB n 1\r\n{round}\r\n")).await;
         assert_eq!(member.message().await.1, round.to_string().as_bytes());
-        let address = b.addresses().clients.unwrap().to_string();
         b.stop().await;
-        b = start(restarting(address)).await.unwrap();
+        b = start(restarting()).await.unwrap();
         wait_for_daemons(&b, 2).await;
     }
     // The member at the other daemon has missed nothing.

@@ -6,14 +6,20 @@ use manyflow_live::overlay::{DaemonConfig, DaemonHandle, DaemonStatus, SlowVerdi
 use manyflow_overlay::{OverlayConfig, SlowPolicy};
 use tokio::time::timeout;
 
-use crate::overlay::stage::{Nats, PATIENCE, config, line, wait_for_path};
+use crate::common::LIMIT;
+use crate::overlay::stage::{Nats, config, line, wait_for_path};
 
-/// Waits until the status of a daemon has a property.
-async fn wait_for(daemon: &DaemonHandle, what: &str, holds: impl Fn(&DaemonStatus) -> bool) {
+/// Waits until the status of a daemon has a property, and returns that status: a later one may no
+/// longer have it.
+async fn wait_for(
+    daemon: &DaemonHandle,
+    what: &str,
+    holds: impl Fn(&DaemonStatus) -> bool,
+) -> DaemonStatus {
     let mut status = daemon.status();
-    let found = timeout(PATIENCE, status.wait_for(&holds)).await;
-    if found.is_err() {
-        panic!("{what}: {:?}", daemon.status().borrow().clone());
+    match timeout(LIMIT, status.wait_for(&holds)).await {
+        Ok(found) => found.unwrap().clone(),
+        Err(_) => panic!("{what}: {:?}", daemon.status().borrow().clone()),
     }
 }
 
@@ -74,17 +80,17 @@ async fn publish_until_slow(daemon: &DaemonHandle, verdict: SlowVerdict) -> Nats
         let mut members = status.first_slow_members.iter();
         members.any(|member| member.verdict == verdict)
     };
-    tokio::select! {
-        () = publish => {}
-        () = wait_for(daemon, "the member is slow", slow) => {}
-    }
-    let status = daemon.status().borrow().clone();
+    let status = tokio::select! {
+        status = wait_for(daemon, "the member is slow", slow) => status,
+        () = publish => unreachable!("publishing does not end"),
+    };
     let listed = &status.first_slow_members[0];
     assert_eq!(status.slow_members, 1);
     assert_eq!(listed.pattern, "prices.>");
     assert_eq!(listed.name.as_deref(), Some("display 7"));
     assert_eq!(listed.client, Some(1));
     assert!(listed.address.is_some());
+    assert_eq!(listed.missed_messages > 0, verdict == SlowVerdict::Misses);
     member
 }
 
@@ -100,7 +106,7 @@ async fn a_member_that_blocks_its_group_is_listed_until_it_reads() {
     let none = |status: &DaemonStatus| status.slow_members == 0;
     tokio::select! {
         () = read => {}
-        () = wait_for(&daemon, "the member has caught up", none) => {}
+        _ = wait_for(&daemon, "the member has caught up", none) => {}
     }
 }
 
@@ -108,8 +114,6 @@ async fn a_member_that_blocks_its_group_is_listed_until_it_reads() {
 async fn a_member_that_misses_messages_is_listed_until_it_disconnects() {
     let daemon = daemon_with(SlowPolicy::Drop).await;
     let member = publish_until_slow(&daemon, SlowVerdict::Misses).await;
-    let missed = |status: &DaemonStatus| status.first_slow_members[0].missed_messages > 0;
-    wait_for(&daemon, "missed messages count", missed).await;
     drop(member);
     let none = |status: &DaemonStatus| status.slow_members == 0;
     wait_for(&daemon, "the member is gone", none).await;
