@@ -18,7 +18,10 @@ use common::run;
 use dissect::Row;
 use expected::Fields;
 
-const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wireshark/families.toml");
+const SCENARIO: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/suite/wireshark/families.toml"
+);
 /// The links of the scenario on which all protocols are seen.
 const LINKS: [&str; 3] = ["multicast", "streams", "anypoint"];
 /// Simulated streams number segments instead of bytes.
