@@ -50,7 +50,7 @@ const SEATS: [(usize, usize); 6] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 1), (2, 
 /// The pause between two attempts of a client to connect.
 const RETRY: Duration = Duration::from_millis(200);
 /// The time for all members to join.
-const JOIN_LIMIT: Duration = Duration::from_secs(20);
+const JOIN_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: &OverlayDemoArgs, display: &Display) -> Result<()> {
     ensure!(

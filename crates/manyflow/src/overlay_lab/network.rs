@@ -83,7 +83,7 @@ impl Network {
             network.start_daemon(place)?;
         }
         network
-            .wait_until_connected(Duration::from_secs(30))
+            .wait_until_connected(Duration::from_secs(60))
             .await?;
         Ok(network)
     }
