@@ -1,9 +1,10 @@
 //! Runs the real binary as a user would.
 
 use std::io::{BufRead, BufReader, Read, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use tempfile::TempDir;
 
 /// Time limit for everything that a test waits for; far longer than anything takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+/// The option of a receiver that must not give up before the test does.
+pub(crate) const PATIENT: [&str; 2] = ["--patience", "5min"];
 
 /// A running `manyflow`, killed when dropped.
 pub(crate) struct Manyflow {
@@ -22,6 +25,8 @@ pub(crate) struct Manyflow {
     messages: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<String>>,
     command: String,
+    /// Maximum of the process's resident memory in KiB, as far as it was seen.
+    peak_memory_kib: u64,
 }
 
 /// The exit status and output of a process that has ended.
@@ -66,6 +71,7 @@ impl Manyflow {
             messages,
             readers,
             command: command_line,
+            peak_memory_kib: 0,
         }
     }
 
@@ -88,6 +94,10 @@ impl Manyflow {
     ) -> T {
         let deadline = Instant::now() + LIMIT;
         loop {
+            self.watch_memory();
+            // A process that has ended may have printed the line just before.
+            let has_ended = self.child.try_wait().unwrap().is_some()
+                && self.readers.iter().all(JoinHandle::is_finished);
             if let Some(found) = lines.lock().unwrap().iter().find_map(|line| find(line)) {
                 return found;
             }
@@ -98,7 +108,7 @@ impl Manyflow {
                 lines.lock().unwrap()
             );
             assert!(
-                self.child.try_wait().unwrap().is_none(),
+                !has_ended,
                 "{} ended: {:?}",
                 self.command,
                 lines.lock().unwrap()
@@ -133,6 +143,11 @@ impl Manyflow {
         self.lines.lock().unwrap().clone()
     }
 
+    /// The lines that the process has printed on standard error so far.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.messages.lock().unwrap().clone()
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -146,9 +161,8 @@ impl Manyflow {
     /// Waits for the process to end, for at most `limit`; returns the process if it does not.
     pub(crate) fn finish_within(mut self, limit: Duration) -> Result<Ended, Manyflow> {
         let deadline = Instant::now() + limit;
-        let mut peak_memory_kib = 0;
         let status = loop {
-            peak_memory_kib = peak_memory_kib.max(self.peak_memory_kib());
+            self.watch_memory();
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
@@ -164,19 +178,19 @@ impl Manyflow {
             status,
             stdout,
             stderr,
-            peak_memory_kib,
+            peak_memory_kib: self.peak_memory_kib,
         })
     }
 
-    /// Returns the maximum of the process's resident memory so far; 0 if it has ended.
-    fn peak_memory_kib(&self) -> u64 {
+    /// Reads the maximum of the process's resident memory, unless the process has ended.
+    fn watch_memory(&mut self) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
         let status = status.unwrap_or_default();
         let peak = status.lines().find_map(|line| {
             let value = line.strip_prefix("VmHWM:")?.trim();
             value.trim_end_matches(" kB").parse().ok()
         });
-        peak.unwrap_or(0)
+        self.peak_memory_kib = self.peak_memory_kib.max(peak.unwrap_or(0));
     }
 }
 
@@ -231,6 +245,31 @@ pub(crate) fn folder_with_file(bytes: usize) -> TempDir {
 /// A path as an argument.
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+/// Returns an address for a server that others have to know before it starts, or that starts again.
+///
+/// Nothing else can take the address meanwhile: the host is of this call alone, and the system gives
+/// the port to nobody who asks for any (ip_local_port_range).
+pub(crate) fn own_address() -> SocketAddr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) % 127;
+    let host = Ipv4Addr::from_bits(0x7f80_0000 | (std::process::id() % 65_536) << 7 | count);
+    let is_free = |port: &u16| {
+        UdpSocket::bind((host, *port)).is_ok() && TcpListener::bind((host, *port)).is_ok()
+    };
+    // A program of this computer may listen at a port of all addresses.
+    let port = (7_000..8_000).find(is_free);
+    (host, port.expect("a free port")).into()
+}
+
+/// Waits until a condition holds.
+pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not after {LIMIT:?}: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Starts a sender of `folder` on loopback; returns it with its URL.

@@ -6,7 +6,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Manyflow, assert_same, folder_with_file, get, manyflow, run, text};
+use common::{
+    LIMIT, Manyflow, PATIENT, assert_same, folder_with_file, get, manyflow, own_address, run, text,
+};
 use manyflow_amt::Family;
 use manyflow_amt::ip::decode_udp;
 use manyflow_amt::wire::Message;
@@ -15,6 +17,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const FILE_BYTES: usize = 1_500_000;
+/// The options of a receiver that has the file after more than 12 s.
+const SLOW: [&str; 2] = ["--max-rate", "1Mbit/s"];
 
 /// A running `manyflow relay` on loopback.
 struct Relay {
@@ -83,7 +87,7 @@ impl Receiver {
         let output = tempfile::tempdir().unwrap();
         let mut command = manyflow(&["recv", url, "--json", "--relay", relays]);
         command.args(["--output", text(output.path())]);
-        command.args(arguments);
+        command.args(PATIENT).args(arguments);
         Receiver {
             running: Manyflow::start(command),
             output,
@@ -143,7 +147,8 @@ fn a_relay_joins_only_what_is_asked_for_and_leaves_it_afterwards() {
     for relay in [&first, &second] {
         assert_eq!(relay.status()["channels_joined"].as_u64().unwrap_or(0), 0);
     }
-    let slow = ["--max-rate", "1Mbit/s"];
+    // Slow enough to be under way for 20 s more.
+    let slow = ["--max-rate", "500kbit/s"];
     let mut receiver = Receiver::start(&url, &second.address, &slow);
     receiver.wait_for_bytes(100_000);
     for relay in [&first, &second] {
@@ -171,8 +176,8 @@ fn a_file_arrives_although_the_middle_relay_is_killed_and_started_again() {
     let first = Relay::start(&url, &[]);
     let mut second = Relay::start(&url, &["--relay", &first.address]);
     let third = Relay::start(&url, &["--relay", &second.address]);
-    let mut receiver = Receiver::start(&url, &third.address, &["--max-rate", "2Mbit/s"]);
-    receiver.wait_for_bytes(200_000);
+    let mut receiver = Receiver::start(&url, &third.address, &SLOW);
+    receiver.wait_for_bytes(1);
     second.running.kill();
     let again = Relay::start_on(&second.address, &url, &["--relay", &first.address]);
     receiver.finish(folder.path());
@@ -186,12 +191,19 @@ fn receivers_and_relays_go_on_with_the_next_relay() {
     let second = Relay::start(&url, &[]);
     let both = format!("{},{}", first.address, second.address);
     let third = Relay::start(&url, &["--relay", &both]);
-    let slow = ["--max-rate", "2Mbit/s"];
-    let mut receivers = [&*both, &third.address].map(|relay| Receiver::start(&url, relay, &slow));
+    let mut receivers = [&*both, &third.address].map(|relay| Receiver::start(&url, relay, &SLOW));
     for receiver in &mut receivers {
-        receiver.wait_for_bytes(200_000);
+        receiver.wait_for_bytes(1);
     }
-    assert_eq!(second.status()["packets"].as_u64().unwrap_or(0), 0);
+    // The second relay gets packets only for ends to which the first one did not answer in time.
+    let ends = receivers.iter().map(|receiver| &receiver.running);
+    let messages = ends.chain([&third.running]).flat_map(Manyflow::messages);
+    let messages: Vec<_> = messages.collect();
+    let is_missed = messages
+        .iter()
+        .any(|line| line.contains("trying the next one"));
+    let is_used = second.status()["packets"].as_u64() > Some(0);
+    assert!(!is_used || is_missed, "{}", second.status());
     first.running.kill();
     for receiver in receivers {
         receiver.finish(folder.path());
@@ -202,9 +214,7 @@ fn receivers_and_relays_go_on_with_the_next_relay() {
 #[test]
 fn a_relay_without_its_upstream_waits_for_it() {
     let (folder, _sender, url) = sender(&["--rate", "20Mbit/s"]);
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap().to_string();
-    drop(free);
+    let address = own_address().to_string();
     let second = Relay::start(&url, &["--relay", &address]);
     let receiver = Receiver::start(&url, &second.address, &[]);
     second.wait_until(|status| status["gateways"] == 1);
@@ -216,14 +226,15 @@ fn a_relay_without_its_upstream_waits_for_it() {
 fn receivers_behind_a_link_share_its_rate() {
     let (folder, _sender, url) = sender(&["--rate", "20Mbit/s"]);
     let relay = Relay::start(&url, &["--link", "127.0.0.0/8=4Mbit/s,queue=50kB"]);
+    let started = Instant::now();
     let receivers = [(); 2].map(|()| Receiver::start(&url, &relay.address, &[]));
-    let rates = receivers.map(|receiver| {
-        let done = receiver.finish(folder.path());
-        done["goodput_bits_per_s"].as_f64().unwrap()
-    });
-    for rate in rates {
-        assert!(rate < 4e6, "{rate} bit/s on a link of 4 Mbit/s");
+    for receiver in receivers {
+        receiver.finish(folder.path());
     }
+    // However slow this computer is, a link carries no more than its rate: two files take 6 s.
+    let seconds = started.elapsed().as_secs_f64();
+    let bits = 2.0 * 8.0 * (FILE_BYTES - 50_000) as f64;
+    assert!(bits < 4e6 * seconds, "{seconds} s on a link of 4 Mbit/s");
     let status = relay.stop();
     assert!(status["datagrams_over_link"].as_u64() > Some(0), "{status}");
 }

@@ -3,11 +3,11 @@
 
 use crate::common;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{LIMIT, Manyflow, get, manyflow, text};
+use common::{LIMIT, Manyflow, get, manyflow, own_address, text};
 use manyflow_live::anypoint::{Connection, Member, Options, connect, serve};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -75,7 +75,7 @@ fn members_in_the_file_change_at_a_hangup_while_a_connection_is_open() {
     let file = folder.path().join("service.toml");
     write_file(&file, &[("a", one)]);
     let mut command = manyflow(&["switch", "--json", "--config", text(&file)]);
-    command.args(["--grace", "30s"]);
+    command.args(["--grace", "90s"]);
     let mut switch = Manyflow::start(command);
     let address = listen_address(&mut switch);
     let connection = runtime.block_on(open(address));
@@ -111,11 +111,7 @@ fn a_switch_that_is_killed_and_restarted_makes_ends_report() {
     let runtime = Runtime::new().unwrap();
     let member = start_member(&runtime, "a").to_string();
     let second = start_member(&runtime, "b").to_string();
-    let free = UdpSocket::bind(ANY)
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
+    let free = own_address().to_string();
     let (first, second) = (format!("a={member}"), format!("b={second}"));
     let arguments = [
         "switch",

@@ -28,14 +28,26 @@ fn groups(hosts: &ThreeHosts) -> usize {
     shown.lines().filter(is_ours).count()
 }
 
-/// Returns the packets that the bridge has sent to the receiver.
-fn sent_downstream(hosts: &ThreeHosts) -> u64 {
+/// Returns the packets that have crossed a port of the bridge: `rx` from the host, or `tx` to it.
+fn packets(hosts: &ThreeHosts, port: &str, direction: &str) -> u64 {
     let shown = ip(&format!(
-        "-netns {} -json -stats link show downstream",
+        "-netns {} -json -stats link show {port}",
         hosts.router
     ));
     let links: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    links[0]["stats64"]["tx"]["packets"].as_u64().unwrap()
+    links[0]["stats64"][direction]["packets"].as_u64().unwrap()
+}
+
+/// Whether the bridge holds back most of the sender's next packets.
+fn holds_back(hosts: &ThreeHosts) -> bool {
+    let (came, went) = (
+        packets(hosts, "upstream", "rx"),
+        packets(hosts, "downstream", "tx"),
+    );
+    wait_until("the sender sends", || {
+        packets(hosts, "upstream", "rx") > came + 100
+    });
+    packets(hosts, "downstream", "tx") < went + 10
 }
 
 #[test]
@@ -46,11 +58,7 @@ fn a_receiver_joins_and_leaves_through_a_bridge_that_queries() {
     bridge(&hosts);
     let _sender = hosts.send(MULTICAST);
     // A bridge floods multicast packets until it has heard a querier, itself included.
-    wait_until("the bridge holds the session back", || {
-        let before = sent_downstream(&hosts);
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        sent_downstream(&hosts) - before < 10
-    });
+    wait_until("the bridge holds the session back", || holds_back(&hosts));
     assert_eq!(groups(&hosts), 0);
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| hosts.receive(&["--interface", "wire"]));

@@ -9,9 +9,8 @@ mod relay;
 
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use common::{LIMIT, Manyflow, assert_same, folder_with_file, manyflow, text};
+use common::{Manyflow, assert_same, folder_with_file, manyflow, text, wait_until};
 use hosts::{enter, ip, may_make_namespaces};
 use tempfile::TempDir;
 
@@ -103,14 +102,5 @@ impl Drop for ThreeHosts {
                 .args(["netns", "delete", namespace])
                 .output();
         }
-    }
-}
-
-/// Waits until a condition holds.
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not after {LIMIT:?}: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

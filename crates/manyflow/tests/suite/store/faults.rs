@@ -116,9 +116,11 @@ impl Run {
         let file = self.lab.path("file");
         let copies = self.copies.to_string();
         let arguments = [text(&file), "--replicas", &copies, "--chunk", "100kB"];
-        for _ in 0..PUTS_MAX {
+        for attempt in 1..=PUTS_MAX {
             let put = self.lab.start_put(&arguments);
-            let ended = match self.random.random_bool(0.6) {
+            // The last attempt is left alone: faults may make any other fail.
+            let is_disturbed = self.random.random_bool(0.6) && attempt < PUTS_MAX;
+            let ended = match is_disturbed {
                 true => self.disturb(put, |tally| &mut tally.puts_disturbed),
                 false => put.finish(),
             };

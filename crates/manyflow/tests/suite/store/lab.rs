@@ -1,18 +1,18 @@
 //! A chunk store of processes: members, a switch, and clients that put and get.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rand::RngExt as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Ended, Manyflow, manyflow, text, write_random};
+use crate::common::{Ended, Manyflow, manyflow, own_address, text, write_random};
 
 /// A service on loopback.
 pub(crate) struct Lab {
     pub(crate) home: TempDir,
-    host: Ipv4Addr,
+    /// The addresses of the members, and behind them that of the switch.
+    addresses: Vec<SocketAddr>,
     switch: Option<Manyflow>,
     members: Vec<Option<Manyflow>>,
     /// Further options of members and clients.
@@ -28,11 +28,9 @@ impl Lab {
     /// Starts a service whose members and clients have further options.
     pub(crate) fn with_options(members: usize, options: impl Fn(&Path) -> Vec<String>) -> Lab {
         let home = tempfile::tempdir().unwrap();
-        // Members have to come back at their addresses. An address of its own for each service, and
-        // ports that the system gives to nobody, keep other sockets away meanwhile.
-        let [a, b, c] = rand::rng().random::<[u8; 3]>();
+        // The switch and the members have to come back at their addresses.
         let mut lab = Lab {
-            host: Ipv4Addr::new(127, a, b, c.clamp(1, 254)),
+            addresses: (0..=members).map(|_| own_address()).collect(),
             switch: None,
             members: (0..members).map(|_| None).collect(),
             options: options(home.path()),
@@ -53,11 +51,11 @@ impl Lab {
     }
 
     fn member_address(&self, member: usize) -> SocketAddr {
-        (self.host, 7001 + member as u16).into()
+        self.addresses[member]
     }
 
     pub(crate) fn switch_address(&self) -> SocketAddr {
-        (self.host, 7000).into()
+        self.addresses[self.members.len()]
     }
 
     /// Starts a member that does not run, and waits until it accepts connections.
