@@ -22,6 +22,9 @@ use crate::attack::world::{ATTACKER, Host, INTERFACE, RECEIVER, SENDER, World};
 
 /// Number of the session's latest packets that the attacker remembers.
 const REMEMBERED: usize = 256;
+/// The time for which an attacker that could not run makes up. A longer burst would be another
+/// attack.
+const BURST: Duration = Duration::from_millis(50);
 /// Number of the latest packets whose channels receivers have probably joined.
 const RECENT: usize = 32;
 /// IPPROTO_RAW: the kernel expects a complete IP header (raw(7)).
@@ -45,6 +48,8 @@ pub(crate) struct Attacker {
     session: Socket,
     /// The session's latest packets, the newest at the back.
     heard: VecDeque<Vec<u8>>,
+    /// Number of packets of the base channel that the attacker has heard.
+    pub(crate) base_packets: u64,
 }
 
 impl Attacker {
@@ -64,10 +69,12 @@ impl Attacker {
             raw,
             session,
             heard: VecDeque::new(),
+            base_packets: 0,
         }
     }
 
-    /// Repeats `forge` at this rate in a thread of its own, with the number of the repetition.
+    /// Repeats `forge` at no more than this rate in a thread of its own, with the number of the
+    /// repetition.
     pub(crate) fn start(
         mut self,
         per_s: u32,
@@ -76,17 +83,19 @@ impl Attacker {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            let started = Instant::now();
+            let mut due = Instant::now();
             let mut repetitions = 0;
             while !stopped.load(Ordering::Relaxed) {
                 self.listen();
-                let due = (started.elapsed().as_secs_f64() * f64::from(per_s)) as u64;
-                if repetitions >= due {
+                let now = Instant::now();
+                if now < due {
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 }
                 forge(&mut self, repetitions);
                 repetitions += 1;
+                let earliest = now.checked_sub(BURST).unwrap_or(now);
+                due = due.max(earliest) + Duration::from_secs(1) / per_s;
             }
             repetitions
         });
@@ -98,7 +107,13 @@ impl Attacker {
         let mut buffer = [0; 2_048];
         loop {
             match self.session.read(&mut buffer) {
-                Ok(length) => self.heard.push_back(buffer[..length].to_vec()),
+                Ok(length) => {
+                    let bytes = &buffer[..length];
+                    let real = Real::decode(bytes);
+                    let is_base = real.is_some_and(|real| real.cci.channel == self.base());
+                    self.base_packets += u64::from(is_base);
+                    self.heard.push_back(bytes.to_vec());
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => panic!("the attacker hears nothing: {error}"),
             }

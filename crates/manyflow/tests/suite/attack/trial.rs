@@ -10,7 +10,9 @@ use tempfile::TempDir;
 
 use crate::attack::attacker::{Attack, Attacker, Way};
 use crate::attack::world::{Host, INTERFACE, SENDER, World};
-use crate::common::{Ended, LIMIT, Manyflow, assert_same, listing, manyflow, write_random};
+use crate::common::{
+    Ended, LIMIT, Manyflow, PATIENT, assert_same, listing, manyflow, write_random,
+};
 
 /// The receiver's `--memory`.
 const MEMORY: &str = "64MiB";
@@ -19,6 +21,8 @@ const MEMORY: &str = "64MiB";
 const PEAK_MAX_KIB: u64 = 128 << 10;
 /// A file in the receiver's folder before the transfer, and its content.
 const BYSTANDER: (&str, &str) = ("bystander", "not of the session");
+/// Maximum number of transfers until a receiver notices an attack.
+const TRANSFERS_MAX: u32 = 10;
 /// The name of the session description's file.
 const DESCRIPTION: &str = "session.sdp";
 
@@ -89,12 +93,16 @@ impl Trial {
         std::fs::write(self.shared.path().join(DESCRIPTION), text).unwrap();
     }
 
-    /// Starts a receiver with these arguments. Without `--interface`, it uses the relay.
+    /// Starts a receiver with these arguments. Without `--interface`, it uses the relay. Without
+    /// `--patience`, it gives up later than the test does.
     pub(crate) fn receive(&self, arguments: &[&str]) -> Receiver {
         let output = tempfile::tempdir().unwrap();
         std::fs::write(output.path().join(BYSTANDER.0), BYSTANDER.1).unwrap();
         let mut command = manyflow(&["recv", "--json", "--memory", MEMORY, "--output"]);
         command.arg(output.path()).args(arguments);
+        if !arguments.contains(&PATIENT[0]) {
+            command.args(PATIENT);
+        }
         command.arg(self.shared.path().join(DESCRIPTION));
         let running = self.world.on(Host::Receiver, || Manyflow::start(command));
         Receiver { running, output }
@@ -109,8 +117,8 @@ impl Trial {
     }
 
     /// Waits until the receiver has all files, and ends the attack.
-    pub(crate) fn finish(&self, receiver: Receiver, attack: Attack, limit: Duration) -> Report {
-        let mut report = receiver.finish(limit);
+    pub(crate) fn finish(&self, receiver: Receiver, attack: Attack) -> Report {
+        let mut report = receiver.finish(LIMIT);
         report.repetitions = attack.stop();
         assert!(report.repetitions > 0, "nothing was forged");
         self.assert_intact(&report);
@@ -169,9 +177,9 @@ impl Receiver {
     }
 
     /// Ends the receiver as a user would.
-    pub(crate) fn interrupt(self, limit: Duration) -> Report {
+    pub(crate) fn interrupt(self) -> Report {
         self.running.signal(Signal::SIGINT);
-        self.finish(limit)
+        self.finish(LIMIT)
     }
 
     /// Waits for the receiver's tunnel, and returns its UDP port.
@@ -269,29 +277,39 @@ impl Report {
     }
 }
 
-/// Transfers files by multicast while `forge` is called `per_s` times a second, from before the
-/// receiver starts. The files have to arrive within the limit.
+/// Transfers files by multicast while `forge` is called up to `per_s` times a second, from before
+/// the receiver starts. The files have to arrive.
 pub(crate) fn withstand(
     trial: &Trial,
-    limit: Duration,
     per_s: u32,
     forge: impl FnMut(&mut Attacker, u64) + Send + 'static,
 ) -> Report {
     let attack = trial.attacker(Way::Multicast).start(per_s, forge);
-    trial.finish(trial.receive_by_multicast(), attack, limit)
+    trial.finish(trial.receive_by_multicast(), attack)
 }
 
 /// As [`withstand`], through an AMT tunnel whose port the attacker knows.
 pub(crate) fn withstand_in_tunnel(
     trial: &Trial,
-    limit: Duration,
     per_s: u32,
     forge: impl FnMut(&mut Attacker, u64) + Send + 'static,
 ) -> Report {
     let receiver = trial.receive(&[]);
     let way = Way::Tunnel(receiver.tunnel_port(trial));
     let attack = trial.attacker(way).start(per_s, forge);
-    trial.finish(receiver, attack, limit)
+    trial.finish(receiver, attack)
+}
+
+/// Repeats a transfer under attack until its receiver has noticed the attack. On a busy computer, a
+/// transfer may end before anything forged has arrived. The files have to arrive each time.
+pub(crate) fn until_noticed(transfer: impl Fn() -> Report, is_noticed: impl Fn(&Report) -> bool) {
+    for number in 1..=TRANSFERS_MAX {
+        if is_noticed(&transfer()) {
+            return;
+        }
+        println!("transfer {number}: nothing was noticed");
+    }
+    panic!("no receiver has noticed the attack");
 }
 
 /// Two megabytes: a large file, which is two RaptorQ blocks, and some small ones.

@@ -1,20 +1,16 @@
 //! Forged ends of the session, and packets that are not well-formed.
 
-use std::time::Duration;
-
 use rand::{Rng as _, RngExt as _};
 
 use crate::attack::forge::Forged;
-use crate::attack::trial::{Trial, some_files, withstand, withstand_in_tunnel};
-
-const LIMIT: Duration = Duration::from_secs(45);
+use crate::attack::trial::{Trial, some_files, until_noticed, withstand, withstand_in_tunnel};
 
 #[test]
 fn forged_ends_of_the_session_are_ignored() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    withstand(&trial, LIMIT, 10, |attacker, _| {
+    withstand(&trial, 10, |attacker, _| {
         let (tsi, cci) = (attacker.description.tsi, attacker.next_cci());
         let end = Forged {
             toi: None,
@@ -55,11 +51,11 @@ fn withstand_mutations(in_tunnel: bool) {
         }
         attacker.send_on(channel, &bytes);
     };
-    let report = match in_tunnel {
-        true => withstand_in_tunnel(&trial, LIMIT, 1_500, forge),
-        false => withstand(&trial, LIMIT, 1_500, forge),
+    let transfer = || match in_tunnel {
+        true => withstand_in_tunnel(&trial, 1_500, forge),
+        false => withstand(&trial, 1_500, forge),
     };
-    assert!(report.packets_refused() > 0);
+    until_noticed(transfer, |report| report.packets_refused() > 0);
 }
 
 #[test]

@@ -1,15 +1,14 @@
 //! False symbols of the session's files.
 
-use std::time::Duration;
-
 use manyflow_webrc::Cci;
 use rand::{Rng as _, RngExt as _};
 
 use crate::attack::attacker::Attacker;
 use crate::attack::forge::{Forged, Real};
-use crate::attack::trial::{Report, Trial, some_files, withstand, withstand_in_tunnel};
+use crate::attack::trial::{
+    Report, Trial, some_files, until_noticed, withstand, withstand_in_tunnel,
+};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const FALSE_PER_S: u32 = 20;
 
 /// Sends a false symbol of the file to which the session's latest packet belongs. `number` chooses
@@ -45,23 +44,19 @@ fn poison(attacker: &mut Attacker, number: u64, change: impl Fn(&mut Cci, u32)) 
     attacker.send(&forged.encode());
 }
 
-fn assert_found(report: &Report) {
+/// Whether a symbol was found to be false.
+fn is_found(report: &Report) -> bool {
     let reasons = ["contradiction", "withdrawn_symbols", "block"];
     let found: u64 = reasons.map(|reason| report.refused(reason)).iter().sum();
-    assert!(
-        found + report.packets_refused() > 0,
-        "no symbol was found to be false"
-    );
+    found + report.packets_refused() > 0
 }
 
 fn withstand_poison(change: fn(&mut Cci, u32)) {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    let report = withstand(&trial, LIMIT, FALSE_PER_S, move |attacker, number| {
-        poison(attacker, number, change)
-    });
-    assert_found(&report);
+    let forge = move |attacker: &mut Attacker, number| poison(attacker, number, change);
+    until_noticed(|| withstand(&trial, FALSE_PER_S, forge), is_found);
 }
 
 #[test]
@@ -90,10 +85,10 @@ fn false_symbols_in_a_tunnel_are_found() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    let report = withstand_in_tunnel(&trial, LIMIT, FALSE_PER_S, |attacker, number| {
+    let forge = |attacker: &mut Attacker, number: u64| {
         poison(attacker, number, |cci, noise| {
             cci.psn = (cci.psn + noise % 4) & 0xffff
         })
-    });
-    assert_found(&report);
+    };
+    until_noticed(|| withstand_in_tunnel(&trial, FALSE_PER_S, forge), is_found);
 }

@@ -1,6 +1,7 @@
 //! Forged tables of files, and packets that disturb the assembly of the true one.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use manyflow_object::fec::Oti;
 use manyflow_webrc::Cci;
@@ -8,9 +9,10 @@ use rand::RngExt as _;
 
 use crate::attack::attacker::{Attacker, Way};
 use crate::attack::forge::{Forged, broken_fti, empty_file, table_packet, whole_table};
-use crate::attack::trial::{Trial, large_file, many_files, some_files, withstand};
+use crate::attack::trial::{
+    Report, Trial, large_file, many_files, some_files, until_noticed, withstand,
+};
 
-const LIMIT: Duration = Duration::from_secs(40);
 /// The ports from which Linux takes a socket's own (ip_local_port_range).
 const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
@@ -35,11 +37,14 @@ fn forged_tables_neither_empty_nor_add_files() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    let report = withstand(&trial, LIMIT, 30, |attacker, number| {
+    let forge = |attacker: &mut Attacker, number| {
         let table = forged_table(attacker, number);
         attacker.send(&table);
-    });
-    assert!(report.refused("table") > 0);
+    };
+    until_noticed(
+        || withstand(&trial, 30, forge),
+        |report| report.refused("table") > 0,
+    );
 }
 
 /// The attacker does not know the receiver's port. When it has tried all ports, it finds out.
@@ -48,24 +53,27 @@ fn fifty_thousand_forged_tables_to_all_ports_of_the_receiver_do_no_harm() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    // Slow enough for the attack to be over before the transfer is.
-    let receiver = trial.receive(&["--max-rate", "2Mbit/s"]);
-    let way = Way::Tunnel(receiver.tunnel_port(&trial));
-    let attack = trial.attacker(way).start(10_000, |attacker, number| {
-        let table = forged_table(attacker, number);
-        if number < SWEEP {
-            let ports = u64::from(PORTS.end() - PORTS.start()) + 1;
-            attacker.send_to_port(&table, PORTS.start() + (number % ports) as u16);
-        } else if number.is_multiple_of(100) {
-            attacker.send(&table);
-        }
+    // A transfer that is shorter than the attack is followed by another one.
+    let swept = Arc::new(AtomicU64::new(0));
+    let transfer = || {
+        let receiver = trial.receive(&["--max-rate", "2Mbit/s"]);
+        let way = Way::Tunnel(receiver.tunnel_port(&trial));
+        let swept = Arc::clone(&swept);
+        let attack = trial.attacker(way).start(10_000, move |attacker, _| {
+            let number = swept.fetch_add(1, Ordering::Relaxed);
+            let table = forged_table(attacker, number);
+            if number < SWEEP {
+                let ports = u64::from(PORTS.end() - PORTS.start()) + 1;
+                attacker.send_to_port(&table, PORTS.start() + (number % ports) as u16);
+            } else if number.is_multiple_of(100) {
+                attacker.send(&table);
+            }
+        });
+        trial.finish(receiver, attack)
+    };
+    until_noticed(transfer, |report| {
+        swept.load(Ordering::Relaxed) >= SWEEP && report.refused("table") > 0
     });
-    let report = trial.finish(receiver, attack, LIMIT);
-    assert!(
-        report.repetitions >= SWEEP,
-        "the transfer was shorter than the attack"
-    );
-    assert!(report.refused("table") > 0);
 }
 
 /// FDT Instance 0, with FEC parameters that have no content.
@@ -74,12 +82,15 @@ fn packets_of_instance_zero_with_broken_parameters_do_not_hold_up_a_long_table()
     let Some(trial) = Trial::start(many_files, &["--bundle", "0B"]) else {
         return;
     };
-    let report = withstand(&trial, LIMIT, 30, |attacker, number| {
+    let forge = |attacker: &mut Attacker, number: u64| {
         let (tsi, cci) = (attacker.description.tsi, attacker.next_cci());
         let fti = broken_fti((number % 2) as u8);
         attacker.send(&table_packet(tsi, cci, 0, &fti, [0; 4], &[0; 100]));
-    });
-    assert!(report.refused("oti") > 0 && report.packets_refused() > 0);
+    };
+    until_noticed(
+        || withstand(&trial, 30, forge),
+        |report| report.refused("oti") > 0 && report.packets_refused() > 0,
+    );
 }
 
 /// Each packet begins the assembly of another table.
@@ -88,7 +99,7 @@ fn tables_of_many_instances_do_not_evict_the_true_one() {
     let Some(trial) = Trial::start(many_files, &["--bundle", "0B"]) else {
         return;
     };
-    let report = withstand(&trial, LIMIT, 30, |attacker, number| {
+    let report = withstand(&trial, 30, |attacker, number| {
         let (tsi, cci) = (attacker.description.tsi, attacker.next_cci());
         let fti = Oti::no_code(500_000, 1_000, 1_000).unwrap();
         let symbol = [number as u8; 1_000];
@@ -111,7 +122,7 @@ fn the_true_instance_with_other_parameters_does_not_hold_up_a_long_table() {
     let Some(trial) = Trial::start(many_files, &["--bundle", "0B"]) else {
         return;
     };
-    withstand(&trial, LIMIT, 30, |attacker, number| {
+    withstand(&trial, 30, |attacker, number| {
         let (tsi, cci) = (attacker.description.tsi, attacker.next_cci());
         let table = attacker.latest(|real| real.instance.is_some());
         let Some(instance) = table.and_then(|real| real.instance) else {
@@ -124,11 +135,11 @@ fn the_true_instance_with_other_parameters_does_not_hold_up_a_long_table() {
 }
 
 /// False symbols of the true table, with the true parameters.
-fn withstand_false_table_symbols(number: impl Fn(&mut Attacker, Cci) -> Cci + Send + 'static) {
+fn withstand_false_table_symbols(number: fn(&mut Attacker, Cci) -> Cci) {
     let Some(trial) = Trial::start(many_files, &["--bundle", "0B"]) else {
         return;
     };
-    let report = withstand(&trial, LIMIT, 20, move |attacker, _| {
+    let forge = move |attacker: &mut Attacker, _| {
         let table = attacker.latest(|real| real.instance.is_some());
         let Some((mut forged, cci, length)) =
             table.map(|real| (real.bytes.to_vec(), real.cci, real.symbol.len()))
@@ -144,10 +155,10 @@ fn withstand_false_table_symbols(number: impl Fn(&mut Attacker, Cci) -> Cci + Se
         // Another symbol of the table.
         forged[symbol - 1] ^= noise & 0x3f | 1;
         attacker.send(&forged);
-    });
+    };
     let reasons = ["contradiction", "withdrawn_symbols", "table", "fdt"];
-    let found: u64 = reasons.map(|reason| report.refused(reason)).iter().sum();
-    assert!(found > 0, "no symbol was found to be false");
+    let is_found = |report: &Report| reasons.iter().any(|reason| report.refused(reason) > 0);
+    until_noticed(|| withstand(&trial, 20, forge), is_found);
 }
 
 #[test]
@@ -166,7 +177,7 @@ fn parameters_of_other_objects_in_data_packets_are_refused() {
     let Some(trial) = Trial::start(large_file, &[]) else {
         return;
     };
-    let report = withstand(&trial, LIMIT, 30, |attacker, _| {
+    let forge = |attacker: &mut Attacker, _| {
         let oti = Oti::no_code(1 << 40, u16::MAX, 65_535).unwrap();
         let extensions = oti.encode_extension();
         let (tsi, cci) = (attacker.description.tsi, attacker.next_cci());
@@ -180,8 +191,11 @@ fn parameters_of_other_objects_in_data_packets_are_refused() {
             ..Forged::symbol(tsi, cci, 1, &real.symbol[extensions.len()..])
         };
         attacker.send(&forged.encode());
-    });
-    assert!(report.refused("oti") > 0);
+    };
+    until_noticed(
+        || withstand(&trial, 30, forge),
+        |report| report.refused("oti") > 0,
+    );
 }
 
 /// Anyone can choose the files of a session without a digest, but not the receiver's memory.
@@ -216,14 +230,12 @@ fn tables_of_strangers_do_not_fill_the_memory_of_a_receiver_that_accepts_any() {
         "--interface",
         crate::attack::world::INTERFACE,
         "--allow-unverified",
-        "--patience",
-        "5s",
     ]);
     receiver.wait_for_packets();
     receiver.wait_for_files(1_000);
     assert!(attack.stop() > 0, "nothing was forged");
     // The true files cannot be told from the others, which never become complete.
-    let report = receiver.interrupt(LIMIT);
+    let report = receiver.interrupt();
     report.assert_bounded();
     assert_eq!(report.ended.code(), 130, "{:?}", report.ended);
 }

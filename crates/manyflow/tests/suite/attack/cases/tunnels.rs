@@ -1,7 +1,6 @@
 //! Forged AMT messages to the receiver and to the relay.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 use manyflow_amt::Family;
 use manyflow_amt::wire::{GatewayAddress, Message};
@@ -11,15 +10,13 @@ use crate::attack::attacker::{Attacker, Way};
 use crate::attack::trial::{Trial, some_files, withstand_in_tunnel};
 use crate::attack::world::{ATTACKER, RECEIVER};
 
-const LIMIT: Duration = Duration::from_secs(45);
-
 /// Advertisements, queries and ends of the tunnel under the relay's address.
 #[test]
 fn forged_messages_of_the_relay_neither_move_nor_end_a_tunnel() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    withstand_in_tunnel(&trial, LIMIT, 500, |attacker, number| {
+    withstand_in_tunnel(&trial, 500, |attacker, number| {
         let Way::Tunnel(port) = attacker.way else {
             unreachable!("the attack is on a tunnel");
         };
@@ -53,7 +50,7 @@ fn forged_messages_of_the_receiver_do_not_end_its_tunnel() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    withstand_in_tunnel(&trial, LIMIT, 500, |attacker, number| {
+    withstand_in_tunnel(&trial, 500, |attacker, number| {
         let Way::Tunnel(port) = attacker.way else {
             unreachable!("the attack is on a tunnel");
         };
@@ -99,7 +96,7 @@ fn a_flood_of_requests_at_the_relay_keeps_no_receiver_from_its_files() {
     let Some(trial) = Trial::start(some_files, &[]) else {
         return;
     };
-    withstand_in_tunnel(&trial, LIMIT, 3_000, |attacker, _| flood_relay(attacker));
+    withstand_in_tunnel(&trial, 3_000, |attacker, _| flood_relay(attacker));
 }
 
 /// The flood begins before the receiver does.
@@ -110,5 +107,5 @@ fn a_receiver_finds_its_relay_during_a_flood_of_requests() {
     };
     let attacker = trial.attacker(Way::Multicast);
     let attack = attacker.start(3_000, |attacker, _| flood_relay(attacker));
-    trial.finish(trial.receive(&[]), attack, LIMIT);
+    trial.finish(trial.receive(&[]), attack);
 }
