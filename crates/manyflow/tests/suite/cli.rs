@@ -224,7 +224,8 @@ fn a_full_disk_is_reported_and_leaves_no_partial_file() {
 fn a_receiver_gives_up_a_dead_sender_after_its_patience() {
     let folder = folder_with_file(3_000_000);
     let (sender, url) = send(folder.path(), &["--rate", "2Mbit/s"]);
-    let (receiver, _output) = receive_some(&url, &["--patience", "2s"]);
+    // Long enough for a busy computer to start the transfer.
+    let (receiver, _output) = receive_some(&url, &["--patience", "20s"]);
     sender.signal(Signal::SIGKILL);
     assert_fails(
         &receiver.finish(),

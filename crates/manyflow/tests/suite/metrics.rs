@@ -90,7 +90,8 @@ fn metrics_follow_a_transfer() {
 
     let output = tempfile::tempdir().unwrap();
     let mut command = manyflow(&["recv", &session, "--json", "--output", text(output.path())]);
-    command.args(["--metrics", "127.0.0.1:0"]);
+    // The transfer takes 16 s, in which its metrics are read.
+    command.args(["--metrics", "127.0.0.1:0", "--max-rate", "2Mbit/s"]);
     let mut receiver = Manyflow::start(command);
     let received = url_of(&mut receiver, "metrics");
     wait_for(&received, |samples| {

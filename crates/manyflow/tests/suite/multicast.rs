@@ -4,7 +4,7 @@
 use crate::common;
 use crate::hosts;
 
-use common::{Manyflow, assert_same, manyflow, write_random};
+use common::{Manyflow, PATIENT, assert_same, manyflow, write_random};
 use hosts::TwoHosts;
 use nix::sys::signal::Signal;
 use std::path::Path;
@@ -45,7 +45,7 @@ struct Receiver {
 fn receive(hosts: &TwoHosts, url: &str, arguments: &[&str]) -> Receiver {
     let output = tempfile::tempdir().unwrap();
     let mut command = manyflow(&["recv", url, "--output", output.path().to_str().unwrap()]);
-    command.args(arguments);
+    command.args(PATIENT).args(arguments);
     let running = hosts.on_receiver(|| Manyflow::start(command));
     Receiver { running, output }
 }

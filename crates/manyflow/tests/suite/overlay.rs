@@ -15,7 +15,7 @@ fn events(arguments: &[&str]) -> Vec<Value> {
 
 #[test]
 fn members_miss_nothing_in_the_demo_although_a_daemon_is_killed() {
-    let events = events(&["demo", "overlay", "--for", "16s", "--json"]);
+    let events = events(&["demo", "overlay", "--for", "24s", "--json"]);
     let done = events.last().unwrap();
     println!("{done}");
     assert_eq!(done["event"], "done");

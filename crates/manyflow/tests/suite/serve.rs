@@ -161,7 +161,7 @@ fn two_sessions_of_one_file_are_received() {
     }
 }
 
-/// Starts two sessions of `two`, at a rate that leaves both receivers incomplete for many seconds.
+/// Starts two sessions at a rate that leaves both receivers incomplete for 16 s.
 fn start_slow(lines_of_one: &str) -> (Service, Manyflow) {
     let service = Service::new(&format!(
         "publish = \"127.0.0.1:0\"\n\
@@ -174,6 +174,7 @@ fn start_slow(lines_of_one: &str) -> (Service, Manyflow) {
          [session.two]\n\
          paths = [\"two\"]\n"
     ));
+    write_random(&service.path("one/file"), 2_000_000, 1);
     let running = service.start(&["--json"]);
     (service, running)
 }

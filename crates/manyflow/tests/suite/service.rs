@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// A folder with small and large files, 12 MB in all.
+/// A folder with small and large files, 30 MB in all: they take 12 s.
 fn files() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for number in 0..20 {
+    for number in 0..50 {
         let bytes = if number % 2 == 0 { 1_200_000 } else { 2_000 };
         write_random(&folder.path().join(number.to_string()), bytes, number);
     }
@@ -44,7 +44,7 @@ fn start_sender(folder: &Path) -> (Manyflow, String) {
     (sender, url)
 }
 
-/// Starts a receiver with SIGHUP as `hangup` says, and waits until it has a fifth of the files.
+/// Starts a receiver with SIGHUP as `hangup` says, and waits until it has some of the files.
 fn receive(url: &str, output: &Path, hangup: &str) -> Manyflow {
     let mut command = with_hangup(hangup);
     command.args(["recv", url, "--json", "--output", text(output)]);

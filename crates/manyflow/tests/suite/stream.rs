@@ -4,9 +4,9 @@ use crate::common;
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{LIMIT, Manyflow, folder_with_file, manyflow, run, text};
+use common::{Manyflow, PATIENT, folder_with_file, manyflow, run, text, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -73,7 +73,7 @@ fn receiver(url: &str, arguments: &[&str]) -> (Manyflow, TempDir) {
         "--folder",
         text(folder.path()),
     ]);
-    command.args(arguments);
+    command.args(PATIENT).args(arguments);
     (Manyflow::start(command), folder)
 }
 
@@ -107,9 +107,10 @@ fn stop(running: Manyflow) -> Value {
 #[test]
 fn units_arrive_in_a_folder() {
     let sent = units();
-    let (sending, url) = sender(sent.path(), &[]);
+    let (mut sending, url) = sender(sent.path(), &[]);
     let (mut receiving, received) = receiver(&url, &["--extension", "unit"]);
     receiving.wait_for(|line| (parsed(line)["units_complete"].as_u64()? > 0).then_some(()));
+    sending.wait_for(|line| (parsed(line)["receivers"].as_u64()? == 1).then_some(()));
     let done = stop(receiving);
     assert_eq!(done["event"], "done");
     assert_eq!(
@@ -119,7 +120,6 @@ fn units_arrive_in_a_folder() {
     );
     let ended = stop(sending);
     assert!(ended["reports"].as_u64().unwrap() > 0, "{ended}");
-    assert_eq!(ended["receivers"], 1, "{ended}");
 }
 
 #[test]
@@ -134,7 +134,8 @@ fn units_pass_from_program_to_program() {
     let url = published(&mut sending);
     let consumer = format!("cat > {}", text(&copy));
     let mut command = manyflow(&["stream", "recv", &url, "--json", "--program", &consumer]);
-    command.args(["--latency", "100ms"]);
+    // A unit that a busy computer delivers later would not be whole.
+    command.args(["--latency", "5s"]);
     let mut receiving = Manyflow::start(command);
     wait_for_units(&mut receiving, 10);
     stop(receiving);
@@ -149,19 +150,21 @@ fn units_pass_from_program_to_program() {
 #[test]
 fn a_given_link_of_a_relay_limits_its_receivers() {
     let sent = units();
-    let (sending, url) = sender(sent.path(), &[]);
+    let (mut sending, url) = sender(sent.path(), &[]);
     // The units have 6.4 Mbit/s.
     let (relaying, address) = relay(&url, &["--link", "127.0.0.1/32=1Mbit/s"]);
+    let started = Instant::now();
     let (mut receiving, received) = receiver(&url, &["--relay", &address]);
     wait_for_units(&mut receiving, 60);
+    receiving.wait_for(|line| (parsed(line)["packets_marked"].as_u64()? > 0).then_some(()));
+    sending.wait_for(|line| (parsed(line)["reports"].as_u64()? > 0).then_some(()));
     let done = stop(receiving);
-    assert!(done["packets_marked"].as_u64().unwrap() > 0, "{done}");
-    let mean = done["prefix_bytes"].as_u64().unwrap() / done["units"].as_u64().unwrap();
-    assert!(mean < UNIT_BYTES as u64 / 4, "1 of 6.4 Mbit/s: {done}");
+    // However slow this computer is, the link carries no more than its rate.
+    let bits = 8.0 * done["prefix_bytes"].as_f64().unwrap();
+    assert!(bits < 1e6 * started.elapsed().as_secs_f64(), "{done}");
     assert_prefixes(received.path());
-    let (sender, relay) = (stop(sending), stop(relaying));
+    let (_, relay) = (stop(sending), stop(relaying));
     assert_eq!(relay["packets_undeliverable"], 0, "{relay}");
-    assert!(sender["reports"].as_u64().unwrap() > 0, "{sender}");
 }
 
 #[test]
@@ -174,14 +177,9 @@ fn a_receiver_goes_on_with_the_next_relay() {
     wait_for_units(&mut receiving, 20);
     first.kill();
     let before = units_of(&receiving);
-    let deadline = Instant::now() + LIMIT;
-    while units_of(&receiving) < before + 20 {
-        assert!(
-            Instant::now() < deadline,
-            "no units through the second relay"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("units come through the second relay", || {
+        units_of(&receiving) >= before + 20
+    });
     stop(receiving);
     assert_prefixes(received.path());
 }
@@ -234,14 +232,8 @@ fn a_session_with_a_key_is_closed_to_receivers_without_it() {
     stop(stranger);
     let (mut member, _folder) = receiver(&url, &["--key", text(&key)]);
     wait_for_units(&mut member, 10);
-    let ended = {
-        let deadline = Instant::now() + LIMIT;
-        while reports(&sending) == 0 {
-            assert!(Instant::now() < deadline, "no report with the key");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        stop(sending)
-    };
+    wait_until("a report with the key", || reports(&sending) > 0);
+    let ended = stop(sending);
     assert_eq!(ended["event"], "done");
 }
 
