@@ -49,8 +49,8 @@ const SENDER_S: std::ops::Range<u64> = 20..60;
 const SENDER_AWAY: Duration = Duration::from_secs(1);
 /// The part of the receivers that is interrupted in a minute.
 const CHURN_PER_MINUTE: f64 = 0.1;
-/// Ports of programs. Linux gives those from 32,768 on to sockets that ask for any, and others those
-/// from 49,152 on.
+/// Ports of programs. Linux gives those from 32,768 on to sockets that ask for any, and other
+/// systems those from 49,152 on.
 const PORTS: std::ops::Range<u16> = 10_000..32_768;
 /// Growth of the memory that is noise of the allocator.
 const GROWTH_MAX: u64 = 16 << 20;
@@ -215,8 +215,8 @@ impl Soak {
     }
 }
 
-/// Returns an address on loopback for the sender, which needs the same one after a restart: its port
-/// is none of those that the system gives to sockets that ask for any.
+/// Returns an address on loopback for the sender, which needs the same one after a restart: its
+/// port is none of those that the system gives to sockets that ask for any.
 fn free_address() -> Result<SocketAddr> {
     let mut ports = (0..100).map(|_| rand::rng().random_range(PORTS));
     let is_free = |port: &u16| std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();

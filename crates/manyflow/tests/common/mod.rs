@@ -249,8 +249,8 @@ pub(crate) fn text(path: &Path) -> &str {
 
 /// Returns an address for a server that others have to know before it starts, or that starts again.
 ///
-/// Nothing else can take the address meanwhile: the host is of this call alone, and the system gives
-/// the port to nobody who asks for any (ip_local_port_range).
+/// Nothing else can take the address meanwhile: the host is of this call alone, and the system
+/// gives the port to nobody who asks for any (ip_local_port_range).
 pub(crate) fn own_address() -> SocketAddr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed) % 127;
