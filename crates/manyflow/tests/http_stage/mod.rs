@@ -280,9 +280,13 @@ pub(crate) fn start_switch(members: &[SocketAddr], policy: &str) -> (Manyflow, S
     (switch, listen_address(&started))
 }
 
+/// Starts a gateway. Without `--timeout`, it waits for signs of life as long as the test does.
 pub(crate) fn start_gateway(to: SocketAddr, more: &[&str]) -> (Manyflow, SocketAddr, String) {
     let to = to.to_string();
     let mut arguments = vec!["gateway", "--listen", ANY, "--to", &to, "--metrics", ANY];
+    if !more.contains(&"--timeout") {
+        arguments.extend(["--timeout", "90s"]);
+    }
     arguments.extend(more);
     let (mut gateway, started) = start(&arguments);
     gateway.wait_for(|line| line.contains("connected").then_some(()));
