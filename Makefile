@@ -3,8 +3,9 @@
 SHELL := /usr/bin/env bash
 
 FUZZ_SECONDS ?= 120
+RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,16 +26,20 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
+# Nothing is built twice in one run, and incremental builds cost a sixth more.
+test lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
+
 # Two lanes after the build: one computes while the other mostly waits, and then does the rest. A
 # recipe's line is one step, so that each lane takes one after the other.
 test: check ## All checks and tests, which have to pass before a change lands
-	cargo test --locked --workspace --no-run
+	cargo nextest run --locked --workspace --no-run
 	$(BUILD_PROGRAMS)
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lane-computing lane-live
+	@scripts/unit report
 
 .PHONY: lane-computing lane-live
 lane-computing:
-	nice scripts/unit computing
+	scripts/unit computing
 
 lane-live:
 	scripts/unit live
@@ -46,6 +51,8 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	cargo fmt --all --check
 	scripts/tidy --self-test
 	scripts/tidy
+	scripts/readme-commands --self-test
+	scripts/readme-commands
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
@@ -53,6 +60,10 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests
 	scripts/unit
+
+flaky: ## Run the live tests RUNS times (100) beside two busy processes, and count the failures (hours)
+	@scripts/setup tests
+	scripts/unit flaky $(RUNS)
 
 lab-test: ## Test the page of `manyflow lab` in Chromium
 	@scripts/lab-test
@@ -72,19 +83,19 @@ release: ## Check that simulations give the same bytes in release as in the test
 	cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-scenario --test determinism
 
 python: ## Install the Python package into target/python-venv, and run its example
-	@scripts/setup
+	@scripts/setup python
 	scripts/python example
 
 python-test: ## Test the Python package in target/python-venv
-	@scripts/setup
+	@scripts/setup python
 	scripts/python test
 
 python-ray: ## Install Ray, and test sweeps on it (a minute)
-	@scripts/setup
+	@scripts/setup python
 	scripts/python ray
 
 notebooks: ## Execute the notebooks with whole runs (some minutes)
-	@scripts/setup
+	@scripts/setup python
 	scripts/notebooks whole
 
 figures: build ## Run the papers' figures in full, into results/ (some minutes)
@@ -100,6 +111,10 @@ deb: ## Build a Debian package with man pages, completions and units, in target/
 test-deb: ## Build the package, install it in a clean Debian, run it, remove it (root, ten minutes)
 	@scripts/setup package
 	scripts/test-deb "$$(scripts/package deb)"
+
+test-bare: ## Run `make demo` and `make test` in a clean Debian without the tools of scripts/setup (root, half an hour)
+	@scripts/setup bare
+	scripts/test-bare
 
 static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/release/manyflow
 	@scripts/setup static
