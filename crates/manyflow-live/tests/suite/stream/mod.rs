@@ -64,10 +64,10 @@ async fn a_receiver_of_rlm_takes_no_unsent_packet_for_lost() {
     // The highest group often has nothing to send.
     let mut stage = Stage::start_with(control, 5_500).await;
     let receiver = stage.receive_behind(Link::new(rate("4 Mbit/s"))).await;
+    // A receiver that loses no packets has joined all groups by then.
     stage
-        .until("many packets come, and all groups were joined", || {
-            let progress = receiver.progress.borrow();
-            progress.changes >= 3 && progress.packets > 300
+        .until("many packets come", || {
+            receiver.progress.borrow().packets > 200
         })
         .await;
     let sent = stage.stop_sending().await.packets;
