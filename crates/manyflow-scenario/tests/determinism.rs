@@ -134,7 +134,8 @@ fn digest(name: &str, text: &str, threads: usize) -> String {
             }
         }
     }
-    format!("{:x}", hash.finalize())
+    let digest = hash.finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn tables(folder: &Path) -> Vec<std::path::PathBuf> {

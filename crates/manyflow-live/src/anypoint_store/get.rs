@@ -12,11 +12,11 @@ use manyflow_core::ConfigError;
 use manyflow_store::{
     Download, DownloadCounters, DownloadError, Found, Hash, Lookup, Manifest, StoreConfig,
 };
-use sha2::{Digest, Sha256};
 
 use super::disk::sync_folder;
 use super::session::Session;
 use super::{Connect, Progress, SessionError};
+use crate::filecast::files::sha256_of_file;
 
 /// The options of [`get`].
 #[derive(Clone, Debug)]
@@ -211,7 +211,7 @@ impl Target {
         } = self;
         let target = output.clone();
         let published = run_blocking(move || {
-            if digest_of(&partial)? != digest {
+            if Hash(sha256_of_file(&partial)?) != digest {
                 fs::remove_file(&partial)?;
                 return Ok(false);
             }
@@ -263,12 +263,6 @@ fn present_chunks(file: &File, manifest: &Manifest) -> Vec<bool> {
         file.read_exact_at(bytes, offset).is_ok() && Hash::of(bytes) == entry.hash
     };
     chunks.map(&mut is_present).collect()
-}
-
-fn digest_of(path: &Path) -> io::Result<Hash> {
-    let mut digest = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut digest)?;
-    Ok(Hash(digest.finalize().into()))
 }
 
 /// Runs a function that blocks on the disk in another thread.

@@ -1,6 +1,7 @@
 //! Sessions, daemons, ensembles and streams on sockets of this host.
 
 #![allow(
+    clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "tests fail by panicking, and print what they measured"

@@ -27,6 +27,7 @@ pub use scratch::{Scratch, default_scratch};
 pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;
+pub(crate) use store::sha256_of_file;
 pub use store::{Existing, Staged, Store};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.

@@ -93,7 +93,9 @@ impl Store {
         let is_candidate = name::check(name).is_ok()
             && fs::symlink_metadata(&path)
                 .is_ok_and(|metadata| metadata.is_file() && metadata.len() == length);
-        is_candidate && self.is_inside(&path) && digest(&path).is_ok_and(|found| found == *sha256)
+        is_candidate
+            && self.is_inside(&path)
+            && sha256_of_file(&path).is_ok_and(|found| found == *sha256)
     }
 
     /// Whether no link leads from the store to a path outside of it.
@@ -226,7 +228,8 @@ fn sync_disk(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn digest(path: &Path) -> io::Result<[u8; 32]> {
+/// Returns the SHA-256 of a file's content.
+pub(crate) fn sha256_of_file(path: &Path) -> io::Result<[u8; 32]> {
     let (mut file, mut digest) = (File::open(path)?, Sha256::new());
     let mut part = vec![0; PART_BYTES];
     loop {
