@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,10 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
+
+advisories: ## Ask the RustSec database whether a dependency has a known vulnerability (network)
+	@scripts/setup tests
+	cargo deny --locked check --hide-inclusion-graph advisories
 
 unit: ## Run unit, property, integration and documentation tests
 	@scripts/setup tests

@@ -23,6 +23,7 @@ use manyflow_live::filecast::session::{
 };
 use manyflow_live::net::amt::RelayServer;
 use manyflow_live::net::last_mile::LastMile;
+use manyflow_live::net::reserved::own_address;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
@@ -49,9 +50,6 @@ const SENDER_S: std::ops::Range<u64> = 20..60;
 const SENDER_AWAY: Duration = Duration::from_secs(1);
 /// The part of the receivers that is interrupted in a minute.
 const CHURN_PER_MINUTE: f64 = 0.1;
-/// Ports of programs. Linux gives those from 32,768 on to sockets that ask for any, and other
-/// systems those from 49,152 on.
-const PORTS: std::ops::Range<u16> = 10_000..32_768;
 /// Growth of the memory that is noise of the allocator.
 const GROWTH_MAX: u64 = 16 << 20;
 
@@ -69,7 +67,7 @@ struct Soak {
 
 pub(crate) async fn run(args: SoakArgs, display: &Display) -> Result<()> {
     let home = tempfile::tempdir().context("cannot create a temporary folder")?;
-    let relay = free_address()?;
+    let relay = own_address()?;
     let soak = Arc::new(Soak::new(&args, relay)?);
     let sending = tokio::spawn(send(Arc::clone(&soak), relay));
     let mut receivers = JoinSet::new();
@@ -213,17 +211,6 @@ impl Soak {
         );
         Ok(())
     }
-}
-
-/// Returns an address on loopback for the sender, which needs the same one after a restart: its
-/// port is none of those that the system gives to sockets that ask for any.
-fn free_address() -> Result<SocketAddr> {
-    let mut ports = (0..100).map(|_| rand::rng().random_range(PORTS));
-    let is_free = |port: &u16| std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let port = ports
-        .find(is_free)
-        .context("no UDP port is free on loopback")?;
-    Ok((Ipv4Addr::LOCALHOST, port).into())
 }
 
 /// Runs the sender with its relay, and restarts both now and then, with other symbols. Ends only

@@ -1,10 +1,9 @@
 //! Runs the real binary as a user would.
 
 use std::io::{BufRead, BufReader, Read, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -248,19 +247,8 @@ pub(crate) fn text(path: &Path) -> &str {
 }
 
 /// Returns an address for a server that others have to know before it starts, or that starts again.
-///
-/// Nothing else can take the address meanwhile: the host is of this call alone, and the system
-/// gives the port to nobody who asks for any (ip_local_port_range).
 pub(crate) fn own_address() -> SocketAddr {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed) % 127;
-    let host = Ipv4Addr::from_bits(0x7f80_0000 | (std::process::id() % 65_536) << 7 | count);
-    let is_free = |port: &u16| {
-        UdpSocket::bind((host, *port)).is_ok() && TcpListener::bind((host, *port)).is_ok()
-    };
-    // A program of this computer may listen at a port of all addresses.
-    let port = (7_000..8_000).find(is_free);
-    (host, port.expect("a free port")).into()
+    manyflow_live::net::reserved::own_address().unwrap()
 }
 
 /// Waits until a condition holds.

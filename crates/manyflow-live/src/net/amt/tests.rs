@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::TEST_LIMIT;
-use crate::net::reserved::own_udp_address;
+use crate::net::reserved::own_address;
 use crate::net::train::Train;
 
 fn loopback() -> SocketAddr {
@@ -141,7 +141,7 @@ async fn discovery_finds_a_relay_bound_to_any_address() {
 
 #[tokio::test]
 async fn a_relay_that_is_gone_is_reported_and_found_again_when_it_is_back() {
-    let address = own_udp_address();
+    let address = own_address().unwrap();
     let server = server(address, Family::V4);
     let config = GatewayConfig {
         initial_timeout: Duration::from_millis(20),

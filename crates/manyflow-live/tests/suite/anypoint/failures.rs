@@ -9,7 +9,7 @@ use manyflow_core::link::{LinkConfig, LossModel};
 use manyflow_live::anypoint::switch::PolicyName;
 use manyflow_live::anypoint::{Connection, Options, connect};
 use manyflow_live::net::last_mile::LastMile;
-use manyflow_live::net::reserved::own_udp_address;
+use manyflow_live::net::reserved::own_address;
 
 use super::stage::{ANY, EchoMember, Stage, exchange, finish, payload, service, wait_for, within};
 
@@ -106,7 +106,7 @@ async fn a_member_hangs_and_another_joins_while_frames_flow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_restarts_joins_open_connections_again() {
     // While the member is stopped, nobody else gets its address.
-    let address = own_udp_address();
+    let address = own_address().unwrap();
     let mut stage = Stage::start_at(&[address, ANY], PolicyName::RoundRobin, &Options::default());
     let connection = within("open", connect(stage.address(), Options::default())).await;
     let connection = Arc::new(connection.unwrap());
