@@ -63,6 +63,9 @@ pub enum SinkError {
         /// The system's reason.
         error: io::Error,
     },
+    /// The extension of files contains a separator of folders.
+    #[error("{0:?} is no extension of a file: give letters and digits, such as bin")]
+    Extension(String),
     /// A program cannot be started or waited for.
     #[error("cannot run `{command}` with sh ({error})")]
     Shell {
@@ -107,10 +110,15 @@ impl Sink {
     /// because the system waits for its reader.
     ///
     /// # Errors
-    /// If the folder cannot be created, or the program does not start.
+    /// If the folder cannot be created, the extension has a separator, or the program does not
+    /// start.
     pub fn open(output: Output) -> Result<Sink, SinkError> {
         let mut program = None;
         let writer = match output {
+            // The standard library panics at it.
+            Output::Folder { extension, .. } if extension.contains(std::path::is_separator) => {
+                return Err(SinkError::Extension(extension));
+            }
             Output::Folder { folder, extension } => {
                 fs::create_dir_all(&folder).map_err(unwritable(&folder))?;
                 Writer::Folder { folder, extension }

@@ -231,3 +231,16 @@ async fn the_python_program_writes_units_and_decodes_their_prefixes() {
         "{text}"
     );
 }
+
+#[tokio::test]
+async fn an_extension_that_leads_to_another_folder_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    for extension in ["../x", "/x"] {
+        let output = Output::Folder {
+            folder: home.path().join("units"),
+            extension: extension.to_owned(),
+        };
+        let error = Sink::open(output).unwrap_err().to_string();
+        assert!(error.contains(extension), "{error}");
+    }
+}

@@ -175,3 +175,13 @@ fn the_pages_show_members_and_counters() {
     assert_eq!(status["counters"]["opened"], 1);
     assert_eq!(status["members"][0]["is_up"], true);
 }
+
+#[test]
+fn an_address_that_is_taken_is_an_error_of_one_line() {
+    let taken = std::net::UdpSocket::bind(ANY).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = common::run(&["switch", "--listen", &address, "--member", "a=127.0.0.1:1"]);
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{ended:?}");
+    assert!(ended.stderr.contains(&address), "{ended:?}");
+}

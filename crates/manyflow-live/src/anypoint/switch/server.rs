@@ -126,7 +126,14 @@ pub fn start(
         let _guard = runtime.enter();
         Wires::open(listen, is_ipv4)
     };
-    let (wires, local) = opened.map_err(|cause| StartError::Address(listen, cause))?;
+    let (wires, local) = match opened {
+        Ok(opened) => opened,
+        Err(cause) => {
+            // The caller's runtime does not allow that this one waits for its threads.
+            runtime.shutdown_background();
+            return Err(StartError::Address(listen, cause));
+        }
+    };
     let (commands, received) = mpsc::unbounded_channel();
     let (reports, status) = watch::channel(SwitchStatus::default());
     let mut hub = Hub::new(wires, &options);

@@ -27,8 +27,8 @@ pub use scratch::{Scratch, default_scratch};
 pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;
-pub(crate) use store::sha256_of_file;
 pub use store::{Existing, Staged, Store};
+pub(crate) use store::{is_not_regular, sha256_of_file};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.
 #[derive(Debug, Error)]
@@ -95,6 +95,9 @@ pub enum FileError {
     /// A file or folder with the name of a received file exists already.
     #[error("{0}: exists already and is not replaced; use --overwrite to replace files")]
     Exists(PathBuf),
+    /// A device, pipe, socket or folder has the name of a received file.
+    #[error("{0}: is not a regular file and is not replaced; remove it, or choose another folder")]
+    NotRegular(PathBuf),
     /// A link in the output folder leads out of it.
     #[error("{0}: a link leads out of the output folder; remove it or choose another folder")]
     Outside(PathBuf),

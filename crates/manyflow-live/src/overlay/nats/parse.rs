@@ -16,6 +16,10 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// The maximum length of a CONNECT in bytes. It may contain a token of some kilobytes.
 pub const CONNECT_BYTES_MAX: usize = 64 * 1024;
 
+/// The first bytes of a block of headers, and its last ones.
+const HEADERS_BEGIN: &[u8] = b"NATS/1.0";
+const HEADERS_END: &[u8] = b"\r\n\r\n";
+
 /// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -93,7 +97,7 @@ pub fn parse(
                 return Err(ParseError::Payload);
             }
             published.content = line.next;
-            Ok(published.take(bytes))
+            published.take(bytes)
         }
         name => {
             let taken = bytes.split_to(line.next).freeze();
@@ -114,7 +118,7 @@ impl Published {
         };
         let mut parts = words.published(has_headers).ok()??;
         parts.content = end + 1;
-        (parts.end()? == raw.len()).then(|| parts.with(raw))
+        (parts.end()? == raw.len() && parts.is_framed(&raw)).then(|| parts.with(raw))
     }
 
     /// Returns the bytes that another daemon [decodes](Published::decode).
@@ -166,16 +170,28 @@ impl Parts {
         self.content.checked_add(self.length)?.checked_add(2)
     }
 
-    /// Takes the operation from the bytes, if it is complete. The two bytes behind the payload are
-    /// not checked, as in other servers.
-    fn take(self, bytes: &mut BytesMut) -> Option<Operation> {
-        let end = self.end()?;
+    /// Takes the operation from the bytes, if it is complete.
+    fn take(self, bytes: &mut BytesMut) -> Result<Option<Operation>, ParseError> {
+        let end = self.end().ok_or(ParseError::Unknown)?;
         if bytes.len() < end {
             bytes.reserve(end - bytes.len());
-            return None;
+            return Ok(None);
+        }
+        if !self.is_framed(&bytes[..end]) {
+            return Err(ParseError::Unknown);
         }
         let raw = bytes.split_to(end).freeze();
-        Some(Operation::Publish(self.with(raw)))
+        Ok(Some(Operation::Publish(self.with(raw))))
+    }
+
+    /// Whether CR LF follows the payload of a whole operation, and headers, if it has any, are a
+    /// block of their own. Subscribers read both as a part of the protocol: other bytes there would
+    /// let a publisher write operations in the daemon's name.
+    fn is_framed(&self, raw: &[u8]) -> bool {
+        let (content, behind) = raw[self.content..].split_at(self.length);
+        let headers = &content[..self.header_bytes];
+        let is_block = headers.starts_with(HEADERS_BEGIN) && headers.ends_with(HEADERS_END);
+        behind == b"\r\n" && (headers.is_empty() || is_block)
     }
 
     fn with(self, raw: Bytes) -> Published {
@@ -452,6 +468,23 @@ mod tests {
         );
         assert_eq!(error(&[b'S'; LINE_BYTES_MAX]), ParseError::Line);
         assert_eq!(error(&[b'c'; CONNECT_BYTES_MAX]), ParseError::Line);
+    }
+
+    /// A publisher counts characters instead of bytes, and another one forges messages to others.
+    #[test]
+    fn bytes_behind_a_payload_or_within_headers_do_not_reach_subscribers() {
+        for bytes in [
+            "PUB a 3\r\nf\u{fc}r\r\n",
+            "PUB a 2\r\nhi\n\n",
+            "PUB a 0\r\nMSG orders.buy 1 2\r\n",
+            "HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi..",
+            "HPUB a 12 14\r\nNATS/1.0\r\nx\nhi\r\n",
+            "HPUB a 12 14\r\nHTTP/1.0\r\n\r\nhi\r\n",
+            "HPUB a 4 6\r\n\r\n\r\nhi\r\n",
+        ] {
+            assert_eq!(error(bytes.as_bytes()), ParseError::Unknown, "{bytes:?}");
+            assert_eq!(Published::decode(Bytes::from(bytes)), None, "{bytes:?}");
+        }
     }
 
     #[test]

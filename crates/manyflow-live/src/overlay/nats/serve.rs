@@ -80,6 +80,8 @@ impl Front {
             "server_id": self.server_id,
             "server_name": self.name,
             "version": env!("CARGO_PKG_VERSION"),
+            // Always there in nats-server, so clients take it for granted. No Go made this program.
+            "go": "",
             "proto": 1,
             "host": self.local.ip().to_string(),
             "port": self.local.port(),
@@ -140,6 +142,21 @@ impl Front {
 /// The beginning of the subjects of requests for the members of a group. The pattern of the group
 /// follows.
 const MEMBERS: &[u8] = b"$MF.members.";
+
+/// Maximum length of a pattern and the name of its queue group. Daemons announce both as the name
+/// of a group, together with the number of a daemon.
+const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
+
+/// Reads the options of CONNECT.
+fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
+    serde_json::from_slice(options).map_err(|_| End::Refused("Invalid CONNECT options".to_owned()))
+}
+
+/// Returns the error for a client without a permission, as nats-server writes it.
+fn violation(operation: &str, subject: &[u8]) -> String {
+    let subject = String::from_utf8_lossy(subject);
+    format!("Permissions Violation for {operation} to \"{subject}\"")
+}
 
 /// Returns whether a subject belongs to daemons.
 fn is_reserved(subject: &[u8]) -> bool {
@@ -247,8 +264,7 @@ impl Connection<'_> {
     }
 
     fn authenticate(&mut self, options: &[u8]) -> Result<(), End> {
-        let options: ConnectOptions = serde_json::from_slice(options)
-            .map_err(|_| End::Refused("Invalid CONNECT options".to_owned()))?;
+        let options = connect_options(options)?;
         let Some(permissions) = self.front.access.admit(&options) else {
             return Err(End::Refused("Authorization Violation".to_owned()));
         };
@@ -323,9 +339,8 @@ impl Connection<'_> {
             Operation::Pong => self.unanswered = 0,
             Operation::Connect(options) => {
                 // Some clients repeat CONNECT to change their options.
-                if let Ok(options) = serde_json::from_slice(&options) {
-                    self.front.core.borrow_mut().session(key).options = options;
-                }
+                let options = connect_options(&options)?;
+                self.front.core.borrow_mut().session(key).options = options;
                 self.acknowledge(key);
             }
         }
@@ -347,21 +362,34 @@ impl Connection<'_> {
             .permissions
             .as_ref()
             .is_some_and(|own| own.may_publish(subject));
-        if let Some(pattern) = subject.strip_prefix(MEMBERS) {
-            let mut core = self.front.core.borrow_mut();
-            core.answer_members(key, pattern, message);
+        if message.reply().is_some_and(|reply| !is_subject(reply)) {
+            self.report("Invalid Reply Subject");
+        } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
+            self.answer_members(key, pattern, message);
         } else if !is_subject(subject) || is_reserved(subject) {
             self.report("Invalid Publish Subject");
         } else if !may_publish {
-            let subject = String::from_utf8_lossy(subject);
-            self.report(&format!(
-                "Permissions Violation for Publish to \"{subject}\""
-            ));
+            self.report(&violation("Publish", subject));
         } else {
             let mut core = self.front.core.borrow_mut();
             core.session(key).acknowledge();
             core.publish(key, message);
         }
+    }
+
+    /// Answers a request for the members of a group to a client that could become one.
+    fn answer_members(&self, key: SessionKey, pattern: &[u8], request: &Published) {
+        if self.may_subscribe(pattern) {
+            let mut core = self.front.core.borrow_mut();
+            core.answer_members(key, pattern, request);
+        } else {
+            self.report(&violation("Subscription", pattern));
+        }
+    }
+
+    fn may_subscribe(&self, pattern: &[u8]) -> bool {
+        let own = self.permissions.as_ref();
+        own.is_some_and(|own| own.may_subscribe(pattern))
     }
 
     fn subscribe(
@@ -371,21 +399,19 @@ impl Connection<'_> {
         queue: Option<Bytes>,
         sid: Bytes,
     ) -> Result<(), End> {
-        let may_subscribe = self
-            .permissions
-            .as_ref()
-            .is_some_and(|own| own.may_subscribe(&pattern));
+        let may_subscribe = self.may_subscribe(&pattern);
         let mut core = self.front.core.borrow_mut();
         if !is_pattern(&pattern)
             || is_reserved(&pattern)
             || queue.as_ref().is_some_and(|queue| !is_pattern(queue))
         {
             self.report("Invalid Subject");
-        } else if !may_subscribe {
-            let pattern = String::from_utf8_lossy(&pattern);
+        } else if pattern.len() + queue.as_ref().map_or(0, Bytes::len) > SUBSCRIPTION_BYTES_MAX {
             self.report(&format!(
-                "Permissions Violation for Subscription to \"{pattern}\""
+                "Invalid Subject: a pattern and its queue group have at most {SUBSCRIPTION_BYTES_MAX} bytes"
             ));
+        } else if !may_subscribe {
+            self.report(&violation("Subscription", &pattern));
         } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
             || !core.daemon.has_room_for_group()
         {

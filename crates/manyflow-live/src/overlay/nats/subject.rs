@@ -12,8 +12,10 @@ pub fn is_subject(subject: &[u8]) -> bool {
             .all(|token| token != b"*" && token != b">")
 }
 
-/// Returns whether a client may subscribe to this pattern: it has no empty token, no space and no
-/// control character, and `>` is its last token, if at all.
+/// Returns whether a client may subscribe to this pattern: it is UTF-8, has no empty token, no
+/// space and no control character, and `>` is its last token, if at all. Clients divide lines at
+/// different spaces and control characters, so a subject with one could make another client misread
+/// its line.
 pub fn is_pattern(pattern: &[u8]) -> bool {
     let mut tokens = pattern.split(is_dot).peekable();
     let mut is_valid = true;
@@ -21,10 +23,12 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
         let is_last = tokens.peek().is_none();
         is_valid &= !token.is_empty() && (token != b">" || is_last);
     }
-    is_valid
-        && !pattern
-            .iter()
-            .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
+    let is_text = |text: &str| {
+        !text
+            .chars()
+            .any(|char| char.is_whitespace() || char.is_control())
+    };
+    is_valid && core::str::from_utf8(pattern).is_ok_and(is_text)
 }
 
 /// Returns whether the pattern has wildcards.
@@ -84,6 +88,17 @@ mod tests {
         for pattern in ["", ".", "a.", ".a", "a..b", ">.a", "a b", "a\u{7}"] {
             assert!(!is_pattern(pattern.as_bytes()), "{pattern}");
         }
+        for pattern in [
+            &b"a\x0bb"[..],
+            b"a\x0cb",
+            b"a\0",
+            b"\xff",
+            b"a\xc2\x85b",
+            b"a\xe2\x80\xa8b",
+        ] {
+            assert!(!is_pattern(pattern), "{}", pattern.escape_ascii());
+        }
+        assert!(is_subject("caf\u{e9}.\u{20ac}".as_bytes()));
         for pattern in ["a", "*", ">", "a.*.b.>", "a>", "a*b"] {
             assert!(is_pattern(pattern.as_bytes()), "{pattern}");
         }

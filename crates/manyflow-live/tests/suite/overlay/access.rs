@@ -77,6 +77,77 @@ async fn bytes_that_are_no_operations_end_the_connection() {
     assert_eq!(client.line().await, "-ERR 'Maximum Control Line Exceeded'");
 }
 
+/// Publishers that count characters or forge messages are disconnected. A subscriber sees none of
+/// these bytes, and gets the next message.
+#[tokio::test]
+async fn bytes_behind_a_payload_reach_no_subscriber() {
+    let daemon = start(config("a")).await.unwrap();
+    let mut subscriber = Nats::connect(&daemon).await;
+    subscriber.send_and_wait("SUB a.> 1\r\n").await;
+    for bytes in [
+        "PUB a.low 3\r\nf\u{fc}r\r\n",
+        "PUB a.low 2\r\nhiMSG orders.buy 1 1\r\nx\r\n",
+        "HPUB a.low 12 14\r\nNATS/1.0\r\n\r\nhi\n\n",
+        "HPUB a.low 10 12\r\nno headershi\r\n",
+    ] {
+        let mut publisher = Nats::connect(&daemon).await;
+        publisher.send(bytes).await;
+        let error = "-ERR 'Unknown Protocol Operation'";
+        assert_eq!(publisher.line().await, error, "{bytes:?}");
+        publisher.closed().await;
+    }
+    let mut publisher = Nats::connect(&daemon).await;
+    publisher.send_and_wait("PUB a.good 5\r\nafter\r\n").await;
+    let (line, payload) = subscriber.message().await;
+    assert_eq!(
+        (line.as_str(), &payload[..]),
+        ("MSG a.good 1 5", &b"after"[..])
+    );
+}
+
+#[tokio::test]
+async fn names_that_other_clients_would_misread_or_daemons_not_announce_are_refused() {
+    let daemon = start(config("a")).await.unwrap();
+    let mut client = Nats::connect(&daemon).await;
+    let long = "a".repeat(1_025);
+    for (operation, error) in [
+        ("PUB a\x0bb 1\r\nx\r\n", "Invalid Publish Subject"),
+        ("PUB a a\x0cb 1\r\nx\r\n", "Invalid Reply Subject"),
+        ("PUB a a.* 1\r\nx\r\n", "Invalid Reply Subject"),
+        ("SUB a\0b 1\r\n", "Invalid Subject"),
+        ("SUB a q\x0b 1\r\n", "Invalid Subject"),
+        (&format!("SUB {long} 1\r\n"), "Invalid Subject"),
+        (&format!("SUB a {long} 1\r\n"), "Invalid Subject"),
+    ] {
+        client.send(operation).await;
+        let line = client.line().await;
+        let begin = format!("-ERR '{error}");
+        assert!(line.starts_with(&begin), "{operation:?}: {line}");
+    }
+    client.send("CONNECT {broken\r\n").await;
+    assert_eq!(client.line().await, "-ERR 'Invalid CONNECT options'");
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn only_clients_that_may_subscribe_learn_the_members_of_a_group() {
+    let daemon = start(manyflow_live::overlay::DaemonConfig {
+        access: users(),
+        ..config("a")
+    });
+    let daemon = daemon.await.unwrap();
+    let options = r#"{"verbose":false,"user":"ann","pass":"secret"}"#;
+    let mut client = Nats::connect_with(&daemon, options).await;
+    client
+        .send("SUB a.inbox 1\r\nPUB $MF.members.b a.inbox 0\r\n\r\n")
+        .await;
+    let error = "-ERR 'Permissions Violation for Subscription to \"b\"'";
+    assert_eq!(client.line().await, error);
+    client.send("PUB $MF.members.a.b a.inbox 0\r\n\r\n").await;
+    let (line, _) = client.message().await;
+    assert!(line.starts_with("MSG a.inbox 1 "), "{line}");
+}
+
 #[tokio::test]
 async fn a_client_that_says_nothing_is_disconnected() {
     let daemon = start(config("a")).await.unwrap();
