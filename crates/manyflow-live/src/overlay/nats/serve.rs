@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ConnectOptions;
 use super::parse::{Operation, Published, parse};
 use super::session::Peer;
-use super::subject::{is_pattern, is_subject};
+use super::subject::{is_pattern, is_subject, is_text};
 use crate::net::tls::Identity;
 use crate::overlay::access::{Access, Permissions};
 use crate::overlay::core::{Core, Phase, SessionKey};
@@ -362,7 +362,7 @@ impl Connection<'_> {
             .permissions
             .as_ref()
             .is_some_and(|own| own.may_publish(subject));
-        if message.reply().is_some_and(|reply| !is_subject(reply)) {
+        if message.reply().is_some_and(|reply| !is_text(reply)) {
             self.report("Invalid Reply Subject");
         } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
             self.answer_members(key, pattern, message);

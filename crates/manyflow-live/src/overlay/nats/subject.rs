@@ -12,10 +12,8 @@ pub fn is_subject(subject: &[u8]) -> bool {
             .all(|token| token != b"*" && token != b">")
 }
 
-/// Returns whether a client may subscribe to this pattern: it is UTF-8, has no empty token, no
-/// space and no control character, and `>` is its last token, if at all. Clients divide lines at
-/// different spaces and control characters, so a subject with one could make another client misread
-/// its line.
+/// Returns whether a client may subscribe to this pattern: it [is text](is_text), has no empty
+/// token, and `>` is its last token, if at all.
 pub fn is_pattern(pattern: &[u8]) -> bool {
     let mut tokens = pattern.split(is_dot).peekable();
     let mut is_valid = true;
@@ -23,12 +21,14 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
         let is_last = tokens.peek().is_none();
         is_valid &= !token.is_empty() && (token != b">" || is_last);
     }
-    let is_text = |text: &str| {
-        !text
-            .chars()
-            .any(|char| char.is_whitespace() || char.is_control())
-    };
-    is_valid && core::str::from_utf8(pattern).is_ok_and(is_text)
+    is_valid && is_text(pattern)
+}
+
+/// Returns whether a name is UTF-8 without spaces and control characters. Clients divide lines at
+/// different ones, so a name that has one could make another client misread its line.
+pub fn is_text(name: &[u8]) -> bool {
+    let is_part = |char: char| !char.is_whitespace() && !char.is_control();
+    core::str::from_utf8(name).is_ok_and(|name| name.chars().all(is_part))
 }
 
 /// Returns whether the pattern has wildcards.
