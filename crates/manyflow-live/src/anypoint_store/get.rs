@@ -16,7 +16,7 @@ use manyflow_store::{
 use super::disk::sync_folder;
 use super::session::Session;
 use super::{Connect, Progress, SessionError};
-use crate::filecast::files::{is_not_regular, sha256_of_file};
+use crate::filecast::files::{is_special, sha256_of_file};
 
 /// The options of [`get`].
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub enum GetError {
     /// The output exists.
     #[error("{0}: exists already; remove it, or choose another file")]
     Exists(PathBuf),
-    /// A device, pipe, socket or folder is where the file is to be written.
+    /// A device, pipe or socket is where the file is to be written.
     #[error("{0}: is not a regular file and is not replaced; choose another output")]
     NotRegular(PathBuf),
     /// The output cannot be written. An incomplete file is kept, and the next call continues it.
@@ -114,7 +114,7 @@ pub async fn get(
     options: GetOptions,
     mut report: impl FnMut(Progress),
 ) -> Result<GetReport, GetError> {
-    if is_not_regular(&options.output) {
+    if is_special(&options.output) {
         return Err(GetError::NotRegular(options.output));
     }
     if !options.overwrite && fs::symlink_metadata(&options.output).is_ok() {

@@ -28,7 +28,7 @@ pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;
 pub use store::{Existing, Staged, Store};
-pub(crate) use store::{is_not_regular, sha256_of_file};
+pub(crate) use store::{is_special, sha256_of_file};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.
 #[derive(Debug, Error)]
@@ -95,7 +95,7 @@ pub enum FileError {
     /// A file or folder with the name of a received file exists already.
     #[error("{0}: exists already and is not replaced; use --overwrite to replace files")]
     Exists(PathBuf),
-    /// A device, pipe, socket or folder has the name of a received file.
+    /// A device, pipe or socket has the name of a received file.
     #[error("{0}: is not a regular file and is not replaced; remove it, or choose another folder")]
     NotRegular(PathBuf),
     /// A link in the output folder leads out of it.

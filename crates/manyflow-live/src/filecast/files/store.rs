@@ -183,7 +183,7 @@ impl Store {
             made.insert(folders.to_owned(), self.make_folders(folders)?);
         }
         let target = made[folders].join(own_name);
-        if self.existing == Existing::Replace && is_not_regular(&target) {
+        if self.existing == Existing::Replace && is_special(&target) {
             return Err(FileError::NotRegular(path));
         }
         let stored = match self.existing {
@@ -231,10 +231,10 @@ fn sync_disk(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether something else than a regular file, such as a device, is at this path or where its link
-/// leads. A rename would replace it, if the user may: root would lose `/dev/null`.
-pub(crate) fn is_not_regular(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+/// Whether a device, pipe or socket is at this path or where its link leads. A rename would replace
+/// it, if the user may: root would lose `/dev/null`. It never replaces a folder.
+pub(crate) fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 /// Returns the SHA-256 of a file's content.
@@ -474,17 +474,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_or_a_folder_with_the_name_of_a_file_is_not_replaced() {
+    fn a_pipe_with_the_name_of_a_file_is_not_replaced() {
         let home = folder();
         let store = store(home.path(), Existing::Replace);
         let pipe = store.folder().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         std::os::unix::fs::symlink(&pipe, store.folder().join("link")).unwrap();
-        fs::create_dir(store.folder().join("folder")).unwrap();
-        for name in ["pipe", "link", "folder"] {
+        for name in ["pipe", "link"] {
             let error = publish(&store, name, b"x");
             assert!(matches!(error, Err(FileError::NotRegular(_))), "{error:?}");
         }
-        assert!(is_not_regular(&pipe));
+        assert!(is_special(&pipe));
     }
 }
