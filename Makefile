@@ -26,7 +26,7 @@ build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
 
-# Nothing is built twice in one run, and incremental builds cost a sixth more.
+# One run builds nothing twice, so state for incremental builds would only cost time.
 test lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
 
 # Two lanes after the build: one computes while the other mostly waits, and then does the rest. A

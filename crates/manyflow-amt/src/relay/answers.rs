@@ -1,9 +1,9 @@
 //! The limit on answers to addresses that have not been proved.
 //!
-//! Answers protect their destinations, whose addresses anybody can forge: those to one prefix share
-//! a rate. More than half of it belongs to the addresses of the prefix, in equal shares, so that a
-//! flood of requests from its other addresses does not keep a gateway from its first answers. A
-//! flood that forges the gateway's own address can.
+//! Anybody can forge the source of a request, so the answers to one prefix share a rate. More than
+//! half of this rate belongs to the addresses of the prefix, in equal shares: a flood of requests
+//! from other addresses of the prefix does not keep a gateway from its first answers. A flood that
+//! forges the gateway's own address does.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -25,9 +25,8 @@ const ADDRESS_BUCKETS: usize = 16_384;
 const SHARES: u64 = 256;
 
 /// Maximum rate of answers to one prefix beyond the shares of its addresses: some 60 in a second,
-/// and 15 at a time. A forged flood does no harm at this rate. If the prefix is the relay's own
-/// network, ARP keeps answers to addresses that do not exist for 3 s in the send buffer. At this
-/// rate they take less than 300 kB there, of the 416 KiB that Linux gives by default.
+/// and 15 at a time. A forged flood does no harm at this rate. It is low because ARP keeps answers
+/// to hosts of the relay's own network that do not exist in the send buffer for about 3 s.
 const PREFIX_BITS_PER_S: u64 = 50_000;
 
 /// Rate of the answers to one address that no other address can use up: one in some 2.5 s, which is

@@ -19,13 +19,14 @@ impl Bucket {
         Self { paid_until: now }
     }
 
-    /// Takes `bytes` of data from the bucket; returns false if it has too few. A full bucket lets
-    /// one datagram of any size pass.
+    /// Takes `bytes` from the bucket; returns false if it has too few. A full bucket lets one
+    /// datagram of any size pass.
     pub(super) fn take(&mut self, now: Time, rate: Rate, bytes: usize) -> bool {
         self.take_within(now, rate, BURST, bytes)
     }
 
-    /// As [`take`](Self::take), with this time by which datagrams may run ahead of the rate.
+    /// Takes `bytes` as [`take`](Self::take) does, but lets datagrams run ahead of the rate by
+    /// `burst`.
     pub(super) fn take_within(
         &mut self,
         now: Time,

@@ -115,7 +115,7 @@ impl Sink {
     pub fn open(output: Output) -> Result<Sink, SinkError> {
         let mut program = None;
         let writer = match output {
-            // The standard library panics at it.
+            // `Path::set_extension` panics at a separator.
             Output::Folder { extension, .. } if extension.contains(std::path::is_separator) => {
                 return Err(SinkError::Extension(extension));
             }

@@ -156,8 +156,8 @@ fn answers_to_a_forged_prefix_are_few_and_others_are_still_answered() {
     assert!(exchange(&mut relay, end, "198.51.100.200:7", &request).is_some());
 }
 
-/// Counts the Requests that a new gateway sends until the relay answers, during floods of forged
-/// Requests from all other addresses of its prefix: one, at any time and at any rate of the flood.
+/// The relay answers the first Discovery and the first Request of a new gateway during floods of
+/// forged Requests from other addresses of its prefix, at any rate of the flood.
 #[test]
 fn a_flood_from_the_neighbours_of_a_gateway_does_not_delay_its_answers() {
     let request = Message::Request {

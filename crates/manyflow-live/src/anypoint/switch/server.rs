@@ -129,7 +129,7 @@ pub fn start(
     let (wires, local) = match opened {
         Ok(opened) => opened,
         Err(cause) => {
-            // The caller's runtime does not allow that this one waits for its threads.
+            // Dropping a runtime waits for its threads, which panics within another runtime.
             runtime.shutdown_background();
             return Err(StartError::Address(listen, cause));
         }

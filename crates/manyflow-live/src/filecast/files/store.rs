@@ -231,8 +231,8 @@ fn sync_disk(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a device, pipe or socket is at this path or where its link leads. A rename would replace
-/// it, if the user may: root would lose `/dev/null`. It never replaces a folder.
+/// Whether a path leads to a device, pipe or socket, directly or by a link. A rename to the path
+/// would replace it, so that root could lose `/dev/null`. A rename never replaces a folder.
 pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }

@@ -184,9 +184,9 @@ impl Parts {
         Ok(Some(Operation::Publish(self.with(raw))))
     }
 
-    /// Whether CR LF follows the payload of a whole operation, and headers, if it has any, are a
-    /// block of their own. Subscribers read both as a part of the protocol: other bytes there would
-    /// let a publisher write operations in the daemon's name.
+    /// Whether CR LF follows the payload of a whole operation, and its headers, if it has any,
+    /// begin with the version and end with an empty line. Subscribers get these bytes unchanged, so
+    /// other bytes would let a publisher write operations in the daemon's name.
     fn is_framed(&self, raw: &[u8]) -> bool {
         let (content, behind) = raw[self.content..].split_at(self.length);
         let headers = &content[..self.header_bytes];

@@ -80,7 +80,8 @@ impl Front {
             "server_id": self.server_id,
             "server_name": self.name,
             "version": env!("CARGO_PKG_VERSION"),
-            // Always there in nats-server, so clients take it for granted. No Go made this program.
+            // The version of Go. The protocol's documentation requires it, so some clients fail
+            // without it.
             "go": "",
             "proto": 1,
             "host": self.local.ip().to_string(),
@@ -143,8 +144,8 @@ impl Front {
 /// follows.
 const MEMBERS: &[u8] = b"$MF.members.";
 
-/// Maximum length of a pattern and the name of its queue group. Daemons announce both as the name
-/// of a group, together with the number of a daemon.
+/// Maximum length of a pattern and the name of its queue group together. The name of a group of the
+/// overlay contains both, two spaces and a daemon's number of up to 10 digits.
 const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
 
 /// Reads the options of CONNECT.
