@@ -8,6 +8,7 @@ pub mod inlet;
 pub mod last_mile;
 pub mod multicast;
 pub mod outlets;
+pub mod reach;
 pub mod reserved;
 pub mod thin_link;
 pub mod tls;
