@@ -270,7 +270,7 @@ pub enum ReceiveError {
     },
     /// The table of files has expired (RFC 6726 section 3.3).
     #[error(
-        "FDT Instance {0} has expired and is not used; check this machine's clock, or ask the session's sender"
+        "FDT Instance {0} has expired by this machine's clock, and is not used: check the clock, or ask the session's sender"
     )]
     Expired(u32),
     /// The numbers of the symbols received so far fill the memory that is allowed.

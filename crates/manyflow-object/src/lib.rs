@@ -65,6 +65,7 @@
 
 pub mod alc;
 pub mod error;
+pub mod expiry;
 pub mod ext_auth;
 pub mod fdt;
 pub mod fec;

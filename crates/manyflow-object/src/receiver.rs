@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::alc::{PAYLOAD_ID_BYTES, Packet, Symbol};
 use crate::error::{FdtError, FileError, ReceiveError};
+use crate::expiry::has_expired;
 use crate::fdt::{FdtInstance, FileEntry};
 use crate::fec::{DecodeJob, Decoded, FecScheme, Oti};
 use crate::name::{abbreviate, check_visible};
@@ -78,8 +79,8 @@ impl ReceiverConfig {
 pub struct ObjectReceiver<S = MemoryStorage> {
     config: ReceiverConfig,
     storage: S,
-    /// The time, in seconds since 1900, as far as the caller has given it.
-    ntp_seconds: u64,
+    /// The time, in seconds since 1900; `None` if the caller has not given it.
+    ntp_seconds: Option<u64>,
     fdts: FdtAssemblies,
     objects: BTreeMap<u128, Object>,
     /// The names of the objects that are not refused.
@@ -109,7 +110,7 @@ impl<S: Storage> ObjectReceiver<S> {
     pub fn with_storage(config: ReceiverConfig, storage: S) -> Self {
         ObjectReceiver {
             storage,
-            ntp_seconds: 0,
+            ntp_seconds: None,
             early: EarlyPackets::new(config.early_max),
             fdts: FdtAssemblies::new(config.fdt_length_max),
             config,
@@ -125,10 +126,10 @@ impl<S: Storage> ObjectReceiver<S> {
         }
     }
 
-    /// Sets the time, in seconds since 1900 (the upper half of an NTP timestamp). Tables of files
-    /// that expired before are not used.
+    /// Sets the time, in seconds since 1900. Tables of files that expired before are not used (RFC
+    /// 6726 section 3.3), unless [`table_sha256`](ReceiverConfig::table_sha256) identifies them.
     pub fn set_time(&mut self, ntp_seconds: u64) {
-        self.ntp_seconds = ntp_seconds;
+        self.ntp_seconds = Some(ntp_seconds);
     }
 
     /// The storage of symbols and contents.
@@ -293,7 +294,12 @@ impl<S: Storage> ObjectReceiver<S> {
             return Err(ReceiveError::TableDigest(instance));
         }
         let fdt = FdtInstance::decode(document, self.config.files_max)?;
-        if fdt.expires < self.ntp_seconds {
+        // A table whose digest is known is the session's own for as long as the session runs. So a
+        // receiver's clock may be wrong.
+        let now = self
+            .ntp_seconds
+            .filter(|_| self.config.table_sha256.is_none());
+        if now.is_some_and(|now| has_expired(fdt.expires, now)) {
             return Err(ReceiveError::Expired(instance));
         }
         let complete = fdt.complete;

@@ -55,8 +55,8 @@ pub struct SenderConfig {
     pub layers: u16,
     /// The seed of all random choices: the same seed gives the same packets.
     pub seed: u64,
-    /// The time at which the FDT expires, in seconds since 1900 (the upper half of an NTP
-    /// timestamp).
+    /// The time at which the FDT expires, the low 32 bits of seconds since 1900: see
+    /// [`expires`](crate::expiry::expires).
     pub expires: u32,
     /// The number of the first symbol of each block with RaptorQ. A sender that continues a session
     /// chooses another number than before, so that receivers get symbols that are new to them.

@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_amt::RelayConfig;
@@ -59,12 +60,32 @@ impl Stage {
         Stage::start_in_group(rate, symbol, files, None)
     }
 
+    /// Starts to send as [`Stage::start`] does, with a table of files that expires at `expires`.
+    pub(crate) fn start_until(
+        rate: Rate,
+        symbol: u16,
+        files: Vec<TestFile>,
+        expires: u32,
+    ) -> Stage {
+        Stage::start_with(rate, symbol, files, None, expires)
+    }
+
     /// Starts to send as [`Stage::start`] does, with packets that a group key seals.
     pub(crate) fn start_in_group(
         rate: Rate,
         symbol: u16,
         files: Vec<TestFile>,
         group: Option<(GroupKey, Sealer)>,
+    ) -> Stage {
+        Stage::start_with(rate, symbol, files, group, u32::MAX)
+    }
+
+    fn start_with(
+        rate: Rate,
+        symbol: u16,
+        files: Vec<TestFile>,
+        group: Option<(GroupKey, Sealer)>,
+        expires: u32,
     ) -> Stage {
         let (group_key, sealer) = group.unzip();
         let extension = sealer.as_ref().map_or(0, |_| EXTENSION_BYTES);
@@ -78,6 +99,7 @@ impl Stage {
         let mut config = SenderConfig::new(TSI, session.active_slots() as u16 + 1, 1);
         config.cci_length = CCI_LENGTH;
         config.symbol_length = symbol;
+        config.expires = expires;
         let sources = files
             .iter()
             .map(|(name, content)| SourceFile::new(name, content.clone()));
@@ -127,6 +149,12 @@ impl Stage {
 
     /// Starts a receiver that tries these relays.
     pub(crate) fn receive_through(&self, relays: Vec<String>) -> Receiving {
+        self.receive_within(relays, LIMIT)
+    }
+
+    /// Starts a receiver that tries these relays and has this patience. It accepts any table of
+    /// files if the description identifies none.
+    pub(crate) fn receive_within(&self, relays: Vec<String>, patience: Duration) -> Receiving {
         let folder = tempfile::tempdir().unwrap();
         let config = ReceiveConfig {
             description: self.description.clone(),
@@ -134,11 +162,11 @@ impl Stage {
             webrc: ReceiverConfig::live(),
             output: folder.path().to_owned(),
             existing: Existing::Keep,
-            allow_unverified: false,
+            allow_unverified: self.description.table_sha256.is_none(),
             group_key: self.group_key.clone(),
             memory_max: 256 << 20,
             threads: 1,
-            patience: LIMIT,
+            patience,
         };
         let (sinks, progress, _files) = ProgressSinks::channels();
         let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
@@ -195,6 +223,12 @@ impl Receiving {
             .unwrap()
             .unwrap_or_else(|error| panic!("{label}: {error}"));
         (self.folder, received)
+    }
+
+    /// Waits for the error with which the receiver gives up.
+    pub(crate) async fn give_up(self) -> ReceiveError {
+        let result = timeout(LIMIT, self.task).await.expect("the receiver ends");
+        result.unwrap().expect_err("the receiver gives up")
     }
 
     /// Waits until the progress fulfils `condition`.

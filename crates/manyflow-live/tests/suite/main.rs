@@ -19,6 +19,7 @@ mod loss;
 mod multicast;
 mod nats_clients;
 mod overlay;
+mod patience;
 mod publish;
 mod relays;
 mod sdp;

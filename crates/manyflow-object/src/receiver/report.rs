@@ -139,6 +139,22 @@ pub struct Refused {
 }
 
 impl Progress {
+    /// Count of packets and files that show that the session can be received: it grows while there
+    /// is hope. Symbols that were there before count, because the missing ones may follow. Packets
+    /// of a table of files count until a table was refused.
+    pub fn promising(&self) -> u64 {
+        let refused = &self.refused;
+        let table = match refused.table + refused.expired + refused.fdt {
+            0 => self.fdt_packets - self.known_fdt_packets,
+            _ => 0,
+        };
+        self.useful_symbols
+            + self.duplicate_symbols
+            + self.surplus_symbols
+            + self.files as u64
+            + table
+    }
+
     pub(super) fn count(&mut self, error: &ReceiveError) {
         let refused = &mut self.refused;
         let counter = match error {

@@ -500,6 +500,29 @@ fn an_expired_table_is_not_used() {
 }
 
 #[test]
+fn a_wrong_clock_does_not_expire_the_table_that_the_description_identifies() {
+    let file = FileEntry {
+        sha256: Some(Sha256::digest([7; 250]).into()),
+        ..entry(1, "x")
+    };
+    let table = FdtInstance {
+        expires: 1,
+        complete: true,
+        files: vec![file],
+    };
+    let config = ReceiverConfig {
+        table_sha256: Some(Sha256::digest(table.encode()).into()),
+        ..ReceiverConfig::new(TSI.into())
+    };
+    for clock in [0, 2, 1 << 31, 1 << 33] {
+        let mut receiver = ObjectReceiver::new(config.clone());
+        receiver.set_time(clock);
+        handle(&mut receiver, &fdt(3, table.files.clone())).unwrap();
+        deliver_x(&mut receiver);
+    }
+}
+
+#[test]
 fn forged_fec_parameters_do_not_block_an_object_whose_table_gives_none() {
     let mut receiver = receiver();
     let without = FileEntry {

@@ -1,6 +1,9 @@
 //! Reads the files of a session, and runs the session.
 
+use std::time::SystemTime;
+
 use manyflow_object::error::ReadError;
+use manyflow_object::expiry::expires;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::fec::BOOKKEEPING_BYTES;
 use manyflow_object::sender::{self as object, ObjectSender, SourceFile};
@@ -13,7 +16,7 @@ use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
 use crate::filecast::completion::{CompletionKey, CompletionServer};
 use crate::filecast::files::Scratch;
-use crate::filecast::sdp::SessionDescription;
+use crate::filecast::sdp::{SessionDescription, ntp_seconds};
 use crate::filecast::session::{Outlets, SendProgress, SessionSender, flows, memory_for_table};
 
 /// The portions of files that are sent in order: some seconds at 50 Mbit/s.
@@ -141,6 +144,7 @@ async fn read_files(
     let overhead = object::overhead(objects.cci_length) + extension_bytes(config);
     objects.symbol_length = (session.config().packet_bytes as usize - overhead) as u16;
     objects.scheme = config.scheme;
+    objects.expires = expires(ntp_seconds(SystemTime::now()));
     objects.content_md5 = config.content_md5;
     let window = WINDOW_BYTES / u64::from(objects.symbol_length);
     objects.window_symbols = config.in_order.then_some(window);

@@ -22,9 +22,7 @@ use super::numbers::PacketNumbers;
 use super::queue::{Batch, DecodedInput, Input, Output, queue};
 use super::storer::{Stored, Storer};
 use crate::filecast::files::{Existing, FileError, Spool, Store, check_room};
-
-/// Seconds from 1900, the beginning of NTP's time, to 1970, that of Unix.
-const NTP_TO_UNIX_S: u64 = 2_208_988_800;
+use crate::filecast::sdp::ntp_seconds;
 
 /// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
 /// time.
@@ -256,9 +254,7 @@ impl Worker {
             }
         }
         let now = Instant::now();
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let unix = since_1970.map_or(0, |time| time.as_secs());
-        self.receiver.set_time(unix + NTP_TO_UNIX_S);
+        self.receiver.set_time(ntp_seconds(SystemTime::now()));
         for datagram in batch.datagrams() {
             // This decodes the packet again: the driver did so to read the congestion control
             // information.

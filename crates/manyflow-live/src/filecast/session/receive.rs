@@ -104,6 +104,16 @@ pub enum ReceiveError {
         "the sender's table of files is not the one that the session description describes: it was probably started again with other files, so get its new description"
     )]
     OtherTable,
+    /// Packets of the session arrive, but none can be used.
+    #[error(
+        "packets of the session arrive, but none was of use for {} s: {reason}", .after.as_secs()
+    )]
+    Useless {
+        /// Time since the last useful packet.
+        after: Duration,
+        /// The most frequent reason for which packets were not used, and what to do.
+        reason: &'static str,
+    },
     /// Packets arrive, but the session cannot go on.
     #[error("the session cannot go on: {0}")]
     Ended(&'static str),
@@ -231,6 +241,40 @@ fn opener(config: &ReceiveConfig) -> Result<Option<Opener>, ReceiveError> {
     }
 }
 
+/// Returns why most packets since `before` were not used, and what to do.
+fn reason_of_useless(now: &object::Progress, before: &object::Progress) -> &'static str {
+    let (refused, earlier) = (&now.refused, &before.refused);
+    let fec = refused.oti + refused.symbol_id + refused.payload_length
+        - (earlier.oti + earlier.symbol_id + earlier.payload_length);
+    let reasons = [
+        (
+            refused.expired - earlier.expired,
+            "its table of files has expired by this machine's clock; check the clock, or ask the sender for a new session",
+        ),
+        (
+            refused.fdt - earlier.fdt,
+            "its table of files cannot be read; the log above says why",
+        ),
+        (
+            fec,
+            "their FEC parameters are unknown here, or contradict the table of files; the log above has one",
+        ),
+        (
+            refused.memory - earlier.memory,
+            "there is no memory for them; allow more with --memory",
+        ),
+        (
+            refused.storage - earlier.storage,
+            "they cannot be stored; the log above says why",
+        ),
+    ];
+    let most = reasons.into_iter().max_by_key(|(count, _)| *count);
+    most.filter(|(count, _)| *count > 0).map_or(
+        "they belong to files that no table announces; is the session description the sender's newest?",
+        |(_, reason)| reason,
+    )
+}
+
 struct Driver {
     config: ReceiveConfig,
     session: Arc<Session>,
@@ -251,6 +295,9 @@ struct Driver {
     last_packet: Time,
     /// Time of the last report in which files had made progress.
     last_useful: Time,
+    /// Time of the last report with [promising](object::Progress::promising) packets, and what the
+    /// decoder had counted then.
+    last_promising: (Time, object::Progress),
     /// Time of the last report in which packets of the expected table of files had come, and the
     /// number of other tables until then.
     last_table: (Time, u64),
@@ -301,6 +348,7 @@ impl Driver {
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
             last_useful: Time::ZERO,
+            last_promising: (Time::ZERO, object::Progress::default()),
             last_table: (Time::ZERO, 0),
             has_enough: false,
             closed_at: None,
@@ -326,6 +374,7 @@ impl Driver {
             self.drain_endpoint()?;
             self.report_if_due();
             self.check_table()?;
+            self.check_use()?;
             let due = self.wait_until()?;
             tokio::select! {
                 biased;
@@ -536,6 +585,27 @@ impl Driver {
         Ok(())
     }
 
+    /// Gives up a session of which packets arrive, but none that can be used. A decoder that waits
+    /// for a disk is no reason.
+    fn check_use(&self) -> Result<(), ReceiveError> {
+        let (at, before) = &self.last_promising;
+        let objects = &self.progress.objects;
+        let is_given_up = self.now >= *at + self.config.patience
+            && objects.packets > before.packets
+            && !self.has_enough
+            && self.closed_at.is_none();
+        if !is_given_up {
+            return Ok(());
+        }
+        if objects.refused.table > before.refused.table {
+            return Err(ReceiveError::OtherTable);
+        }
+        Err(ReceiveError::Useless {
+            after: self.now - *at,
+            reason: reason_of_useless(objects, before),
+        })
+    }
+
     fn report_if_due(&mut self) {
         if self.now >= self.next_report {
             self.next_report = self.now + PROGRESS_INTERVAL;
@@ -554,6 +624,9 @@ impl Driver {
         }
         if useful(&self.progress.objects) > before {
             self.last_useful = self.now;
+        }
+        if self.progress.objects.promising() > self.last_promising.1.promising() {
+            self.last_promising = (self.now, self.progress.objects);
         }
         self.progress.webrc = self.endpoint.status();
         self.progress.packets.behind = self.decoder.dropped;
