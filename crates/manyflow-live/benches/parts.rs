@@ -67,6 +67,7 @@ fn plain_packet() -> Vec<u8> {
         tsi: 7,
         toi: Some(1),
         close_session: false,
+        close_object: false,
         codepoint: 6,
         extensions: &[],
     };

@@ -44,6 +44,7 @@ fn pass(sealer: &mut Sealer, opener: &mut Opener, datagram: &mut Vec<u8>) {
         tsi: 1,
         toi: Some(2),
         close_session: false,
+        close_object: false,
         codepoint: 6,
         extensions: &[],
     };

@@ -72,6 +72,11 @@ impl<'a> Packet<'a> {
     pub fn closes_session(&self) -> bool {
         self.header.close_session
     }
+
+    /// The object of which the sender announces that no more packets follow (LCT flag B).
+    pub fn closes_object(&self) -> Option<u128> {
+        self.header.toi.filter(|_| self.header.close_object)
+    }
 }
 
 impl FdtHeader {
@@ -132,7 +137,7 @@ mod tests {
             let fdt = FdtHeader { version: 2, instance };
             let extensions = fdt.encode();
             let mut bytes = Vec::new();
-            Fields { cci: &[7; 8], tsi, toi: Some(toi), close_session: false, codepoint: 0, extensions: &extensions }.encode(&mut bytes);
+            Fields { cci: &[7; 8], tsi, toi: Some(toi), close_session: false, close_object: false, codepoint: 0, extensions: &extensions }.encode(&mut bytes);
             bytes.extend_from_slice(&payload_id);
             bytes.extend_from_slice(&data);
             let packet = Packet::decode(&bytes).unwrap();
@@ -154,6 +159,7 @@ mod tests {
             tsi: 9,
             toi: None,
             close_session: true,
+            close_object: false,
             codepoint: 0,
             extensions: &[],
         }
@@ -170,6 +176,7 @@ mod tests {
             tsi: 9,
             toi: None,
             close_session: false,
+            close_object: false,
             codepoint: 0,
             extensions: &[],
         }

@@ -166,7 +166,7 @@ pub enum NameError {
 /// A file to send cannot be read, or is no longer the one that the table of files describes.
 #[derive(Debug, Error)]
 #[error(
-    "{name:?} cannot be sent: {error}; start again, and do not change files while they are sent"
+    "{name:?} cannot be sent: {error}; send it again, and do not change files while they are sent"
 )]
 pub struct ReadError {
     /// The file's name.

@@ -89,6 +89,7 @@ mod tests {
             tsi: 1,
             toi: Some(2),
             close_session: false,
+            close_object: false,
             codepoint: 6,
             extensions,
         };

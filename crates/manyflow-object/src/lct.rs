@@ -145,6 +145,8 @@ pub struct Fields<'a> {
     pub toi: Option<u32>,
     /// Flag A: the sender is about to stop sending to this session.
     pub close_session: bool,
+    /// Flag B: no more packets of this object follow.
+    pub close_object: bool,
     /// The codepoint: the FEC Encoding ID.
     pub codepoint: u8,
     /// The extensions, encoded; each is a multiple of four bytes long.
@@ -165,7 +167,8 @@ impl Fields<'_> {
         let toi_words = usize::from(self.toi.is_some());
         let header_words = 2 + cci_words + toi_words + self.extensions.len() / 4;
         out.push(VERSION << 4 | (cci_words as u8 - 1) << 2);
-        out.push(1 << 7 | (toi_words as u8) << 5 | u8::from(self.close_session) << 1);
+        let closes = u8::from(self.close_session) << 1 | u8::from(self.close_object);
+        out.push(1 << 7 | (toi_words as u8) << 5 | closes);
         out.push(header_words as u8);
         out.push(self.codepoint);
         out.extend_from_slice(self.cci);
@@ -235,6 +238,7 @@ mod tests {
             tsi: 1,
             toi: Some(2),
             close_session: false,
+            close_object: false,
             codepoint: 6,
             extensions: &[],
         }
@@ -243,17 +247,17 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(
-            words in 1_usize..=4, byte: u8, tsi: u32, toi: Option<u32>, close_session: bool, codepoint: u8, payload: Vec<u8>,
+            words in 1_usize..=4, byte: u8, tsi: u32, toi: Option<u32>, close_session: bool, close_object: bool, codepoint: u8, payload: Vec<u8>,
         ) {
             let cci = vec![byte; words * 4];
             let extensions = [0, 1, 9, 9, EXT_FDT, 0x20, 0, 7, 200, 1, 2, 3];
-            let fields = Fields { cci: &cci, tsi, toi, close_session, codepoint, extensions: &extensions };
+            let fields = Fields { cci: &cci, tsi, toi, close_session, close_object, codepoint, extensions: &extensions };
             let mut bytes = encode(&fields);
             bytes.extend_from_slice(&payload);
             let (header, rest) = Header::decode(&bytes).unwrap();
             prop_assert_eq!(header.cci, &cci[..]);
             prop_assert_eq!((header.tsi, header.toi), (u64::from(tsi), toi.map(u128::from)));
-            prop_assert_eq!((header.close_session, header.close_object), (close_session, false));
+            prop_assert_eq!((header.close_session, header.close_object), (close_session, close_object));
             prop_assert_eq!(header.codepoint, codepoint);
             prop_assert_eq!(header.extension(EXT_FDT), Some(&[0x20, 0, 7][..]));
             prop_assert_eq!(header.extension(EXT_FTI), None);

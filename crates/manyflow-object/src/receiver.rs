@@ -247,11 +247,29 @@ impl<S: Storage> ObjectReceiver<S> {
         let result = packet
             .symbol
             .map_or(Ok(()), |symbol| self.on_symbol(packet, symbol));
+        if let Some(toi) = packet.closes_object().filter(|_| packet.symbol.is_none()) {
+            self.on_object_closed(toi);
+        }
         if packet.closes_session() && !self.reported_closed {
             self.reported_closed = true;
             self.events.push_back(ObjectEvent::SessionClosed);
         }
         result
+    }
+
+    /// Notes that the sender has withdrawn a file. Anyone can forge this, so the file is still
+    /// received if its packets go on.
+    fn on_object_closed(&mut self, toi: u128) {
+        let Some(object) = self.objects.get_mut(&toi) else {
+            return;
+        };
+        if !object.set_withdrawn(true) {
+            return;
+        }
+        self.progress.files_withdrawn += object.files();
+        self.events.push_back(ObjectEvent::ObjectWithdrawn {
+            name: object.name().to_owned(),
+        });
     }
 
     fn on_symbol(&mut self, packet: &Packet<'_>, symbol: Symbol<'_>) -> Result<(), ReceiveError> {
@@ -451,6 +469,9 @@ impl<S: Storage> ObjectReceiver<S> {
         self.progress.needed_symbols = needed.saturating_add(object.symbols());
         learnt?;
 
+        if object.set_withdrawn(false) {
+            self.progress.files_withdrawn -= object.files();
+        }
         let Some(assembly) = object.assembly() else {
             self.progress.surplus_symbols += 1;
             return Ok(());

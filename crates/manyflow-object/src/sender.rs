@@ -3,6 +3,7 @@
 mod digests;
 mod table;
 mod windows;
+mod withdrawal;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -28,6 +29,7 @@ use crate::storage::{MemoryStorage, Storage};
 use digests::Digests;
 use table::{FDT_EXTENSION_BYTES, describe, fdt_extensions, fdt_oti, instance_id, table_source};
 use windows::{Upcoming, Windows};
+use withdrawal::{Flags, TRIES, WITHDRAWAL_INTERVAL};
 
 /// A symbol of the FDT is shorter by its extensions. With this minimum it still carries more than
 /// headers.
@@ -145,6 +147,8 @@ pub struct ObjectSender<S = MemoryStorage> {
     rng: Pcg64,
     /// Units that may have a job, the most urgent first.
     jobs_due: VecDeque<usize>,
+    /// Packets since the last one that says that an object is withdrawn.
+    since_withdrawal: u32,
     plans: Arc<Plans>,
     storage: S,
     /// The room for repair symbols of the FDT, which is before that of the files.
@@ -202,6 +206,7 @@ impl<S: Storage> ObjectSender<S> {
                 name: file.name.into(),
                 source: file.content,
                 digests: digests.blocks,
+                is_withdrawn: false,
             });
         }
         let fdt = FdtInstance {
@@ -251,6 +256,7 @@ impl<S: Storage> ObjectSender<S> {
             windows,
             rng,
             jobs_due: VecDeque::new(),
+            since_withdrawal: 0,
             plans: Arc::default(),
             units,
             storage,
@@ -341,6 +347,9 @@ impl<S: Storage> ObjectSender<S> {
     fn job_of(&mut self, unit: usize) -> Option<EncodeJob> {
         let units = self.units.len();
         let Unit { toi, block, .. } = &mut self.units[unit];
+        if self.objects[*toi as usize].is_withdrawn {
+            return None;
+        }
         let demand = self.windows.demand(unit, block.symbols(), units);
         block.job(unit, demand, &self.objects[*toi as usize], &self.plans)
     }
@@ -352,8 +361,8 @@ impl<S: Storage> ObjectSender<S> {
     /// receiver then gets all blocks in proportion, whatever its rate.
     ///
     /// # Errors
-    /// If a file cannot be read or has changed, or if the storage fails. The session cannot go on
-    /// then.
+    /// If a file cannot be read or has changed, or if the storage fails. The session can go on
+    /// without the file: see [`withdraw`](Self::withdraw).
     ///
     /// # Panics
     /// If `layer` is not below the configured number of layers, or if `cci` does not have the
@@ -370,8 +379,21 @@ impl<S: Storage> ObjectSender<S> {
             }
             self.queue_upcoming();
         }
-        let unit = self.windows.next_unit(layer);
-        self.append(unit, cci, out)
+        self.since_withdrawal = self.since_withdrawal.saturating_add(1);
+        for _ in 0..TRIES {
+            let unit = self.windows.next_unit(layer);
+            let toi = self.units[unit].toi;
+            if !self.objects[toi as usize].is_withdrawn {
+                return self.append(unit, cci, out);
+            }
+            if self.since_withdrawal >= WITHDRAWAL_INTERVAL {
+                self.since_withdrawal = 0;
+                self.append_header(Some(toi), Flags::ClosesObject, &[], cci, out);
+                return Ok(());
+            }
+        }
+        // Nearly all that is left was withdrawn.
+        self.next_fdt_datagram(cci, out)
     }
 
     /// Appends a datagram of the FDT to `out`. The base channel sends one first in each time slot.
@@ -394,7 +416,7 @@ impl<S: Storage> ObjectSender<S> {
     /// # Panics
     /// If `cci` does not have the configured length.
     pub fn close_datagram(&self, cci: &[u8], out: &mut Vec<u8>) {
-        self.append_header(None, true, &[], cci, out);
+        self.append_header(None, Flags::ClosesSession, &[], cci, out);
     }
 
     /// The SHA-256 of the session's table of files (its only FDT Instance). Receivers that know it
@@ -433,7 +455,13 @@ impl<S: Storage> ObjectSender<S> {
         } else {
             &[]
         };
-        self.append_header(Some(self.units[unit].toi), false, extensions, cci, out);
+        self.append_header(
+            Some(self.units[unit].toi),
+            Flags::None,
+            extensions,
+            cci,
+            out,
+        );
         let mut next = self.units[unit].block.next(&mut self.rng);
         if matches!(next, Next::Missing) {
             next = match self.windows.is_steady(unit) {
@@ -471,7 +499,7 @@ impl<S: Storage> ObjectSender<S> {
     fn append_header(
         &self,
         toi: Option<u32>,
-        close_session: bool,
+        flags: Flags,
         extensions: &[u8],
         cci: &[u8],
         out: &mut Vec<u8>,
@@ -486,7 +514,8 @@ impl<S: Storage> ObjectSender<S> {
             cci,
             tsi: self.config.tsi,
             toi,
-            close_session,
+            close_session: flags == Flags::ClosesSession,
+            close_object: flags == Flags::ClosesObject,
             codepoint,
             extensions,
         }

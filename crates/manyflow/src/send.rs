@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::watch::Receiver;
 
 use crate::cli::{SendArgs, ServerArgs};
-use crate::display::{Display, OutputError, watch};
+use crate::display::{Display, OutputError, count_files, watch};
 use crate::metrics;
 use crate::signals::interrupted;
 use crate::stream::elapsed;
@@ -57,7 +57,7 @@ impl SendArgs {
 /// Prints what was sent, and the number of receivers if it was counted.
 ///
 /// # Errors
-/// If the time was over before all expected receivers had reported.
+/// If files were withdrawn, or if the time was over before all expected receivers had reported.
 fn print_end(
     sent: &SendProgress,
     is_time_over: bool,
@@ -66,6 +66,12 @@ fn print_end(
 ) -> Result<()> {
     let bytes = Bytes(sent.bytes);
     lines.print_line(&format!("sent {} packets, {bytes}", sent.packets))?;
+    if sent.withdrawn > 0 {
+        return Err(anyhow::Error::msg(format!(
+            "{} were not sent to the end, because they could no longer be read; the log above names them",
+            count_files(sent.withdrawn as usize)
+        )));
+    }
     let Some(expected) = expected else {
         return Ok(());
     };
@@ -168,6 +174,7 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "packets_unwanted": progress.unwanted,
         "packets_skipped": progress.skipped,
         "datagrams_unsent": progress.unsent,
+        "withdrawn": progress.withdrawn,
         "gateways": progress.relay.gateways,
         "receivers_done": progress.receivers_done,
     })

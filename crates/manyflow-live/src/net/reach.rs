@@ -18,8 +18,9 @@ pub const NEXT_WARNING: Duration = Duration::from_mins(1);
 
 /// Whether a counterpart, such as a daemon, a switch or a sender, can be reached.
 ///
-/// Begins as not reached. Methods return what to log, so that a state machine can be tested with any
-/// clock; [`warn_while_down`](Self::warn_while_down) and [`during`](Self::during) log by themselves.
+/// Begins as not reached. Methods return what to log, so that a state machine can be tested with
+/// any clock; [`warn_while_down`](Self::warn_while_down) and [`during`](Self::during) log by
+/// themselves.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()

@@ -421,6 +421,8 @@ pub(crate) struct ObjectSource {
     pub(crate) name: Arc<str>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) digests: Vec<BlockDigest>,
+    /// Whether no more of its packets are sent.
+    pub(crate) is_withdrawn: bool,
 }
 
 /// The encoding of repair symbols of one block. It takes some milliseconds for a block of 1000

@@ -28,6 +28,7 @@ pub(super) struct Object {
     /// FEC parameters that packets gave instead of the FDT's, and the number of packets that gave
     /// others since.
     learnt: Option<Rival>,
+    is_withdrawn: bool,
     state: State,
 }
 
@@ -74,6 +75,7 @@ impl Object {
             bundle: file.bundle,
             attributes: file.attributes,
             learnt: None,
+            is_withdrawn: false,
             state,
         })
     }
@@ -89,6 +91,7 @@ impl Object {
             bundle: None,
             attributes: None,
             learnt: None,
+            is_withdrawn: false,
             state: State::Refused,
         }
     }
@@ -100,6 +103,17 @@ impl Object {
     /// The number of files in the object.
     pub(super) fn files(&self) -> usize {
         self.bundle.map_or(1, |files| files as usize)
+    }
+
+    /// Notes whether the sender has withdrawn the file, which is not complete. Returns whether this
+    /// is news.
+    pub(super) fn set_withdrawn(&mut self, is_withdrawn: bool) -> bool {
+        let is_under_way = !matches!(self.state, State::Complete | State::Refused);
+        let is_news = self.is_withdrawn != is_withdrawn && is_under_way;
+        if is_news {
+            self.is_withdrawn = is_withdrawn;
+        }
+        is_news
     }
 
     pub(super) fn is_bundle(&self) -> bool {

@@ -35,6 +35,12 @@ pub enum ObjectEvent {
         /// [`ObjectEvent::ObjectFailed`].
         refused: usize,
     },
+    /// The sender announces that it sends no more packets of a file (LCT flag B). Anyone can forge
+    /// this, so packets of the file are still taken.
+    ObjectWithdrawn {
+        /// The file's safe relative path.
+        name: String,
+    },
     /// The sender announces that it is about to stop (LCT flag A).
     SessionClosed,
 }
@@ -92,6 +98,9 @@ pub struct Progress {
     pub files_complete: usize,
     /// Files that cannot be received: unsafe names, compressed content, impossible FEC parameters.
     pub files_refused: usize,
+    /// Incomplete files that the sender has withdrawn (LCT flag B), and of which no symbol came
+    /// since.
+    pub files_withdrawn: usize,
     /// Symbols that had arrived before.
     pub duplicate_symbols: u64,
     /// Symbols of blocks that were already complete.

@@ -65,6 +65,7 @@ pub(super) fn instance_id(table_sha256: &[u8; 32]) -> u32 {
 
 pub(super) fn table_source(content: Bytes) -> ObjectSource {
     ObjectSource {
+        is_withdrawn: false,
         name: "the table of files".into(),
         source: Arc::new(content),
         digests: Vec::new(),

@@ -13,3 +13,4 @@ mod hostile;
 mod interoperability;
 mod resume;
 mod waves;
+mod withdrawal;

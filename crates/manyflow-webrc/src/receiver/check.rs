@@ -154,11 +154,13 @@ impl Running {
         let Some(since) = self.timeline.doubt(now, place(session, cci), session) else {
             return ControlFlow::Continue(());
         };
-        // A forged first packet says nothing about the round-trip time.
+        // A forged first packet says nothing about the round-trip time. A true one came within a
+        // few spacings, but it may have been taken for a forged one, as those after it.
         let delay = if self.timeline.is_established() {
             seconds(self.rtt.average_s())
         } else {
-            self.first_delay + (since - self.first_packet)
+            let spacings = seconds(3.0 * session.base_spacing_max_s());
+            self.first_delay + (since - self.first_packet).min(spacings)
         };
         self.leave_waves(context);
         context.events.push_back(Event::StartedOver);

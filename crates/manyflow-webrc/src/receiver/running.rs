@@ -165,7 +165,6 @@ impl Running {
             }
         };
         if is_base {
-            self.timeline.support();
             self.on_train_packet(context, cci.psn);
         }
         self.last_packet = now;
@@ -340,6 +339,9 @@ impl Running {
         self.loss.on_packets(1);
         if is_base {
             self.base_received_in_slot += 1;
+            self.timeline.support();
+        } else {
+            self.timeline.support_by_wave();
         }
         match arrival {
             Arrival::First if self.is_highest(number) => {

@@ -18,9 +18,15 @@
 //!   that have waited come faster than `latest` may follow.
 //!
 //! The first packet of all may be the forged one, and a sender may have been restarted. So packets
-//! of the base channel that are refused, but agree with each other, replace the timeline when they
-//! outnumber those that agree with it. Once eight more packets have agreed with it than not, it is
-//! replaced only while no packet of the base channel agrees with it.
+//! of the base channel that are refused, but agree with each other, form rivals of the timeline.
+//! Only packets with different numbers count, so that a repeated packet supports nothing.
+//!
+//! - Until a timeline is established, a rival replaces it that has four packets, and two more than
+//!   have agreed with the timeline meanwhile.
+//! - Eight packets establish a timeline. If a rival has half as many, packets of waves have to
+//!   agree too: an attacker can send as many packets of the base channel as the sender. Without
+//!   packets of waves, the rival gets its turn.
+//! - An established timeline is replaced only if no packet of the base channel agrees with it.
 
 use core::time::Duration;
 
@@ -31,6 +37,11 @@ use manyflow_core::time::Time;
 const ESTABLISHED: u8 = 8;
 /// The number of packets that replace a timeline.
 const REPLACING: u8 = 4;
+/// The number of packets by which a rival has to lead.
+const LEAD: u8 = 2;
+/// Maximum number of rivals. The oldest of those with the fewest packets make room, so packets with
+/// random numbers do not displace a rival whose next packet comes before this many of them.
+const RIVALS_MAX: usize = 32;
 /// The number of sequence numbers by which a packet may be ahead of the latest position: a
 /// [`Sequence`](crate::sequence::Sequence) can keep as many pending.
 pub(super) const NUMBERS_AHEAD: u64 = 64;
@@ -48,17 +59,26 @@ pub(super) struct Timeline {
     fastest: f64,
     /// Time at which `latest` and `fastest` held.
     at: Time,
-    /// Packets that agreed with this timeline, less those that did not; at most `ESTABLISHED`.
-    support: u8,
-    rival: Option<Rival>,
+    /// Packets of the base channel that agreed with this timeline, at most 255.
+    votes: u8,
+    /// Packets of waves that agreed with this timeline, at most 255.
+    wave_packets: u8,
+    is_established: bool,
+    /// In the order of their first packets.
+    rivals: Vec<Rival>,
 }
 
 /// Another timeline, on which refused packets agree.
 #[derive(Copy, Clone, Debug)]
 struct Rival {
+    /// Its first packet.
     place: Place,
     at: Time,
+    /// How far its packets have advanced since the first, in slots.
+    advanced: f64,
     votes: u8,
+    /// Packets that agreed with the timeline since then.
+    against: u8,
 }
 
 /// The place of a packet of the base channel.
@@ -100,8 +120,10 @@ impl Timeline {
             latest: position,
             fastest: position,
             at: now,
-            support: 0,
-            rival: None,
+            votes: 0,
+            wave_packets: 0,
+            is_established: false,
+            rivals: Vec::new(),
         }
     }
 
@@ -163,59 +185,100 @@ impl Timeline {
     }
 
     pub(super) fn is_established(&self) -> bool {
-        self.support == ESTABLISHED
+        self.is_established
     }
 
-    /// Counts a packet of the base channel that agrees with this timeline.
+    /// Counts a packet of the base channel that agrees with this timeline, and is no repetition.
     pub(super) fn support(&mut self) {
-        self.support = (self.support + 1).min(ESTABLISHED);
-        self.rival = self.rival.filter(|_| !self.is_established());
-        self.vote_against_rival();
+        self.votes = self.votes.saturating_add(1);
+        for rival in &mut self.rivals {
+            rival.against = rival.against.saturating_add(1);
+        }
+        self.establish();
+    }
+
+    /// Counts a packet of a wave that agrees with this timeline, and is no repetition.
+    pub(super) fn support_by_wave(&mut self) {
+        self.wave_packets = self.wave_packets.saturating_add(1);
+    }
+
+    fn establish(&mut self) {
+        let is_contested = self.rivals.iter().any(|rival| self.is_equalled_by(rival));
+        let has_waves = self.wave_packets >= ESTABLISHED;
+        self.is_established |= self.votes >= ESTABLISHED && (has_waves || !is_contested);
+        if self.is_established {
+            self.rivals = Vec::new();
+        }
+    }
+
+    /// Whether as many packets agree with the rival, within a factor of two.
+    fn is_equalled_by(&self, rival: &Rival) -> bool {
+        rival.votes >= self.votes / 2
     }
 
     /// Counts a packet of the base channel that does not agree with this timeline. If another
     /// timeline replaces this one, returns the arrival time of its first packet.
     pub(super) fn doubt(&mut self, now: Time, place: Place, session: &Session) -> Option<Time> {
-        if !self.is_established() {
-            self.support = self.support.saturating_sub(1);
-        }
-        match &mut self.rival {
-            Some(rival) if rival.agrees(now, place, session) => {
-                rival.votes = rival.votes.saturating_add(1);
-            }
-            Some(_) => self.vote_against_rival(),
-            None => {
-                let (at, votes) = (now, 1);
-                self.rival = Some(Rival { place, at, votes });
-            }
-        }
+        let agrees = |rival: &Rival| rival.agrees(now, place, session);
+        let Some(rival) = self.rivals.iter().position(agrees) else {
+            self.add_rival(now, place);
+            return None;
+        };
+        self.rivals[rival].vote(place, session);
+        let rival = self.rivals[rival];
         // In three of the base channel's longest spacings, packets of this timeline would have
         // come.
         let spacings_s = 3.0 * session.base_spacing_max_s();
-        let rival = self.rival.filter(|rival| {
-            rival.votes >= REPLACING && (now - rival.at).as_secs_f64() >= spacings_s
-        });
-        rival.map(|rival| rival.at)
+        if rival.votes < REPLACING || (now - rival.at).as_secs_f64() < spacings_s {
+            return None;
+        }
+        let replaces = if self.is_established {
+            rival.against == 0
+        } else {
+            let had_its_turn = self.votes >= ESTABLISHED && self.is_equalled_by(&rival);
+            had_its_turn || rival.votes >= rival.against.saturating_add(LEAD)
+        };
+        replaces.then_some(rival.at)
     }
 
-    fn vote_against_rival(&mut self) {
-        if let Some(rival) = &mut self.rival {
-            debug_assert!(rival.votes > 0, "a rival without votes is forgotten");
-            rival.votes -= 1;
+    fn add_rival(&mut self, now: Time, place: Place) {
+        if self.rivals.len() == RIVALS_MAX {
+            let weakest = (0..RIVALS_MAX).min_by_key(|index| self.rivals[*index].votes);
+            self.rivals.remove(weakest.unwrap_or_default());
         }
-        self.rival = self.rival.filter(|rival| rival.votes > 0);
+        self.rivals.push(Rival {
+            place,
+            at: now,
+            advanced: 0.0,
+            votes: 1,
+            against: 0,
+        });
     }
 }
 
 impl Rival {
+    /// Returns how far a packet is from the first, in slots.
+    fn advance_of(&self, place: Place, session: &Session) -> f64 {
+        let slots = place.slots_since(self.place.slot, session);
+        slots as f64 + place.phase - self.place.phase
+    }
+
     /// Whether a packet's position has advanced with time since that of the first packet.
     fn agrees(&self, now: Time, place: Place, session: &Session) -> bool {
-        let slots = place.slots_since(self.place.slot, session);
-        let advanced = slots as f64 + place.phase - self.place.phase;
         let elapsed = (now - self.at).as_secs_f64();
-        let off_s = (advanced * session.time_slot_s() - elapsed).abs();
-        off_s <= lateness(session).as_secs_f64()
+        let advanced_s = self.advance_of(place, session) * session.time_slot_s();
+        let slots = place.slots_since(self.place.slot, session);
+        (advanced_s - elapsed).abs() <= lateness(session).as_secs_f64()
             && place.index_follows(self.place.ctsi, slots, session)
+    }
+
+    /// Counts a packet that agrees, unless it or a later one came before.
+    fn vote(&mut self, place: Place, session: &Session) {
+        let advanced = self.advance_of(place, session);
+        if advanced > self.advanced {
+            self.advanced = advanced;
+            self.votes = self.votes.saturating_add(1);
+        }
     }
 }
 

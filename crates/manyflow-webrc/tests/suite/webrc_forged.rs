@@ -378,6 +378,83 @@ fn a_minority_of_forged_packets_cannot_keep_its_timeline() {
     assert_eq!(only(&world).count(&Event::StartedOver), 1);
 }
 
+/// How an attacker chooses the number and the time slot index of a forged packet: from those of the
+/// next packet of the base channel, and the count of forged packets.
+type Forgery = fn(&Session, Cci, u64) -> (u64, u16);
+
+/// Attackers that send five times the rate of the base channel, from before its first packet on.
+const FLOODS: [(&str, Forgery); 6] = [
+    ("one packet again and again", |_, _, _| (0, 0)),
+    ("numbers at random", |_, _, count| {
+        (count * 7_919 % 60_000, (count * 31 % 17) as u16)
+    }),
+    ("the sender's packets, 3 slots ahead", |session, cci, _| {
+        let psn = cci.psn + 3 * session.base_packets_per_slot();
+        (psn.into(), cci.ctsi + 3)
+    }),
+    ("the sender's packets, 9 slots behind", |session, cci, _| {
+        let numbers = session.base_sequence_numbers();
+        let behind = u64::from(9 * session.base_packets_per_slot());
+        let t = session.wave_channels() as u16;
+        (u64::from(cci.psn) + numbers - behind, cci.ctsi + t - 9)
+    }),
+    (
+        "the sender's packets with old numbers",
+        |session, cci, _| {
+            (
+                u64::from(cci.psn) + session.base_sequence_numbers() - 40,
+                cci.ctsi,
+            )
+        },
+    ),
+    ("the packet before", |session, cci, _| {
+        (
+            u64::from(cci.psn) + session.base_sequence_numbers() - 1,
+            cci.ctsi,
+        )
+    }),
+];
+
+#[test]
+fn forged_packets_before_the_first_do_not_delay_a_receiver_by_more_than_seconds() {
+    for format in FORMATS {
+        let session = session(format);
+        let t = session.wave_channels() as u16;
+        let numbers = session.base_sequence_numbers();
+        let alone = {
+            let mut world = world_of(&session, bottleneck());
+            world.run_until(secs(15));
+            outcome(&world).received
+        };
+        for (label, forgery) in FLOODS {
+            let mut world = world_of(&session, bottleneck());
+            let session = session.clone();
+            let mut count = 0;
+            only(&world).on_packet(move |receiver, now, packet| {
+                let header = packet.header;
+                for _ in 0..5 * u64::from(header.channel == t) {
+                    let (psn, ctsi) = forgery(&session, header, count);
+                    count += 1;
+                    let forged = Cci {
+                        psn: (psn % numbers) as u32,
+                        ctsi: ctsi % t,
+                        ..header
+                    };
+                    receiver.handle_packet(now, &with_header(packet, forged));
+                }
+                receiver.handle_packet(now, packet);
+            });
+            world.run_until(secs(15));
+            let Outcome { received, .. } = outcome(&world);
+            println!(
+                "{label}: {received} of {alone}, {:?}",
+                only(&world).get().status()
+            );
+            assert!(received * 10 > alone * 6, "{label}: {received} of {alone}");
+        }
+    }
+}
+
 /// An attacker that sends ten times the base channel's rate in a timeline of its own.
 #[test]
 fn an_established_timeline_remains_while_its_packets_arrive() {

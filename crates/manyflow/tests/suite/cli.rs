@@ -247,6 +247,27 @@ fn a_sender_announces_its_end_to_its_receivers() {
 }
 
 #[test]
+fn a_file_that_shrinks_is_withdrawn_and_the_others_arrive() {
+    let folder = folder_with_file(3_000_000);
+    write_random(&folder.path().join("other"), 1_000_000, 2);
+    let arguments = ["--rate", "2Mbit/s", "--bundle", "0B"];
+    let (mut sender, url) = send(folder.path(), &arguments);
+    let (mut receiver, output) = receive_some(&url, &["--patience", "5s"]);
+    let shrinking = std::fs::OpenOptions::new()
+        .write(true)
+        .open(folder.path().join("file"));
+    shrinking.unwrap().set_len(1).unwrap();
+
+    sender.wait_for_message("The other files are still sent");
+    receiver.wait_for_message("file: the sender says that it sends no more of this file");
+    let expected = ["sends no more of 1 incomplete", "have probably changed"];
+    assert_fails(&receiver.finish(), 1, &expected);
+    assert_eq!(stored(output.path()), ["other"]);
+    sender.signal(Signal::SIGINT);
+    assert_fails(&sender.finish(), 1, &["1 file", "could no longer be read"]);
+}
+
+#[test]
 fn an_interrupted_receiver_continues_where_it_stopped() {
     let folder = folder_with_file(3_000_000);
     write_random(&folder.path().join("small"), 1, 2);

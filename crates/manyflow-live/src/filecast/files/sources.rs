@@ -265,6 +265,12 @@ impl Source for FileSource {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         let file = handles.get(self.number, || self.open())?;
         file.read_exact_at(buffer, offset)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => {
+                    io::Error::new(error.kind(), "it has become shorter since sending began")
+                }
+                _ => error,
+            })
     }
 }
 

@@ -351,6 +351,9 @@ impl Worker {
                     }
                 }
                 ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
+                ObjectEvent::ObjectWithdrawn { name } => {
+                    tracing::warn!("{name}: the sender says that it sends no more of this file");
+                }
                 ObjectEvent::AllComplete { refused } => return Some(self.finish(refused)),
                 event => tracing::debug!("{event:?}"),
             }

@@ -15,6 +15,7 @@ mod cipher;
 mod decoder;
 mod group;
 mod numbers;
+mod patience;
 mod queue;
 mod receive;
 mod send;

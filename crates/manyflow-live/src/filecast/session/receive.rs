@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::{GroupKey, Opener};
+use super::patience::Patience;
 use super::session_of;
 use super::transport::Inlet;
 use crate::filecast::files::Existing;
@@ -114,6 +115,11 @@ pub enum ReceiveError {
         /// The most frequent reason for which packets were not used, and what to do.
         reason: &'static str,
     },
+    /// The sender has withdrawn all files that are missing.
+    #[error(
+        "the sender sends no more of {0} incomplete files, which have probably changed there: get the session that is sent next"
+    )]
+    Withdrawn(usize),
     /// Packets arrive, but the session cannot go on.
     #[error("the session cannot go on: {0}")]
     Ended(&'static str),
@@ -241,40 +247,6 @@ fn opener(config: &ReceiveConfig) -> Result<Option<Opener>, ReceiveError> {
     }
 }
 
-/// Returns why most packets since `before` were not used, and what to do.
-fn reason_of_useless(now: &object::Progress, before: &object::Progress) -> &'static str {
-    let (refused, earlier) = (&now.refused, &before.refused);
-    let fec = refused.oti + refused.symbol_id + refused.payload_length
-        - (earlier.oti + earlier.symbol_id + earlier.payload_length);
-    let reasons = [
-        (
-            refused.expired - earlier.expired,
-            "its table of files has expired by this machine's clock; check the clock, or ask the sender for a new session",
-        ),
-        (
-            refused.fdt - earlier.fdt,
-            "its table of files cannot be read; the log above says why",
-        ),
-        (
-            fec,
-            "their FEC parameters are unknown here, or contradict the table of files; the log above has one",
-        ),
-        (
-            refused.memory - earlier.memory,
-            "there is no memory for them; allow more with --memory",
-        ),
-        (
-            refused.storage - earlier.storage,
-            "they cannot be stored; the log above says why",
-        ),
-    ];
-    let most = reasons.into_iter().max_by_key(|(count, _)| *count);
-    most.filter(|(count, _)| *count > 0).map_or(
-        "they belong to files that no table announces; is the session description the sender's newest?",
-        |(_, reason)| reason,
-    )
-}
-
 struct Driver {
     config: ReceiveConfig,
     session: Arc<Session>,
@@ -293,14 +265,7 @@ struct Driver {
     sinks: ProgressSinks,
     next_report: Time,
     last_packet: Time,
-    /// Time of the last report in which files had made progress.
-    last_useful: Time,
-    /// Time of the last report with [promising](object::Progress::promising) packets, and what the
-    /// decoder had counted then.
-    last_promising: (Time, object::Progress),
-    /// Time of the last report in which packets of the expected table of files had come, and the
-    /// number of other tables until then.
-    last_table: (Time, u64),
+    patience: Patience,
     /// Whether all symbols are there, and files are only being stored.
     has_enough: bool,
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
@@ -331,6 +296,7 @@ impl Driver {
         let output = config.output.clone();
         let decoder = Decoder::start(limits(&config), output, config.existing, config.threads)?;
         let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
+        let patience = Patience::new(config.patience);
         Ok(Driver {
             config,
             session,
@@ -347,9 +313,7 @@ impl Driver {
             sinks,
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
-            last_useful: Time::ZERO,
-            last_promising: (Time::ZERO, object::Progress::default()),
-            last_table: (Time::ZERO, 0),
+            patience,
             has_enough: false,
             closed_at: None,
             malformed_packets: 0,
@@ -373,8 +337,9 @@ impl Driver {
             }
             self.drain_endpoint()?;
             self.report_if_due();
-            self.check_table()?;
-            self.check_use()?;
+            if !self.has_enough && self.closed_at.is_none() {
+                self.patience.check(self.now)?;
+            }
             let due = self.wait_until()?;
             tokio::select! {
                 biased;
@@ -556,7 +521,7 @@ impl Driver {
                 self.session.config().time_slot,
             ),
         };
-        if !is_silent && self.now >= self.last_useful + self.config.patience {
+        if !is_silent && self.patience.is_over(self.now) {
             return Err(ReceiveError::Ended(reason));
         }
         tracing::warn!("{reason}; joining the session again");
@@ -574,38 +539,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Gives up a session whose sender sends another table of files, and no longer the expected
-    /// one. Forged tables alone do not end the session.
-    fn check_table(&self) -> Result<(), ReceiveError> {
-        let (at, refused) = self.last_table;
-        let is_other = self.progress.objects.refused.table > refused && !self.has_enough;
-        if is_other && self.now >= at + self.config.patience {
-            return Err(ReceiveError::OtherTable);
-        }
-        Ok(())
-    }
-
-    /// Gives up a session of which packets arrive, but none that can be used. A decoder that waits
-    /// for a disk is no reason.
-    fn check_use(&self) -> Result<(), ReceiveError> {
-        let (at, before) = &self.last_promising;
-        let objects = &self.progress.objects;
-        let is_given_up = self.now >= *at + self.config.patience
-            && objects.packets > before.packets
-            && !self.has_enough
-            && self.closed_at.is_none();
-        if !is_given_up {
-            return Ok(());
-        }
-        if objects.refused.table > before.refused.table {
-            return Err(ReceiveError::OtherTable);
-        }
-        Err(ReceiveError::Useless {
-            after: self.now - *at,
-            reason: reason_of_useless(objects, before),
-        })
-    }
-
     fn report_if_due(&mut self) {
         if self.now >= self.next_report {
             self.next_report = self.now + PROGRESS_INTERVAL;
@@ -614,20 +547,8 @@ impl Driver {
     }
 
     fn report(&mut self) {
-        let useful = |objects: &object::Progress| objects.useful_symbols + objects.files as u64;
-        let tables = |objects: &object::Progress| objects.known_fdt_packets + objects.files as u64;
-        let before = useful(&self.progress.objects);
-        let tables_before = tables(&self.progress.objects);
         self.progress.objects = *self.decoder.progress.borrow();
-        if tables(&self.progress.objects) > tables_before {
-            self.last_table = (self.now, self.progress.objects.refused.table);
-        }
-        if useful(&self.progress.objects) > before {
-            self.last_useful = self.now;
-        }
-        if self.progress.objects.promising() > self.last_promising.1.promising() {
-            self.last_promising = (self.now, self.progress.objects);
-        }
+        self.patience.note(self.now, &self.progress.objects);
         self.progress.webrc = self.endpoint.status();
         self.progress.packets.behind = self.decoder.dropped;
         self.progress.packets.forged = self.before.forged;

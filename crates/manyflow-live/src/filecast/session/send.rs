@@ -36,6 +36,8 @@ pub struct SendProgress {
     pub skipped: u64,
     /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
     pub unsent: u64,
+    /// Files, or bundles of files, that could no longer be read and are not sent further.
+    pub withdrawn: u32,
     /// Receivers that have reported that they have all files.
     pub receivers_done: u32,
     /// Load and counts of the AMT relay; all 0 without a relay.
@@ -108,9 +110,11 @@ impl SessionSender {
 
     /// Sends until `stop` is ready, then announces the end of the session.
     ///
+    /// A file that can no longer be read, or has changed, is withdrawn: the log names it, and the
+    /// session goes on with the others.
+    ///
     /// # Errors
-    /// If a file can no longer be read, or has changed. The end of the session is announced then,
-    /// too.
+    /// If no file is left. The end of the session is announced then, too.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<SendProgress, ReadError> {
         tokio::pin!(stop);
         self.clock = Clock::start();
@@ -149,7 +153,8 @@ impl SessionSender {
                 () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
                 Some(encoded) = self.encodings.join_next() => {
                     let encoded = encoded.expect("an encoding does not panic");
-                    self.objects.finish_job(&encoded?)?;
+                    let finished = encoded.and_then(|encoded| self.objects.finish_job(&encoded));
+                    finished.or_else(|error| self.withdraw(error))?;
                 }
             }
         }
@@ -180,16 +185,26 @@ impl SessionSender {
             self.objects
                 .next_fdt_datagram(&field[..length], &mut self.datagram)?;
         } else {
-            self.objects.next_datagram(
-                layer(session, cci),
-                &field[..length],
-                &mut self.datagram,
-            )?;
+            let (layer, field) = (layer(session, cci), &field[..length]);
+            while let Err(error) = self.objects.next_datagram(layer, field, &mut self.datagram) {
+                self.datagram.clear();
+                self.withdraw(error)?;
+            }
         }
         if base {
             self.last_base = Some(cci);
         }
         self.emit(cci.channel);
+        Ok(())
+    }
+
+    /// Goes on without a file that cannot be read.
+    fn withdraw(&mut self, error: ReadError) -> Result<(), ReadError> {
+        if !self.objects.withdraw(&error) {
+            return Err(error);
+        }
+        self.progress.withdrawn += 1;
+        tracing::error!("{error}. The other files are still sent");
         Ok(())
     }
 

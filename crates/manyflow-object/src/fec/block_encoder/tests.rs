@@ -23,6 +23,7 @@ fn block(scheme: FecScheme, symbols: usize, first: u32) -> Block {
     Block {
         encoder,
         object: ObjectSource {
+            is_withdrawn: false,
             name: "object".into(),
             source: Arc::new(object),
             digests: Vec::new(),

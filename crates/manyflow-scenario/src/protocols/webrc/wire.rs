@@ -27,6 +27,7 @@ impl Wire for Cci {
             tsi: flow.session,
             toi: Some(TOI),
             close_session: false,
+            close_object: false,
             codepoint: NO_CODE,
             extensions: &[],
         };

@@ -71,6 +71,7 @@ impl<'a> Forged<'a> {
             tsi: self.tsi as u32,
             toi: self.toi,
             close_session: self.closes,
+            close_object: false,
             codepoint: self.codepoint,
             extensions: self.extensions,
         };
