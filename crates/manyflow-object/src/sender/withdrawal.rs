@@ -21,7 +21,7 @@ pub(super) const TRIES: u32 = 1_000;
 
 impl<S: Storage> ObjectSender<S> {
     /// Sends no more packets of the file that cannot be read, so that the others can still be
-    /// received. Its receivers are told with LCT flag B (RFC 5651 section 5.1). Returns whether
+    /// received. Announces this with LCT flag B (RFC 5651 section 5.1). Returns whether
     /// there are other files.
     pub fn withdraw(&mut self, error: &ReadError) -> bool {
         let mut files = self.objects.iter_mut().skip(1);

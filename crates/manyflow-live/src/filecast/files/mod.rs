@@ -6,6 +6,7 @@
 //! ObjectReceiver --symbols--> spool --publish--> the output folder
 //! ```
 
+mod altered;
 mod bundle;
 mod handles;
 mod scratch;
@@ -48,6 +49,11 @@ pub enum FileError {
     /// A path to send is a device, pipe or socket.
     #[error("{0}: neither a file nor a folder; leave it out")]
     Special(PathBuf),
+    /// A file to send does not have the length that the system states.
+    #[error(
+        "{0}: its length is not known before it is read, as in /proc and /sys; send a copy of it"
+    )]
+    Unsized(PathBuf),
     /// Receivers would refuse a file's name.
     #[error("{path}: cannot be sent under its name: {error}")]
     Name {

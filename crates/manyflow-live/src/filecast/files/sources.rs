@@ -11,6 +11,9 @@ use manyflow_object::fdt::Attributes;
 use manyflow_object::name;
 use manyflow_object::sender::{Source, SourceFile};
 
+use nix::unistd::{Whence, lseek};
+
+use super::altered::{Alteration, Altered};
 use super::bundle::pack;
 use super::handles::Handles;
 use super::{FileError, Selection, unreadable};
@@ -45,6 +48,9 @@ pub struct Sources {
     pub bytes: u64,
     /// The number of entries of folders that cannot be sent. Each was logged.
     pub skipped: u64,
+    /// The number of files, links and folders that receivers do not get as they are here. One
+    /// sentence for each kind was logged.
+    pub altered: u64,
 }
 
 /// Finds files, and folders with everything in them, as `cp -r` would copy them. The name of a file
@@ -52,8 +58,9 @@ pub struct Sources {
 ///
 /// Files are in the order of `paths`, and within a folder by name. Links to files are followed.
 /// Entries of folders that cannot be sent are left out with a warning: links to folders, which
-/// could form cycles, devices, unreadable files, and files whose names receivers would refuse.
-/// Empty folders are not sent.
+/// could form cycles, devices, unreadable files, files whose length is not what the system states
+/// (as in /proc and /sys), and files whose names receivers would refuse. A warning also names what
+/// receivers do not get as it is here: see [`Sources::altered`].
 ///
 /// # Errors
 /// [`FileError`] if one of the `paths` cannot be sent, if it contains no file, if no file is
@@ -67,6 +74,7 @@ pub fn find_sources(paths: &[PathBuf], options: &SourceOptions) -> Result<Source
     for path in paths {
         let before = finder.found.len() as u64 + finder.deselected;
         let name = own_name(path)?;
+        finder.root = path.canonicalize().unwrap_or_default();
         finder.find(path, name)?;
         if finder.found.len() as u64 + finder.deselected == before {
             return Err(FileError::NoFiles(path.clone()));
@@ -76,13 +84,16 @@ pub fn find_sources(paths: &[PathBuf], options: &SourceOptions) -> Result<Source
         return Err(FileError::NoneSelected);
     }
     check_duplicates(&finder.found)?;
+    finder.altered.log();
     let (count, skipped) = (finder.found.len() as u64, finder.skipped);
+    let altered = finder.altered.count();
     let bytes = finder.found.iter().map(|file| file.length).sum();
     Ok(Sources {
         files: to_source_files(finder.found, options)?,
         count,
         bytes,
         skipped,
+        altered,
     })
 }
 
@@ -98,6 +109,9 @@ pub(super) struct Found {
 
 #[derive(Default)]
 struct Finder {
+    /// The named path that is searched now, without links.
+    root: PathBuf,
+    altered: Altered,
     selection: Selection,
     archive: bool,
     found: Vec<Found>,
@@ -127,7 +141,13 @@ impl Finder {
             path: path.to_owned(),
             error,
         })?;
-        File::open(path).map_err(|error| unreadable(path, error))?;
+        let file = File::open(path).map_err(|error| unreadable(path, error))?;
+        if !has_stated_length(&file, metadata.len()).map_err(|error| unreadable(path, error))? {
+            return Err(FileError::Unsized(path.to_owned()));
+        }
+        if has_holes(&file, &metadata) {
+            self.altered.note(Alteration::Filled, path);
+        }
         self.found.push(Found {
             path: path.to_owned(),
             name,
@@ -142,15 +162,27 @@ impl Finder {
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut entries = entries.map_err(|error| unreadable(folder, error))?;
         entries.sort_by_key(fs::DirEntry::file_name);
+        if entries.is_empty() {
+            self.altered.note(Alteration::EmptyFolder, folder);
+        }
         for entry in entries {
             let path = entry.path();
+            let found = self.found.len();
             if path.is_symlink() && path.is_dir() {
-                self.skip(
-                    "a link to a folder is not followed; name the folder to send it",
-                    &path,
+                tracing::warn!(
+                    "{}: a link to a folder is not followed; name the folder to send it",
+                    path.display()
                 );
+                self.skipped += 1;
             } else if let Err(error) = self.find_entry(&path, prefix) {
-                self.skip("left out", &error);
+                self.skip_for(&error);
+            } else if path.is_symlink() && self.found.len() > found {
+                let target = path.canonicalize().unwrap_or_default();
+                let kind = match target.starts_with(&self.root) {
+                    true => Alteration::Copied,
+                    false => Alteration::CopiedFromOutside,
+                };
+                self.altered.note(kind, &path);
             }
         }
         Ok(())
@@ -166,10 +198,27 @@ impl Finder {
         self.find(path, name)
     }
 
-    fn skip(&mut self, reason: &str, entry: &dyn std::fmt::Debug) {
-        tracing::warn!("{entry:?}: {reason}");
+    fn skip_for(&mut self, error: &FileError) {
+        tracing::warn!("left out: {error}");
         self.skipped += 1;
     }
+}
+
+/// Whether a file has the length that the system states. Those of /proc state 0, and those of /sys
+/// a page.
+fn has_stated_length(file: &File, length: u64) -> io::Result<bool> {
+    let last = file.read_at(&mut [0], length.saturating_sub(1))?;
+    Ok((last == 1) == (length > 0))
+}
+
+/// Whether a file has holes, which receivers store as zeros.
+fn has_holes(file: &File, metadata: &fs::Metadata) -> bool {
+    /// The unit of [`MetadataExt::blocks`], in bytes.
+    const BLOCK: u64 = 512;
+    // Compressed files have fewer blocks, too, but no holes.
+    metadata.blocks() * BLOCK < metadata.len()
+        && lseek(file, 0, Whence::SeekHole)
+            .is_ok_and(|hole| u64::try_from(hole).is_ok_and(|hole| hole < metadata.len()))
 }
 
 /// Returns the attributes that receivers set. A time before 1970 becomes 1970.
@@ -330,6 +379,7 @@ mod tests {
         put(home.path(), "tree/a é.txt", "2");
         fs::create_dir(home.path().join("tree/empty")).unwrap();
         let files = find(&[single, home.path().join("tree")]).unwrap();
+        assert_eq!((files.skipped, files.altered), (0, 1));
         assert_eq!(
             names(&files),
             ["single.txt", "tree/a é.txt", "tree/b/deep.txt"]
@@ -351,6 +401,31 @@ mod tests {
         let files = find(&[home.path().join("tree")]).unwrap();
         assert_eq!(names(&files), ["tree/link"]);
         assert_eq!(content(&files.files[0]), b"x");
+        assert_eq!((files.skipped, files.altered), (1, 1));
+    }
+
+    #[test]
+    fn files_without_the_length_that_they_state_are_refused_or_left_out() {
+        let unsized_file = PathBuf::from("/proc/version");
+        let error = find(std::slice::from_ref(&unsized_file)).unwrap_err();
+        assert!(matches!(&error, FileError::Unsized(path) if *path == unsized_file));
+        let home = folder();
+        put(home.path(), "tree/good", "1");
+        std::os::unix::fs::symlink(unsized_file, home.path().join("tree/version")).unwrap();
+        let sources = find(&[home.path().join("tree")]).unwrap();
+        assert_eq!(names(&sources), ["tree/good"]);
+        assert_eq!(sources.skipped, 1);
+    }
+
+    #[test]
+    fn files_with_holes_are_counted_and_others_are_not() {
+        let home = folder();
+        let sparse = File::create(home.path().join("sparse")).unwrap();
+        sparse.set_len(1 << 20).unwrap();
+        let whole = put(home.path(), "whole", &"x".repeat(100_000));
+        let sources = find(&[home.path().join("sparse"), whole]).unwrap();
+        assert_eq!((sources.count, sources.altered), (2, 1));
+        assert_eq!(content(&sources.files[0]), vec![0; 1 << 20]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use manyflow_object::receiver::Progress;
 
 use super::receive::ReceiveError;
 
-/// What has come of a session, and since when nothing else has.
+/// The useful packets of a session, and the time since the last of each kind.
 #[derive(Debug)]
 pub(super) struct Patience {
     limit: Duration,
