@@ -184,6 +184,10 @@ pub(crate) fn unpack(
         let mut content = Vec::new();
         entry.read_to_end(&mut content).map_err(wrong)?;
         let length = content.len() as u64;
+        // An archive that ends early, or is too long, ends in the middle of a file without error.
+        if length != entry.size() {
+            return Err(not_announced());
+        }
         if store.has(&path, length, &Sha256::digest(&content).into()) {
             results.push((path, Ok(length)));
         } else {
@@ -321,6 +325,67 @@ mod tests {
             fs::write(case.home.path().join("bundle"), wrong).unwrap();
             assert!(matches!(case.unpack(200), Err(FileError::Bundle(_))));
         }
+    }
+
+    /// An archive with one entry of this name and type, as an attacker would write it.
+    fn hostile_archive(name: &[u8], kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_entry_type(kind);
+        // The library refuses such names.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.as_old_mut().linkname[..4].copy_from_slice(b"/etc");
+        header.set_cksum();
+        archive.append(&header, content).unwrap();
+        archive.into_inner().unwrap().finish().unwrap()
+    }
+
+    #[test]
+    fn a_hostile_bundle_stores_nothing_outside_its_folder() {
+        use tar::EntryType;
+        let case = Case::new(200);
+        let store = Store::open(&case.home.path().join("out"), Existing::Replace).unwrap();
+        let case = Case {
+            store: store.refusing_hidden(),
+            ..case
+        };
+        let long = [b'x'; 100];
+        for (name, kind) in [
+            (&b"../escaped"[..], EntryType::Regular),
+            (b"a/../../escaped", EntryType::Regular),
+            (b"/tmp/manyflow-escaped", EntryType::Regular),
+            (b".bashrc", EntryType::Regular),
+            (b"a/.ssh/authorized_keys", EntryType::Regular),
+            (b"", EntryType::Regular),
+            (b"\xff", EntryType::Regular),
+            (b"line\nbreak", EntryType::Regular),
+            (b"link", EntryType::Symlink),
+            (b"link", EntryType::Link),
+            (b"device", EntryType::Block),
+            (b"pipe", EntryType::Fifo),
+            (b"folder/", EntryType::Directory),
+            (&long, EntryType::GNULongName),
+        ] {
+            let archive = hostile_archive(name, kind, b"");
+            fs::write(case.home.path().join("bundle"), archive).unwrap();
+            let stored = case.unpack(1).unwrap_or_default();
+            let is_stored = stored.iter().any(|(_, result)| result.is_ok());
+            assert!(!is_stored, "{kind:?} {}", String::from_utf8_lossy(name));
+        }
+        assert_eq!(fs::read_dir(case.store.folder()).unwrap().count(), 0);
+        assert!(!case.home.path().join("escaped").exists());
+        assert!(!Path::new("/tmp/manyflow-escaped").exists());
+    }
+
+    #[test]
+    fn a_bundle_that_unpacks_to_more_than_a_bundle_may_have_is_refused() {
+        let case = Case::new(200);
+        let zeros = vec![0; FOREIGN_ARCHIVE_BYTES_MAX as usize + 1];
+        let archive = hostile_archive(b"zeros", tar::EntryType::Regular, &zeros);
+        assert!(archive.len() < 1 << 20);
+        fs::write(case.home.path().join("bundle"), archive).unwrap();
+        assert!(matches!(case.unpack(1), Err(FileError::Bundle(_))));
     }
 
     #[test]
