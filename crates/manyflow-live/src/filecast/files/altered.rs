@@ -1,4 +1,4 @@
-//! What receivers do not get as it is at the sender.
+//! Files, links and folders that receivers do not get as they are at the sender.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
