@@ -83,8 +83,9 @@
 //!   the group.
 //! - Inner fragments: senders cut their packets to fit.
 //! - A tunnel MTU of the relay's own (section 5.3.3.6.1). A tunnelled packet is 58 (IPv4 in IPv4)
-//!   to 98 bytes (IPv6 in IPv6) longer than its payload. If that exceeds the path's MTU, the kernel
-//!   fragments the outer datagram.
+//!   to 98 bytes (IPv6 in IPv6) longer than its payload. Senders choose packets that fit their
+//!   interfaces. If a path is narrower, the driver lets the kernel fragment the outer datagram, so
+//!   that gateways need no reassembly of their own; the RFC would fragment the inner one.
 #![forbid(unsafe_code)]
 
 pub mod gateway;

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod forwarder;
 pub mod inlet;
 pub mod last_mile;
+pub mod mtu;
 pub mod multicast;
 pub mod outlets;
 pub mod reach;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::AddAssign;
 use std::os::fd::AsFd;
 
 use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
@@ -148,12 +149,37 @@ pub(super) fn send(
             Err(error) if count > 1 && is_refused_gso(&error) && state.max_gso_segments() == 1 => {
                 continue;
             }
-            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => unsent.too_long += count,
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => match count {
+                1 => unsent.too_long += 1,
+                // The kernel may divide single datagrams, but not those of a train.
+                _ => unsent += send_one_by_one(socket, state, to, now, length),
+            },
             Err(_) => unsent.refused += count,
         }
         rest = later;
     }
     unsent
+}
+
+fn send_one_by_one(
+    socket: &impl AsFd,
+    state: &UdpSocketState,
+    to: Towards,
+    train: &[u8],
+    length: usize,
+) -> Unsent {
+    let mut unsent = Unsent::default();
+    for datagram in train.chunks(length) {
+        unsent += send(socket, state, to, datagram, length);
+    }
+    unsent
+}
+
+impl AddAssign for Unsent {
+    fn add_assign(&mut self, other: Unsent) {
+        self.too_long += other.too_long;
+        self.refused += other.refused;
+    }
 }
 
 fn is_refused_gso(error: &io::Error) -> bool {

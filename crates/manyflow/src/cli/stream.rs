@@ -104,9 +104,10 @@ pub(crate) struct StreamSendArgs {
     /// The maximum rate of all groups together with SIM
     #[arg(long, value_name = "RATE", default_value = "50Mbit/s")]
     pub(crate) max_rate: Rate,
-    /// The length of an IP packet in bytes, without those of a tunnel
-    #[arg(long, value_name = "BYTES", default_value_t = 1400, value_parser = clap::value_parser!(u16).range(256..=9000))]
-    pub(crate) packet: u16,
+    /// The length of an IP packet in bytes, without those of a tunnel [default: 1400, or what fits
+    /// the interfaces]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(256..=9000))]
+    pub(crate) packet: Option<u16>,
     /// Send to consecutive multicast groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
     pub(crate) multicast: Option<GroupRange>,

@@ -14,10 +14,11 @@ use manyflow_live::filecast::sdp::{HostPort, ntp_seconds};
 use manyflow_live::filecast::sending::tunnel_source;
 use manyflow_live::filecast::session::Outlets;
 use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_live::net::mtu::{Egress, Tunnel, fitting_packet};
 use manyflow_live::net::multicast::MulticastSender;
 use manyflow_live::stream::{
-    SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
-    live_hop_config, live_multicast_sender_config, live_sender_config,
+    LIVE_PACKET_BYTES, SendControl, StreamDescription, StreamProtocol, StreamSendProgress,
+    StreamSender, live_hop_config, live_multicast_sender_config, live_sender_config,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -99,7 +100,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
 
 /// Returns the rate control that the options describe.
 fn control(args: &StreamSendArgs) -> Result<SendControl> {
-    let packet_bytes = args.packet.into();
+    let packet_bytes = args.packet.map_or_else(|| fitting_length(args), u32::from);
     let live = match args.multicast {
         Some(_) => live_multicast_sender_config(),
         None => live_sender_config(),
@@ -121,6 +122,19 @@ fn control(args: &StreamSendArgs) -> Result<SendControl> {
             })
         }
     })
+}
+
+/// Returns the maximum length of packets that fit the MTU of the interfaces.
+fn fitting_length(args: &StreamSendArgs) -> u32 {
+    let mut length = LIVE_PACKET_BYTES;
+    if let Some(groups) = groups(args.multicast, args.interface.as_deref(), args.ttl) {
+        let egress = Egress::of_group(groups.range.first, groups.interface.as_ref());
+        length = fitting_packet(length, egress, Tunnel::None);
+    }
+    if let Some(outer) = args.listen.map(|listen| listen.ip()) {
+        length = fitting_packet(length, Egress::Address(outer), Tunnel::Amt(outer));
+    }
+    length
 }
 
 fn describe(

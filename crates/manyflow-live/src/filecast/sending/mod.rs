@@ -51,6 +51,9 @@ pub struct SendConfig {
     /// The parameters of the rate control. `packet_bytes` is the maximum length of a packet from
     /// its LCT header on, 128 to 65,000; packets may be some bytes shorter.
     pub webrc: SessionConfig,
+    /// Whether packets are shortened to the MTU of the interfaces by which they leave. Those of a
+    /// continued session have its length instead.
+    pub fits_mtu: bool,
     /// The transport session identifier. A continued session has that of `resume` instead.
     pub tsi: u32,
     /// The description of a session to continue after its sender has ended. All else is as it was.
@@ -93,6 +96,7 @@ impl SendConfig {
                 archive: false,
             },
             webrc,
+            fits_mtu: true,
             tsi: rand::random(),
             resume: None,
             multicast: None,

@@ -17,6 +17,7 @@ use crate::filecast::files::{Sources, find_sources};
 use crate::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
 use crate::filecast::session::{Sealer, describe, flows};
 use crate::net::amt::RelayServer;
+use crate::net::mtu::{Egress, Tunnel, fitting_payload};
 use crate::net::multicast::MulticastSender;
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
@@ -48,6 +49,9 @@ impl Opened {
     pub async fn open(mut config: SendConfig) -> Result<Opened, OpenError> {
         if config.multicast.is_none() && config.relay.is_none() {
             return Err(OpenError::NoOutlet);
+        }
+        if config.fits_mtu {
+            config.webrc.packet_bytes = fitting_length(&config);
         }
         let session = fit_session(&config)?;
         if let Some(earlier) = &config.resume {
@@ -92,6 +96,26 @@ pub(super) fn extension_bytes(config: &SendConfig) -> usize {
         Some(_) => EXTENSION_BYTES,
         None => 0,
     }
+}
+
+/// Returns the maximum length of packets that fit the MTU of the interfaces.
+fn fitting_length(config: &SendConfig) -> u32 {
+    if let Some(earlier) = &config.resume {
+        return earlier.webrc.packet_bytes.into();
+    }
+    let mut length = config.webrc.packet_bytes;
+    let groups = config.multicast.as_ref();
+    if let Some(groups) = groups {
+        let first = groups.range.first;
+        let egress = Egress::of_group(first, groups.interface.as_ref());
+        length = fitting_payload(length, first, egress, Tunnel::None);
+    }
+    if let Some(relay) = &config.relay {
+        let outer = relay.listen.ip();
+        let inner = groups.map_or(outer, |groups| groups.range.first);
+        length = fitting_payload(length, inner, Egress::Address(outer), Tunnel::Amt(outer));
+    }
+    length
 }
 
 /// Returns the session whose packets have symbols of the greatest length that fits.

@@ -26,6 +26,7 @@ use tracing::Instrument as _;
 use super::open_socket;
 use super::streams::{HopTotals, Streams, StreamsConfig};
 use crate::net::clock::Clock;
+use crate::net::mtu::allow_fragments;
 use crate::net::train::Train;
 use crate::net::udp::{Inbox, Port};
 
@@ -130,6 +131,7 @@ impl RelayServer {
         options: RelayOptions,
     ) -> io::Result<Self> {
         let port = Port::new(open_socket(address)?)?;
+        allow_fragments(port.socket(), address.ip())?;
         let clock = Clock::start();
         let RelayOptions { links, streams } = options;
         let streams = streams.map(|config| Streams::new(config, &links, clock.now()));

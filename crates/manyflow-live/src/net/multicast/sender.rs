@@ -11,6 +11,7 @@ use super::{
     Interface, MulticastError, NAME_THE_INTERFACE, ROUTER_ADVICE, SOCKET_BUFFER_BYTES,
     check_multicast, check_same_version,
 };
+use crate::net::mtu::allow_fragments;
 use crate::net::train::{Train, Unsent};
 
 /// The destination of a session, and the way to it.
@@ -87,7 +88,8 @@ impl MulticastSender {
         socket
             .bind(&source.into())
             .map_err(MulticastError::refused(format!("bind to {source}"), advice))?;
-        let state = UdpSocketState::new((&socket).into());
+        let state = UdpSocketState::new((&socket).into())
+            .and_then(|state| allow_fragments(&socket, source.ip()).map(|()| state));
         Ok(Self {
             state: state.map_err(MulticastError::refused(
                 format!("send from {source}"),
