@@ -1,5 +1,6 @@
 -- ACP (Anypoint-XCP) with XCP's congestion header, in the format of manyflow-anypoint/src/wire.rs.
--- Live ends add a cookie to Open, and send Challenges (manyflow-live/src/anypoint/envelope.rs).
+-- Live ends add a cookie to Open, and send Challenges, probes of the path, and parts of datagrams
+-- (manyflow-live/src/anypoint/envelope.rs).
 
 local common = require("manyflow_common")
 
@@ -9,8 +10,10 @@ local malformed = common.malformed("manyflow_acp")
 local TYPES = {
     [1] = "Open", [2] = "Accept", [3] = "Data", [4] = "Ack",
     [5] = "Close", [6] = "Probe", [7] = "Alive", [8] = "Reset",
+    [9] = "PathProbe", [10] = "PathAnswer", [11] = "Part",
 }
 local OPEN, ACCEPT, DATA, ACK, CLOSE, PROBE, RESET = 1, 2, 3, 4, 5, 6, 8
+local PATH_PROBE, PATH_ANSWER, PART, PARTS_MAX = 9, 10, 11, 4
 local REASONS = { [1] = "unknown connection", [2] = "refused", [3] = "timed out", [4] = "aborted" }
 local VERSION, CHALLENGE, COOKIE_BYTES = 1, 0x80, 16
 
@@ -37,6 +40,15 @@ local f = {
     offset = ProtoField.uint16("manyflow_acp.gap.offset", "Offset from the cumulative acknowledgement"),
     frames = ProtoField.uint16("manyflow_acp.gap.frames", "Missing frames"),
     cookie = ProtoField.bytes("manyflow_acp.cookie", "Cookie"),
+    path_id = ProtoField.uint32("manyflow_acp.path.id", "Number of the probe"),
+    path_bytes = ProtoField.uint16("manyflow_acp.path.bytes", "Bytes that have arrived"),
+    path_zeros = ProtoField.uint16("manyflow_acp.path.zeros", "Zeros"),
+    padding = ProtoField.bytes("manyflow_acp.path.padding", "Padding"),
+    part_index = ProtoField.uint8("manyflow_acp.part.index", "Part of the datagram"),
+    part_count = ProtoField.uint8("manyflow_acp.part.count", "Number of parts"),
+    part_datagram = ProtoField.uint16("manyflow_acp.part.datagram", "Number of the datagram"),
+    part_total = ProtoField.uint16("manyflow_acp.part.total", "Length of the datagram"),
+    part = ProtoField.bytes("manyflow_acp.part.bytes", "Part"),
     frame = ProtoField.bytes("manyflow_acp.frame", "Frame"),
     fragment = ProtoField.none("manyflow_acp.fragment", "Fragment of a message"),
     last = ProtoField.bool("manyflow_acp.fragment.last", "Last fragment", 8, nil, 1),
@@ -125,7 +137,7 @@ local function first(reader)
         reader:refuse("version %d is not known: this is version %d", byte % CHALLENGE, VERSION)
     end
     local kind = reader:take(f.type, 1)
-    if kind and not TYPES[kind] then
+    if kind and (not TYPES[kind] or kind > RESET) then
         reader:refuse("type %d is not known: types are 1 to 8", kind)
     end
     local reason = reader:take(kind == RESET and f.reason or f.reserved, 1)
@@ -161,8 +173,58 @@ local function body(reader, kind)
     end
 end
 
+-- The rest of a part, after its connection.
+local function part(reader, index, count)
+    reader:take(f.part_datagram, 2)
+    local total = reader:take(f.part_total, 2)
+    if not total or count < 2 or count > PARTS_MAX or index >= count then
+        return reader:refuse("part %d of %d is not one of 2 to %d", index, count, PARTS_MAX)
+    end
+    local each = math.ceil(total / count)
+    local length = math.min(each * (index + 1), total) - math.min(each * index, total)
+    if length == 0 or length ~= reader:left() then
+        return reader:refuse("the part has not the length that its header states")
+    end
+    reader:take(f.part, length)
+end
+
+-- A datagram about the path.
+local function path(reader, kind)
+    reader:show(f.challenge, 1)
+    reader:take(f.version, 1)
+    reader:take(f.type, 1)
+    local index, count, connection
+    if kind == PART then
+        index, count = reader:take(f.part_index, 1), reader:take(f.part_count, 1)
+        connection = reader:take(f.connection, 4)
+        if connection then
+            part(reader, index, count)
+        end
+        return reader, TYPES[kind], connection
+    end
+    local middle = reader:take(kind == PATH_ANSWER and f.path_bytes or f.path_zeros, 2)
+    connection = reader:take(f.connection, 4)
+    reader:take(f.path_id, 4)
+    local left = reader:left()
+    if not reader.refused and kind == PATH_PROBE then
+        local has_others = left > 0 and reader.tvb:raw(reader.at, left):find("[^%z]")
+        if middle ~= 0 or has_others then
+            reader:refuse("the padding is not zero")
+        elseif left > 0 then
+            reader:take(f.padding, left)
+        end
+    elseif not reader.refused and left > 0 then
+        reader:refuse("%d bytes follow an answer", left)
+    end
+    return reader, TYPES[kind], connection
+end
+
 local function decode(tvb, tree)
     local reader = common.reader(tvb, tree, malformed)
+    local second = reader:peek(1, 1)
+    if reader:peek(1) == CHALLENGE + VERSION and second and second >= PATH_PROBE and second <= PART then
+        return path(reader, second)
+    end
     local kind, is_challenge = first(reader)
     if is_challenge and kind ~= PROBE then
         reader:refuse("a challenge has the type of a probe")

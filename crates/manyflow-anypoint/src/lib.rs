@@ -21,6 +21,7 @@
 //! | `sender.rs`, `window.rs`, `reno.rs` | frames in flight, losses, time-outs; the window under XCP and under Reno | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
+//! | `path.rs` | the longest datagram that a path carries (RFC 8899) | |
 //! | `event.rs` | what connections and switches report | |
 //! | `switch/` | splits and merges: sequence numbers, acknowledgements, the four header transforms, routing, members | sections III, IV |
 //!
@@ -62,6 +63,7 @@ mod config;
 mod connection;
 mod event;
 mod frame;
+pub mod path;
 mod receiver;
 mod reno;
 mod segment;
@@ -76,5 +78,6 @@ pub use connection::Connection;
 pub use event::Event;
 pub use frame::{Frame, SendError};
 pub use manyflow_core::{Length, Payload};
+pub use path::{PathMtu, PathProbe};
 pub use segment::{Ack, Body, Data, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

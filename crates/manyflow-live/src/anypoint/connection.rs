@@ -60,6 +60,9 @@ pub struct Counters {
     /// Fragments that arrived and could not become a message: a member failed while it had the
     /// others, or they were not valid.
     pub discarded: u64,
+    /// Datagrams of the socket that were longer than the MTU of the interface, which had become
+    /// smaller. Their frames are sent again in shorter ones.
+    pub too_long: u64,
 }
 
 /// A connection. It is aborted when this is dropped, unless it was [closed](Connection::close).
@@ -113,8 +116,10 @@ impl Connection {
     /// Returns the counters.
     pub fn counters(&self) -> Counters {
         let mut core = self.shared.lock();
+        let too_long = core.too_long();
         let end = core.end(self.slot);
         Counters {
+            too_long,
             retransmissions: end.retransmissions,
             discarded: end.discarded(),
         }

@@ -17,9 +17,10 @@ use super::answers::Answers;
 use super::arena::Arena;
 use super::cookies::Cookies;
 use super::end::{End, Path};
-use super::envelope::{self, Cookie, Datagram, NO_COOKIE};
+use super::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
 use super::options::Options;
 use super::timers::Timers;
+use super::way::Parts;
 use super::{Number, rng, segment};
 use crate::net::clock::Clock;
 use crate::net::trains::Trains;
@@ -62,6 +63,7 @@ pub(super) struct Core {
     dirty: Vec<usize>,
     trains: Trains,
     pub(super) arena: Arena,
+    parts: Parts,
     cookies: Cookies,
     answers: Answers,
     rng: StdRng,
@@ -86,6 +88,7 @@ impl Core {
             dirty: Vec::new(),
             trains: Trains::default(),
             arena: Arena::default(),
+            parts: Parts::default(),
             cookies: Cookies::new(),
             answers: Answers::new(),
             rng: rng(),
@@ -179,26 +182,58 @@ impl Core {
         match envelope::decode(bytes) {
             Ok(Datagram::Open(open, cookie)) => self.handle_open(now, path, &open, &cookie),
             Ok(Datagram::Segment(segment, header)) => {
-                match self.places.get(&(path.remote, segment.connection)) {
-                    Some(slot) => {
-                        let slot = *slot;
-                        let payload = match segment.body {
-                            Body::Data(_) => self.arena.copy(&bytes[header..]),
-                            _ => Bytes::new(),
-                        };
-                        self.ends[slot].handle_segment(now, &segment, payload);
-                        self.mark(slot);
-                    }
-                    None if matches!(segment.body, Body::Reset(_)) => {}
-                    None => self.refuse(now, path, segment.connection, Reason::Unknown),
-                }
+                self.handle_segment(now, path, &segment, &bytes[header..]);
             }
             Ok(Datagram::Challenge(number, cookie)) => {
                 if let Some(slot) = self.places.get(&(path.remote, number)).copied() {
                     self.handle_challenge(slot, cookie);
                 }
             }
+            Ok(Datagram::PathProbe(number, id, size)) => {
+                if self.places.contains_key(&(path.remote, number)) {
+                    let answer = envelope::encode_path_answer(number, id, size);
+                    let (trains, port) = (&mut self.trains, &self.port);
+                    trains.push(port, path.local, path.remote, answer.as_bytes(), &[]);
+                }
+            }
+            Ok(Datagram::PathAnswer(number, id, size)) => {
+                if let Some(slot) = self.places.get(&(path.remote, number)) {
+                    self.ends[*slot].handle_path_answer(now, id, size);
+                }
+            }
+            Ok(Datagram::Part(part)) => {
+                self.handle_part(now, path, &part, &bytes[PATH_HEADER_BYTES..]);
+            }
             Err(_) => {}
+        }
+    }
+
+    fn handle_segment(&mut self, now: Time, path: Path, segment: &Segment, frame: &[u8]) {
+        match self.places.get(&(path.remote, segment.connection)) {
+            Some(slot) => {
+                let slot = *slot;
+                let payload = match segment.body {
+                    Body::Data(_) => self.arena.copy(frame),
+                    _ => Bytes::new(),
+                };
+                self.ends[slot].handle_segment(now, segment, payload);
+                self.mark(slot);
+            }
+            None if matches!(segment.body, Body::Reset(_)) => {}
+            None => self.refuse(now, path, segment.connection, Reason::Unknown),
+        }
+    }
+
+    /// Handles a part of a segment. Other datagrams are too short to be divided.
+    fn handle_part(&mut self, now: Time, path: Path, part: &Part, bytes: &[u8]) {
+        if !self.places.contains_key(&(path.remote, part.connection)) {
+            return self.refuse(now, path, part.connection, Reason::Unknown);
+        }
+        if let Some(whole) = self.parts.join(path.remote, part, bytes) {
+            if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
+                self.handle_segment(now, path, &segment, &whole[header..]);
+            }
+            self.parts.recycle(whole);
         }
     }
 
@@ -290,6 +325,18 @@ impl Core {
         }
         self.dirty = dirty;
         self.trains.flush(&self.port);
+        while let Some((remote, length)) = self.trains.take_too_long() {
+            for (_, end) in &mut self.ends {
+                if end.path.remote == remote {
+                    end.handle_too_long(now, length);
+                }
+            }
+        }
+    }
+
+    /// Returns the number of datagrams that were longer than the MTU of the interface.
+    pub(super) fn too_long(&self) -> u64 {
+        self.trains.unsent().too_long
     }
 
     /// Returns when the next timer is due.

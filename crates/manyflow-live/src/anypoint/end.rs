@@ -10,14 +10,18 @@ use manyflow_core::time::Time;
 use super::arena::Arena;
 use super::envelope::{self, Cookie, NO_COOKIE};
 use super::fragment::Divided;
-use super::options::Options;
+use super::options::{FRAME_BYTES_MAX, Options};
 use super::reassembly::{Message, Reassembly};
 use super::seal::{Opener, Role, Sealer};
 use super::timers::Timer;
+use super::way::Way;
 use super::{Number, rng};
 use crate::net::trains::Trains;
 use crate::net::udp::Port;
 use rand::RngExt as _;
+
+/// The length of the header of Data in bytes.
+const DATA_HEADER_BYTES: usize = 28;
 
 /// The other end of a connection, and the address at which it reached this host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,9 @@ pub(super) struct End {
     pub(super) path: Path,
     pub(super) number: Number,
     acp: acp::Connection<Bytes>,
+    way: Way,
+    /// The number of frames that were sent at least once.
+    sent: u32,
     cookie: Cookie,
     /// The last Open, until it is accepted.
     open: Option<Segment>,
@@ -73,6 +80,8 @@ impl End {
             path,
             number,
             acp,
+            way: Way::default(),
+            sent: 0,
             cookie: NO_COOKIE,
             open: None,
             timer: Timer::default(),
@@ -166,8 +175,9 @@ impl End {
         message: &mut Divided,
         pending: &mut Option<Bytes>,
     ) -> Result<bool, ()> {
+        let frame_bytes_max = (self.way.limit() - DATA_HEADER_BYTES).min(FRAME_BYTES_MAX as usize);
         loop {
-            let next = || message.next(arena, self.sealer.as_ref());
+            let next = || message.next(arena, self.sealer.as_ref(), frame_bytes_max);
             let Some(frame) = pending.take().or_else(next) else {
                 return Ok(true);
             };
@@ -193,6 +203,16 @@ impl End {
         None
     }
 
+    /// Handles the answer to a probe of the path.
+    pub(super) fn handle_path_answer(&mut self, now: Time, id: u32, bytes: u16) {
+        self.way.handle_answer(now, id, bytes);
+    }
+
+    /// Handles that the kernel refused a datagram of this length.
+    pub(super) fn handle_too_long(&mut self, now: Time, length: usize) {
+        self.way.handle_too_long(now, self.path.remote, length);
+    }
+
     pub(super) fn close(&mut self) {
         self.acp.close();
     }
@@ -212,8 +232,15 @@ impl End {
             }
             let header = envelope::encode(&segment, &self.cookie);
             let payload = payload.unwrap_or_default();
-            let Path { remote, local } = self.path;
-            trains.push(port, local, remote, header.as_bytes(), &payload);
+            let mut is_repeated = false;
+            if let Body::Data(data) = segment.body {
+                is_repeated = data.sequence < self.sent;
+                self.sent = self.sent.max(data.sequence.saturating_add(1));
+            }
+            let to = (self.path, self.number);
+            let datagram = (&header, &payload[..]);
+            self.way
+                .send(now, (port, trains), to, datagram, is_repeated);
         }
         while let Some(event) = self.acp.poll_event() {
             self.handle_event(event);

@@ -15,7 +15,6 @@
 use bytes::{Buf as _, BufMut as _, Bytes};
 
 use super::arena::Arena;
-use super::options::FRAME_BYTES_MAX;
 use super::seal::{SALT_BYTES, Sealer, TAG_BYTES};
 
 /// The length of a fragment's header in bytes, without the salt.
@@ -84,15 +83,20 @@ impl Divided {
         }
     }
 
-    /// Returns the next fragment; `None` after the last one.
-    pub(super) fn next(&mut self, arena: &mut Arena, sealer: Option<&Sealer>) -> Option<Bytes> {
+    /// Returns the next fragment, of at most `frame_bytes_max` bytes; `None` after the last one.
+    pub(super) fn next(
+        &mut self,
+        arena: &mut Arena,
+        sealer: Option<&Sealer>,
+        frame_bytes_max: usize,
+    ) -> Option<Bytes> {
         if self.rest.is_empty() {
             return None;
         }
         let has_salt = sealer.is_some() && self.index == 0;
         let salt_bytes = if has_salt { SALT_BYTES } else { 0 };
         let tag_bytes = if sealer.is_some() { TAG_BYTES } else { 0 };
-        let room = FRAME_BYTES_MAX as usize - HEADER_BYTES - salt_bytes - tag_bytes;
+        let room = frame_bytes_max - HEADER_BYTES - salt_bytes - tag_bytes;
         let length = room.min(self.rest.len());
         let header = Header {
             is_last: length == self.rest.len(),
@@ -125,7 +129,7 @@ mod tests {
     fn fragments_fill_frames_and_the_last_is_marked() {
         let mut divided = Divided::new(7, 0, vec![5; 3000].into());
         let mut arena = Arena::default();
-        let frames: Vec<_> = std::iter::from_fn(|| divided.next(&mut arena, None)).collect();
+        let frames: Vec<_> = std::iter::from_fn(|| divided.next(&mut arena, None, 1412)).collect();
         let lengths: Vec<_> = frames.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [1412, 1412, 12 + 200]);
         let headers: Vec<_> = frames.iter().flat_map(|f| Header::decode(f)).collect();

@@ -15,6 +15,7 @@
 //! | `fragment.rs`, `reassembly.rs`, `seal.rs` | messages as fragments of at most a packet, and their encryption |
 //! | `envelope.rs`, `cookies.rs`, `answers.rs` | admission: datagrams, cookies, and limits on answers to strangers |
 //! | `timers.rs`, `arena.rs` | timers of many connections; memory for payloads |
+//! | `way.rs` | what a path carries, and datagrams divided where they are too long for it |
 //! | [`switch`] | the switch |
 //!
 //! Nobody costs state before it has shown that it receives at its address: an Open without a valid
@@ -52,6 +53,7 @@ mod reassembly;
 mod seal;
 pub mod switch;
 mod timers;
+mod way;
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};

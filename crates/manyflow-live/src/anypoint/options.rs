@@ -7,7 +7,7 @@ use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
 use crate::filecast::session::GroupKey;
 
 /// The longest frame in bytes, fragment header included: a datagram of at most 1,500 bytes with the
-/// headers of IPv6, UDP and ACP.
+/// headers of IPv6, UDP and ACP. Smaller paths get shorter frames.
 pub const FRAME_BYTES_MAX: u32 = 1412;
 /// The longest message of an application in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

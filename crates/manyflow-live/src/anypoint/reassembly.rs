@@ -175,7 +175,7 @@ mod tests {
     fn divide(message: u64, payload: &[u8], sealer: Option<&Sealer>) -> Vec<Bytes> {
         let mut divided = Divided::new(message, 3, Bytes::copy_from_slice(payload));
         let mut arena = Arena::default();
-        std::iter::from_fn(|| divided.next(&mut arena, sealer)).collect()
+        std::iter::from_fn(|| divided.next(&mut arena, sealer, 1412)).collect()
     }
 
     fn frame(payload: Bytes) -> Frame<Bytes> {

@@ -1,6 +1,7 @@
 //! Sockets and the clock: what every role on the network needs.
 
 pub mod amt;
+pub(crate) mod background;
 pub(crate) mod client;
 pub mod clock;
 pub mod forwarder;

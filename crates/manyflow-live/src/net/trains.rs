@@ -21,6 +21,9 @@ pub(crate) struct Trains {
     /// The place of the train that took the last datagram.
     last: usize,
     unsent: Unsent,
+    /// The destination and length of datagrams that were longer than the interface's MTU, until
+    /// they are taken. At most [`TRAINS_MAX`].
+    too_long: Vec<(SocketAddr, usize)>,
 }
 
 #[derive(Debug)]
@@ -56,8 +59,9 @@ impl Trains {
         let place = self.find_or_open(port, key);
         let open = &mut self.open[place];
         if !open.train.push_parts(header, payload) {
-            send(port, open, &mut self.unsent);
+            let lost = send(port, open);
             open.train.push_parts(header, payload);
+            self.note(key.destination, lost);
         }
     }
 
@@ -91,10 +95,26 @@ impl Trains {
 
     /// Sends everything that waits.
     pub(crate) fn flush(&mut self, port: &Port) {
-        for open in &mut self.open[..self.used] {
-            send(port, open, &mut self.unsent);
+        for place in 0..self.used {
+            let lost = send(port, &mut self.open[place]);
+            self.note(self.open[place].key.destination, lost);
         }
         self.used = 0;
+    }
+
+    /// Counts the datagrams of a train that the kernel did not take.
+    fn note(&mut self, destination: SocketAddr, (lost, length): (Unsent, usize)) {
+        self.unsent.too_long += lost.too_long;
+        self.unsent.refused += lost.refused;
+        if lost.too_long > 0 && self.too_long.len() < TRAINS_MAX {
+            self.too_long.push((destination, length));
+        }
+    }
+
+    /// Takes the destination and the length of a datagram that was longer than the MTU of its
+    /// interface.
+    pub(crate) fn take_too_long(&mut self) -> Option<(SocketAddr, usize)> {
+        self.too_long.pop()
     }
 
     /// Returns the numbers of datagrams that the kernel did not take so far.
@@ -103,17 +123,18 @@ impl Trains {
     }
 }
 
-fn send(port: &Port, open: &mut OpenTrain, unsent: &mut Unsent) {
+/// Sends a train and clears it. Returns what the kernel did not take, and the length of a datagram.
+fn send(port: &Port, open: &mut OpenTrain) -> (Unsent, usize) {
     if open.train.is_empty() {
-        return;
+        return (Unsent::default(), 0);
     }
     let Key {
         source,
         destination,
         ..
     } = open.key;
-    let lost = port.send(source, destination, open.train.bytes(), open.train.length());
-    unsent.too_long += lost.too_long;
-    unsent.refused += lost.refused;
+    let length = open.train.length();
+    let lost = port.send(source, destination, open.train.bytes(), length);
     open.train.clear();
+    (lost, length)
 }

@@ -30,6 +30,7 @@ use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
 use super::status::DaemonStatus;
+use crate::net::background::Background;
 use crate::net::clock::Clock;
 
 /// The time between two reports of a daemon's status.
@@ -150,7 +151,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let runtime = runtime.map_err(DaemonError::Thread)?;
+    let runtime = Background::new(runtime.map_err(DaemonError::Thread)?);
     let (ready, is_ready) = oneshot::channel();
     let thread = std::thread::Builder::new().name(format!("daemon {}", config.name));
     let thread = thread.spawn(move || {
@@ -165,7 +166,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
                 }
             }
         };
-        LocalSet::new().block_on(&runtime, run);
+        LocalSet::new().block_on(runtime.runtime(), run);
     });
     let thread = thread.map_err(DaemonError::Thread)?;
     if let Ok(result) = is_ready.await {

@@ -38,12 +38,23 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     let (Ok(interrupt), Ok(terminate)) = (interrupt, terminate) else {
         anyhow::bail!("cannot handle SIGINT and SIGTERM");
     };
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => break switch.drain(Duration::ZERO).await,
-            _ = terminate.recv() => break switch.drain(args.grace).await,
-            _ = hangups.recv() => reload(&args, &switch, &display).await,
+    // A name server that does not answer delays a reload, but not the end.
+    let reloads = async {
+        loop {
+            hangups.recv().await;
+            reload(&args, &switch, &display).await;
         }
+    };
+    let grace = tokio::select! {
+        _ = interrupt.recv() => Duration::ZERO,
+        _ = terminate.recv() => args.grace,
+        () = reloads => Duration::ZERO,
+    };
+    tokio::select! {
+        () = switch.drain(grace) => {}
+        // A second signal does not wait.
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
     Ok(())
 }

@@ -99,6 +99,11 @@ fn encode_counters(encoder: &mut DescriptorEncoder<'_>, status: &SwitchStatus) -
             "Datagrams that the kernel did not take.",
             counters.unsent,
         ),
+        (
+            "too_long_datagrams",
+            "Datagrams that were longer than the MTU of the interface.",
+            counters.too_long,
+        ),
     ] {
         let counter = ConstCounter::new(value);
         let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;

@@ -39,6 +39,7 @@ mod routers;
 mod serve;
 mod service;
 mod shard;
+mod small_mtu;
 mod store;
 mod stream;
 mod stream_lab;

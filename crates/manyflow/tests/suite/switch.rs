@@ -185,3 +185,18 @@ fn an_address_that_is_taken_is_an_error_of_one_line() {
     assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{ended:?}");
     assert!(ended.stderr.contains(&address), "{ended:?}");
 }
+
+#[test]
+fn a_member_that_is_silent_is_named_and_so_is_its_return() {
+    let runtime = Runtime::new().unwrap();
+    let at = own_address();
+    let member = format!("a={at}");
+    let mut switch = Manyflow::start(manyflow(&["switch", "--listen", ANY, "--member", &member]));
+    switch.wait_for_message(&format!(
+        "the member a at {at} has not been reachable for 2 s: nothing comes from it"
+    ));
+    let _guard = runtime.enter();
+    let member = serve(at, Options::default()).unwrap();
+    switch.wait_for_message(&format!("the member a at {at} is back after"));
+    drop(member);
+}

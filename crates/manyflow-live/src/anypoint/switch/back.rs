@@ -1,10 +1,11 @@
 //! The datagrams of members.
 
-use manyflow_anypoint::{Body, Reason};
+use manyflow_anypoint::switch::MemberId;
+use manyflow_anypoint::{Body, Reason, Segment};
 use manyflow_core::time::Time;
 
 use super::hub::{Hub, NO_SLOT};
-use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE};
+use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
 use crate::anypoint::{Number, segment};
 use crate::net::udp::Arrival;
 
@@ -18,27 +19,67 @@ impl Hub {
         match envelope::decode(bytes) {
             Ok(Datagram::Segment(segment, header)) => {
                 self.members.note_heard(now, member);
-                let number = segment.connection;
-                let slot = (number & NO_SLOT) as usize;
-                let session = self.sessions.get(slot);
-                let Some(id) = session.and_then(|session| session.find(member, number)) else {
-                    return self.answer_member(now, member, number, segment.body);
-                };
-                if let Body::Data(_) = segment.body {
-                    let status = &mut self.members.get_mut(member).status;
-                    status.frames_from += 1;
-                    status.bytes_from += (bytes.len() - header) as u64;
-                }
-                let payload = self.payload(&segment, &bytes[header..]);
-                self.sessions[slot].handle_member(now, id, segment.body, payload);
-                self.finish(slot);
+                self.handle_member_segment(now, member, &segment, &bytes[header..]);
             }
             Ok(Datagram::Challenge(number, cookie)) => {
                 self.members.note_heard(now, member);
                 self.handle_challenge(member, number, cookie);
             }
+            Ok(Datagram::PathProbe(number, id, size)) => {
+                self.members.note_heard(now, member);
+                if self.find_leg(member, number).is_some() {
+                    let answer = envelope::encode_path_answer(number, id, size);
+                    self.wires.send_to_member(arrival.source, &answer);
+                }
+            }
+            Ok(Datagram::PathAnswer(_, id, size)) => {
+                self.members.note_heard(now, member);
+                self.members
+                    .get_mut(member)
+                    .way
+                    .handle_answer(now, id, size);
+            }
+            Ok(Datagram::Part(part)) => {
+                self.members.note_heard(now, member);
+                self.handle_member_part(now, member, &part, &bytes[PATH_HEADER_BYTES..]);
+            }
             // Members open no connections.
             Ok(Datagram::Open(..)) | Err(_) => self.counters.invalid += 1,
+        }
+    }
+
+    /// Returns the slot of the connection, and the member's number in it.
+    fn find_leg(&self, member: u16, number: Number) -> Option<(usize, MemberId)> {
+        let slot = (number & NO_SLOT) as usize;
+        let id = self.sessions.get(slot)?.find(member, number)?;
+        Some((slot, id))
+    }
+
+    fn handle_member_segment(&mut self, now: Time, member: u16, segment: &Segment, frame: &[u8]) {
+        let number = segment.connection;
+        let Some((slot, id)) = self.find_leg(member, number) else {
+            return self.answer_member(now, member, number, segment.body);
+        };
+        if let Body::Data(_) = segment.body {
+            let status = &mut self.members.get_mut(member).status;
+            status.frames_from += 1;
+            status.bytes_from += frame.len() as u64;
+        }
+        let payload = self.payload(segment, frame);
+        self.sessions[slot].handle_member(now, id, segment.body, payload);
+        self.finish(now, slot);
+    }
+
+    fn handle_member_part(&mut self, now: Time, member: u16, part: &Part, bytes: &[u8]) {
+        if self.find_leg(member, part.connection).is_none() {
+            return self.answer_member(now, member, part.connection, Body::Probe);
+        }
+        let address = self.members.get_mut(member).address;
+        if let Some(whole) = self.member_parts.join(address, part, bytes) {
+            if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
+                self.handle_member_segment(now, member, &segment, &whole[header..]);
+            }
+            self.member_parts.recycle(whole);
         }
     }
 
@@ -51,7 +92,7 @@ impl Hub {
             let member = self.members.get_mut(member);
             member.cookie = cookie;
             let header = envelope::encode(&open, &cookie);
-            self.wires.send_to_member(member.address, &header, &[]);
+            self.wires.send_to_member(member.address, &header);
         }
     }
 
@@ -63,7 +104,7 @@ impl Hub {
             self.counters.resets += 1;
             let reset = segment(number, Body::Reset(Reason::Unknown));
             let header = envelope::encode(&reset, &NO_COOKIE);
-            self.wires.send_to_member(address, &header, &[]);
+            self.wires.send_to_member(address, &header);
         }
     }
 }

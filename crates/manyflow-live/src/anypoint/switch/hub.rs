@@ -21,8 +21,9 @@ use crate::anypoint::answers::Answers;
 use crate::anypoint::arena::Arena;
 use crate::anypoint::cookies::Cookies;
 use crate::anypoint::end::Path;
-use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE};
+use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
+use crate::anypoint::way::Parts;
 use crate::anypoint::{Number, rng, segment};
 use crate::net::udp::Arrival;
 
@@ -44,6 +45,9 @@ pub(super) struct Hub {
     last: Option<((SocketAddr, Number), usize)>,
     pub(super) timers: Timers,
     pub(super) arena: Arena,
+    /// The parts of peers' datagrams, and those of members'.
+    peer_parts: Parts,
+    pub(super) member_parts: Parts,
     cookies: Cookies,
     pub(super) answers: Answers,
     pub(super) rng: StdRng,
@@ -63,6 +67,8 @@ impl Hub {
             last: None,
             timers: Timers::default(),
             arena: Arena::default(),
+            peer_parts: Parts::default(),
+            member_parts: Parts::default(),
             cookies: Cookies::new(),
             answers: Answers::new(),
             rng: rng(),
@@ -91,19 +97,49 @@ impl Hub {
         match envelope::decode(bytes) {
             Ok(Datagram::Open(open, cookie)) => self.handle_open(now, path, &open, &cookie),
             Ok(Datagram::Segment(segment, header)) => {
-                let number = segment.connection;
-                let Some(slot) = self.find(path.remote, number) else {
-                    if !matches!(segment.body, Body::Reset(_)) {
-                        self.answer_unknown(now, path, number, Reason::Unknown);
-                    }
-                    return;
-                };
-                let payload = self.payload(&segment, &bytes[header..]);
-                self.sessions[slot].handle_peer(now, segment.body, payload);
-                self.finish(slot);
+                self.handle_peer_segment(now, path, &segment, &bytes[header..]);
+            }
+            Ok(Datagram::PathProbe(number, id, size)) => {
+                if self.find(path.remote, number).is_some() {
+                    let answer = envelope::encode_path_answer(number, id, size);
+                    self.wires.send_to_peer(path, &answer);
+                }
+            }
+            Ok(Datagram::PathAnswer(number, id, size)) => {
+                if let Some(slot) = self.find(path.remote, number) {
+                    self.sessions[slot].way.handle_answer(now, id, size);
+                }
+            }
+            Ok(Datagram::Part(part)) => {
+                self.handle_peer_part(now, path, &part, &bytes[PATH_HEADER_BYTES..]);
             }
             // Peers accept no connections, so they challenge nobody.
             Ok(Datagram::Challenge(..)) | Err(_) => self.counters.invalid += 1,
+        }
+    }
+
+    fn handle_peer_segment(&mut self, now: Time, path: Path, segment: &Segment, frame: &[u8]) {
+        let number = segment.connection;
+        let Some(slot) = self.find(path.remote, number) else {
+            if !matches!(segment.body, Body::Reset(_)) {
+                self.answer_unknown(now, path, number, Reason::Unknown);
+            }
+            return;
+        };
+        let payload = self.payload(segment, frame);
+        self.sessions[slot].handle_peer(now, segment.body, payload);
+        self.finish(now, slot);
+    }
+
+    fn handle_peer_part(&mut self, now: Time, path: Path, part: &Part, bytes: &[u8]) {
+        if self.find(path.remote, part.connection).is_none() {
+            return self.answer_unknown(now, path, part.connection, Reason::Unknown);
+        }
+        if let Some(whole) = self.peer_parts.join(path.remote, part, bytes) {
+            if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
+                self.handle_peer_segment(now, path, &segment, &whole[header..]);
+            }
+            self.peer_parts.recycle(whole);
         }
     }
 
@@ -143,7 +179,7 @@ impl Hub {
             },
         };
         self.sessions[slot].handle_peer(now, open.body, Bytes::new());
-        self.finish(slot);
+        self.finish(now, slot);
     }
 
     /// Creates a connection, if there is room for it and a member.
@@ -168,7 +204,7 @@ impl Hub {
             self.counters.challenges += 1;
             let cookie = self.cookies.cookie(now, path.remote);
             let challenge = envelope::encode_challenge(number, cookie);
-            self.wires.send_to_peer(path, &challenge, &[]);
+            self.wires.send_to_peer(path, &challenge);
         }
     }
 
@@ -178,14 +214,14 @@ impl Hub {
             self.counters.resets += 1;
             let reset = segment(number, Body::Reset(reason));
             let header = envelope::encode(&reset, &NO_COOKIE);
-            self.wires.send_to_peer(path, &header, &[]);
+            self.wires.send_to_peer(path, &header);
         }
     }
 
     /// Sends what a connection has to send, sets its timer, and forgets it if it is over.
-    pub(super) fn finish(&mut self, slot: usize) {
+    pub(super) fn finish(&mut self, now: Time, slot: usize) {
         let session = &mut self.sessions[slot];
-        session.send_output(&mut self.wires, &mut self.members);
+        session.send_output(now, &mut self.wires, &mut self.members);
         self.counters.failures += session.handle_events(&mut self.members);
         if session.is_over() {
             self.remove(slot);

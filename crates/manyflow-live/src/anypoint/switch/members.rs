@@ -5,12 +5,19 @@ use std::time::Duration;
 
 use manyflow_core::time::Time;
 
+use tokio::time::Instant;
+
 use super::config::{MemberConfig, ServiceConfig};
 use super::status::MemberStatus;
 use crate::anypoint::envelope::{Cookie, NO_COOKIE};
+use crate::anypoint::way::Way;
+use crate::net::reach::Reach;
 
 /// The silence after which a member counts as down. It is probed every second.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
+/// The silence after which a member counts as not reached, for warnings: it has not answered two
+/// probes.
+const SILENT_AFTER: Duration = Duration::from_millis(1_100);
 
 /// A member of the service, present or former.
 #[derive(Debug)]
@@ -19,6 +26,10 @@ pub(super) struct Member {
     /// The cookie of the member's last Challenge.
     pub(super) cookie: Cookie,
     heard: Time,
+    /// Whether a datagram has ever come from the member.
+    is_known: bool,
+    reach: Reach,
+    pub(super) way: Way,
     pub(super) status: MemberStatus,
 }
 
@@ -28,6 +39,12 @@ impl Member {
             address: config.address,
             cookie: NO_COOKIE,
             heard: now,
+            is_known: false,
+            reach: Reach::new(
+                format!("the member {} at {}", config.name, config.address),
+                "does it run, and is its address right?",
+            ),
+            way: Way::default(),
             status: MemberStatus {
                 name: config.name.clone(),
                 address: config.address.to_string(),
@@ -35,6 +52,19 @@ impl Member {
                 is_up: true,
                 ..MemberStatus::default()
             },
+        }
+    }
+
+    fn warn_while_silent(&mut self, is_silent: bool) {
+        let notice = match is_silent {
+            true => {
+                self.reach.down("nothing comes from it");
+                self.reach.poll(Instant::now())
+            }
+            false => self.reach.up(),
+        };
+        if let Some(notice) = notice {
+            notice.log();
         }
     }
 
@@ -100,18 +130,20 @@ impl Members {
 
     /// Notes that a datagram came from a member.
     pub(super) fn note_heard(&mut self, now: Time, number: u16) {
-        self.list[usize::from(number)].heard = now;
+        let member = &mut self.list[usize::from(number)];
+        member.heard = now;
+        member.is_known = true;
     }
 
-    /// Marks members as up or down by the time of their last datagram.
+    /// Marks members as up or down by the time of their last datagram, and logs which are silent.
     pub(super) fn check_health(&mut self, now: Time) {
         for member in &mut self.list {
             let is_up = now - member.heard < DOWN_AFTER;
-            if is_up != member.status.is_up && member.status.is_present {
-                let state = if is_up { "up" } else { "down" };
-                tracing::info!("member {} is {state}", member.status.name);
-            }
             member.status.is_up = is_up;
+            if member.status.is_present {
+                let is_silent = !member.is_known || now - member.heard >= SILENT_AFTER;
+                member.warn_while_silent(is_silent);
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use super::hub::Hub;
 use super::output::Wires;
 use super::status::SwitchStatus;
 use super::upkeep::TICK;
+use crate::net::background::Background;
 use crate::net::clock::Clock;
 use crate::net::udp::{Inbox, Port};
 
@@ -34,7 +35,7 @@ pub enum StartError {
     #[error("the switch cannot listen on {0}: {1}; choose another address or port")]
     Address(SocketAddr, io::Error),
     /// The thread cannot start.
-    #[error("the switch's thread cannot start: {0}")]
+    #[error("the switch's thread cannot start: {0}; check the limits of processes and of memory")]
     Thread(io::Error),
 }
 
@@ -122,17 +123,10 @@ pub fn start(
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
-    let opened = {
-        let _guard = runtime.enter();
-        Wires::open(listen, is_ipv4)
-    };
-    let (wires, local) = match opened {
-        Ok(opened) => opened,
-        Err(cause) => {
-            // Dropping a runtime waits for its threads, which panics within another runtime.
-            runtime.shutdown_background();
-            return Err(StartError::Address(listen, cause));
-        }
+    let runtime = Background::new(runtime);
+    let (wires, local) = {
+        let _guard = runtime.runtime().enter();
+        Wires::open(listen, is_ipv4).map_err(|cause| StartError::Address(listen, cause))?
     };
     let (commands, received) = mpsc::unbounded_channel();
     let (reports, status) = watch::channel(SwitchStatus::default());
@@ -185,7 +179,7 @@ impl Server {
                 self.hub.handle_tick(now);
                 self.reports.send_replace(self.hub.status());
             }
-            self.hub.wires.flush();
+            self.hub.flush(now);
             if is_stopped || self.is_drained(now) {
                 return Poll::Ready(());
             }

@@ -12,6 +12,7 @@ use super::members::Members;
 use super::routing::{Routing, Rules};
 use crate::anypoint::end::Path;
 use crate::anypoint::timers::Timer;
+use crate::anypoint::way::Way;
 use crate::anypoint::{Number, segment};
 
 /// The number that every connection has inside its own [`Switch`].
@@ -30,6 +31,9 @@ pub(super) struct Session {
     /// The members, by their numbers in the connection.
     pub(super) legs: Vec<Leg>,
     pub(super) timer: Timer,
+    /// The way to the peer, and the number of frames that were sent on it at least once.
+    pub(super) way: Way,
+    pub(super) sent: u32,
     /// When the last datagram came from the peer.
     pub(super) heard: Time,
     /// The peer's congestion window in bytes, as its last frame states it.
@@ -98,6 +102,8 @@ impl Session {
             switch: Switch::new(config(), routing, legs.len())?,
             legs,
             timer: Timer::default(),
+            way: Way::default(),
+            sent: 0,
             heard: now,
             window: 0,
             is_reset: false,

@@ -19,8 +19,11 @@ pub struct Counters {
     pub silent: u64,
     /// Members that failed in a connection.
     pub failures: u64,
-    /// Datagrams that the kernel did not take.
+    /// Datagrams that the kernel did not take: its queue was full, or there was no route.
     pub unsent: u64,
+    /// Datagrams that were longer than the MTU of the interface, which had become smaller. Their
+    /// frames are sent again in shorter ones.
+    pub too_long: u64,
 }
 
 /// The status of a member.

@@ -25,7 +25,7 @@ impl Hub {
             };
             if session.timer.expire(due) {
                 session.switch.handle_timeout(now);
-                self.finish(slot);
+                self.finish(now, slot);
             }
         }
     }
@@ -44,7 +44,7 @@ impl Hub {
         for (_, member) in self.members.present() {
             let number = self.rng.random::<Number>() << SLOT_BITS | NO_SLOT;
             let header = envelope::encode(&segment(number, Body::Probe), &NO_COOKIE);
-            self.wires.send_to_member(member.address, &header, &[]);
+            self.wires.send_to_member(member.address, &header);
         }
     }
 
@@ -54,7 +54,7 @@ impl Hub {
         for slot in slots {
             let draw = || number_of(slot, &mut self.rng);
             self.sessions[slot].reconcile(now, &self.members, draw);
-            self.finish(slot);
+            self.finish(now, slot);
         }
     }
 
@@ -71,6 +71,24 @@ impl Hub {
     fn reset(&mut self, slot: usize, reason: Reason) {
         self.sessions[slot].reset(reason, &mut self.wires, &mut self.members);
         self.remove(slot);
+    }
+
+    /// Sends everything that waits. Notes which datagrams were too long for their interface.
+    pub(super) fn flush(&mut self, now: Time) {
+        self.wires.flush();
+        while let Some((remote, length)) = self.wires.take_too_long_for_peer() {
+            for (_, session) in &mut self.sessions {
+                if session.path.remote == remote {
+                    session.way.handle_too_long(now, remote, length);
+                }
+            }
+        }
+        while let Some((remote, length)) = self.wires.take_too_long_for_member() {
+            if let Some(member) = self.members.find(remote) {
+                let way = &mut self.members.get_mut(member).way;
+                way.handle_too_long(now, remote, length);
+            }
+        }
     }
 
     /// Ends all connections.
@@ -98,6 +116,7 @@ impl Hub {
             members: self.members.statuses(),
         };
         status.counters.unsent = self.wires.unsent();
+        status.counters.too_long = self.wires.too_long();
         for (_, session) in &self.sessions {
             status.window_bytes += u64::from(session.window);
             for leg in session.legs.iter().filter(|leg| leg.is_active) {

@@ -4,4 +4,5 @@ mod attackers;
 mod echo;
 mod failures;
 mod large;
+mod lying_member;
 mod stage;

@@ -351,12 +351,36 @@ pub(crate) fn acp(bytes: &[u8]) -> Option<Fields> {
             put_segment(&mut fields, &segment, &[]);
             fields.put_bytes("manyflow_acp.cookie", &cookie);
         }
+        (Ok(Datagram::PathProbe(connection, id, _)), _) => {
+            put_path(&mut fields, 9, connection);
+            fields.put("manyflow_acp.path.id", id);
+        }
+        (Ok(Datagram::PathAnswer(connection, id, size)), _) => {
+            put_path(&mut fields, 10, connection);
+            fields.put("manyflow_acp.path.id", id);
+            fields.put("manyflow_acp.path.bytes", size);
+        }
+        (Ok(Datagram::Part(part)), _) => {
+            put_path(&mut fields, 11, part.connection);
+            fields.put_all([
+                ("manyflow_acp.part.index", part.index.into()),
+                ("manyflow_acp.part.count", part.count.into()),
+                ("manyflow_acp.part.datagram", part.datagram.into()),
+                ("manyflow_acp.part.total", u64::from(part.total)),
+            ]);
+        }
         (Ok(Datagram::Segment(segment, header)), _) | (Err(_), Ok((segment, header))) => {
             put_segment(&mut fields, &segment, &bytes[header..]);
         }
         (Err(_), Err(_)) => return None,
     }
     Some(fields)
+}
+
+fn put_path(fields: &mut Fields, kind: u8, connection: u32) {
+    fields.put("manyflow_acp.version", 1);
+    fields.put("manyflow_acp.connection", connection);
+    fields.put("manyflow_acp.type", kind);
 }
 
 fn put_segment(fields: &mut Fields, segment: &Segment, frame: &[u8]) {
