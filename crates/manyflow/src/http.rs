@@ -44,14 +44,18 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
         "metrics": pages.as_ref().map(|pages| pages.local_address().to_string()),
     }))?;
     let grace = ends.next(args.grace).await;
-    member.drain(grace).await;
+    ends.unless_repeated(member.drain(grace)).await;
     Ok(())
 }
 
 pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();
     let mut ends = End::handlers()?;
-    let mut options = GatewayOptions::new(resolve(&args.to).await.context("--to")?);
+    let switch = tokio::select! {
+        found = resolve(&args.to) => found.context("--to")?,
+        _ = ends.next(Duration::ZERO) => return Ok(()),
+    };
+    let mut options = GatewayOptions::new(switch);
     options.connection = with_key(options.connection, args.key.as_deref())?;
     if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(&args.timeout) {
         return Err(usage("--timeout: choose between 300ms and 24h"));
@@ -86,7 +90,7 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
             ends.next(args.grace).await
         }
     };
-    gateway.drain(grace).await;
+    ends.unless_repeated(gateway.drain(grace)).await;
     Ok(())
 }
 
@@ -104,6 +108,14 @@ impl End {
             interrupt: handler(SignalKind::interrupt())?,
             terminate: handler(SignalKind::terminate())?,
         })
+    }
+
+    /// Finishes the work, unless a second signal comes.
+    async fn unless_repeated(&mut self, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = work => {}
+            _ = self.next(Duration::ZERO) => {}
+        }
     }
 
     /// Waits for a signal. Returns the time that requests in progress have: none after Ctrl-C.

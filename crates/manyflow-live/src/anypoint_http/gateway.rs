@@ -3,6 +3,7 @@
 mod body;
 mod counters;
 mod exchange;
+mod framing;
 mod link;
 mod request;
 mod upload;
@@ -20,8 +21,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::anypoint::{Options, connect};
+use crate::net::reach::Reach;
 use counters::Counters;
 pub use counters::GatewayCounters;
+use framing::Checked;
 use link::Link;
 
 /// The first pause before another attempt to connect; each following one is twice as long.
@@ -30,6 +33,9 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 /// The time in which a client has to send the head of a request, and in which an idle connection of
 /// a client is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Upper bound for the head of a request, and for the bytes of a response that wait for the client
+/// behind its window.
+const CLIENT_BYTES_MAX: usize = 72 << 10;
 /// Pause after a failed accept, for example when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -169,7 +175,8 @@ impl Gateway {
         let all = self.shared.options.clients_max as u32;
         let answered = self.shared.clients.acquire_many(all);
         if tokio::time::timeout(grace, answered).await.is_err() {
-            tracing::warn!("requests in progress were aborted after {grace:?}");
+            let seconds = grace.as_secs_f64();
+            tracing::warn!("requests in progress were aborted after {seconds} s");
         }
         let link = self.shared.links.borrow().clone();
         let [keep_link, _] = &self.tasks;
@@ -203,8 +210,13 @@ impl Shared {
 async fn keep_link(shared: Arc<Shared>, state: watch::Sender<LinkState>) {
     let Shared { options, .. } = &*shared;
     let mut pause = RETRY_MIN;
+    let mut reach = Reach::new(
+        format!("the switch at {}", options.switch),
+        "does it run at this address, and does a member of it run?",
+    );
     loop {
-        let reason = match connect(options.switch, options.connection.clone()).await {
+        let connecting = connect(options.switch, options.connection.clone());
+        let reason = match reach.during(connecting).await {
             Ok(connection) => {
                 let counters = Arc::clone(&shared.counters);
                 let (link, queue) = Link::new(connection, options.requests_max, counters);
@@ -213,14 +225,18 @@ async fn keep_link(shared: Arc<Shared>, state: watch::Sender<LinkState>) {
                 pause = RETRY_MIN;
                 let reason = link.serve(queue).await;
                 shared.counters.connections_lost.add_one();
+                reach.down(&reason);
                 reason
             }
             Err(error) => error.to_string(),
         };
-        tracing::warn!("no connection to the switch: {reason}");
+        tracing::debug!("no connection to the switch: {reason}");
         let reason = format!("there is no connection to the switch: {reason}");
         drop(state.send_replace(Err(reason)));
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            never = reach.warn_while_down() => match never {},
+        }
         pause = (2 * pause).min(RETRY_MAX);
     }
 }
@@ -240,7 +256,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, draining: watch::Rec
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(
+                    "cannot accept an HTTP client: {error}; trying again: check the limit of open \
+                     files"
+                );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -276,7 +295,8 @@ async fn serve_client(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), respond);
+        .max_buf_size(CLIENT_BYTES_MAX)
+        .serve_connection(TokioIo::new(Checked::new(stream)), respond);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,
@@ -286,6 +306,9 @@ async fn serve_client(
         }
     };
     if let Err(error) = served {
+        if error.is_parse() {
+            shared.counters.rejected.add_one();
+        }
         tracing::debug!(%error, "the connection of {client} failed");
     }
 }

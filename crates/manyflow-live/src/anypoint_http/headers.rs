@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 
 /// The name of this proxy in Via, a pseudonym (RFC 9110 section 7.6.3).
@@ -23,7 +23,8 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         let options = options.map(<[u8]>::trim_ascii);
         named.extend(options.filter_map(|name| HeaderName::from_bytes(name).ok()));
     }
-    for name in named {
+    // A client that names Host would make the server behind another host answer.
+    for name in named.into_iter().filter(|name| *name != HOST) {
         headers.remove(name);
     }
     for name in [
@@ -38,6 +39,23 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         UPGRADE,
     ] {
         headers.remove(name);
+    }
+}
+
+/// Returns the length that the headers state.
+///
+/// # Errors
+/// If they state several, or one that is not a number (RFC 9110 section 8.6).
+pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = values.next() else {
+        return Ok(None);
+    };
+    let text = first.to_str().unwrap_or_default();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match (text.parse(), values.next()) {
+        (Ok(length), None) if is_number => Ok(Some(length)),
+        _ => Err("the Content-Length of the response is not one number"),
     }
 }
 
@@ -74,7 +92,7 @@ mod tests {
     #[test]
     fn headers_of_one_connection_are_removed_and_others_remain() {
         let mut found = headers(&[
-            ("connection", "close, X-Private ,upgrade"),
+            ("connection", "close, X-Private ,upgrade, host"),
             ("x-private", "1"),
             ("upgrade", "websocket"),
             ("te", "trailers"),

@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod control;
 mod flow;
 mod peer;
 
@@ -226,7 +227,8 @@ impl HttpMember {
             tokio::time::sleep(Duration::from_millis(200)).await;
         };
         if tokio::time::timeout(grace, idle).await.is_err() {
-            tracing::warn!("requests in progress were aborted after {grace:?}");
+            let seconds = grace.as_secs_f64();
+            tracing::warn!("requests in progress were aborted after {seconds} s");
         }
     }
 }

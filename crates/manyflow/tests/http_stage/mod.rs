@@ -125,6 +125,19 @@ fn serve(name: &str, stream: TcpStream, log: &Mutex<Vec<Seen>>, held: &Mutex<usi
                 let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n";
                 return drop(writer.write_all(head));
             }
+            "/two-lengths" => {
+                let head =
+                    "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
+                writer.write_all(format!("{head}5\r\nhello\r\n0\r\n\r\n").as_bytes())
+            }
+            "/no-content" => {
+                writer.write_all(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
+            }
+            "/upgraded" => {
+                return drop(writer.write_all(
+                    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+                ));
+            }
             "/chunks" => {
                 let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nKeep-Alive: x\r\n\r\n";
                 writer.write_all(format!("{head}3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").as_bytes())
@@ -160,8 +173,12 @@ fn send(writer: &mut TcpStream, body: &[u8]) -> std::io::Result<()> {
 }
 
 fn send_large(writer: &mut TcpStream) -> std::io::Result<()> {
-    let body: Vec<u8> = (0..LARGE).map(pattern).collect();
-    send(writer, &body)
+    write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {LARGE}\r\n\r\n")?;
+    for from in (0..LARGE).step_by(60_000) {
+        let part: Vec<u8> = (from..LARGE.min(from + 60_000)).map(pattern).collect();
+        writer.write_all(&part)?;
+    }
+    Ok(())
 }
 
 /// A response of the gateway.

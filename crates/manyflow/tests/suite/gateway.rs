@@ -4,7 +4,7 @@
 use crate::common;
 use crate::http_stage;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::thread;
 
@@ -77,6 +77,91 @@ fn headers_are_changed_as_a_proxy_does() {
 }
 
 #[test]
+fn requests_whose_end_or_host_is_in_doubt_are_answered_with_400() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let refused: &[&str] = &[
+        "GET /x HTTP/1.1\r\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: user@a\r\n\r\n",
+        "GET /x HTTP/1.1\nHost: a\n\n",
+        "GET /x HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n",
+        "GET /x#y HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n",
+        "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
+    ];
+    for request in refused {
+        let mut client = stage.client();
+        client.send(request.as_bytes());
+        // Nothing behind a refused request is a request.
+        let _ = client
+            .reader
+            .get_mut()
+            .write_all(b"GET /y HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.answer().status(), 400, "{request:?}");
+        assert!(client.try_head().is_none(), "{request:?}: one answer");
+    }
+    for body in ["5\nhello\r\n0\r\n\r\n", "3\r\nhello\r\n0\r\n\r\n"] {
+        let mut client = stage.client();
+        let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client.send([head, body].concat().as_bytes());
+        assert_eq!(client.answer().status(), 400, "{body:?}");
+    }
+    for target in ["http://user@a/x", "https://a/x"] {
+        assert_eq!(stage.client().ask("GET", target).status(), 400, "{target}");
+    }
+    let seen = stage.servers[0].seen.lock().unwrap().len();
+    assert_eq!(seen, 0, "no server has seen a request");
+    assert_eq!(stage.client().ask("GET", "/").status(), 200);
+}
+
+#[test]
+fn each_hop_frames_messages_by_their_bodies() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let mut client = stage.client();
+    let answer = client.ask("GET", "/two-lengths");
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
+    let empty = client.ask("GET", "/no-content");
+    assert_eq!(empty.status(), 204);
+    assert!(!empty.head.headers.contains_key("content-length"));
+    assert_eq!(client.ask("GET", "/upgraded").status(), 502);
+
+    client.send(b"GET /named HTTP/1.1\r\nHost: example.net\r\nConnection: Host\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    client.send(b"GET http://other.example/absolute HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    client.send(b"OPTIONS /far HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    client.send(b"OPTIONS /near HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    let seen = stage.servers[0].seen.lock().unwrap().clone();
+    let find = |path: &str| seen.iter().find(|request| request.line.contains(path));
+    assert_eq!(find("/named").unwrap().headers["host"], "example.net");
+    assert_eq!(find("/absolute").unwrap().headers["host"], "other.example");
+    assert_eq!(find("/far").unwrap().headers["max-forwards"], "0");
+    assert!(find("/near").is_none(), "it ends at the gateway");
+}
+
+#[test]
+fn six_hundred_slow_clients_take_bounded_memory() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let mut slow: Vec<_> = (0..600).map(|_| stage.client()).collect();
+    for client in &mut slow {
+        client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    for client in &mut slow {
+        assert_eq!(client.head().headers["content-length"], LARGE.to_string());
+    }
+    let peak = read_peak_kib(stage.gateway.id());
+    println!("600 slow clients: the gateway took {peak} KiB");
+    assert!(peak < 300 << 10, "the gateway took {peak} KiB");
+}
+
+#[test]
 fn a_slow_client_gets_its_whole_response_and_delays_no_other() {
     let stage = Stage::start(&["a", "b"], "affinity", &[]);
     let mut slow: Vec<_> = (0..4).map(|_| stage.client()).collect();
@@ -133,7 +218,7 @@ fn a_post_whose_member_died_is_answered_with_the_reason() {
     let answer = client.answer();
     assert_eq!(answer.status(), 502);
     let text = answer.text();
-    assert!(text.contains("no sign of life for 10s"), "{text}");
+    assert!(text.contains("no sign of life for 10 s"), "{text}");
     assert!(text.contains("POST is not sent again"), "{text}");
     assert_eq!(stage.counter("failed"), 1);
     // The gateway and the other member go on.

@@ -39,6 +39,8 @@ pub(super) struct Streamed {
     /// The bytes that the client has taken, and the credit that the member has.
     taken: u64,
     granted: u64,
+    /// The length that the response states.
+    length: Option<u64>,
     window: u64,
     patience: Duration,
     sleep: Pin<Box<Sleep>>,
@@ -51,6 +53,7 @@ impl Streamed {
         ticket: Ticket,
         counters: Arc<Counters>,
         first: Bytes,
+        length: Option<u64>,
         window: u32,
         patience: Duration,
     ) -> Streamed {
@@ -61,6 +64,7 @@ impl Streamed {
             is_over: false,
             taken: 0,
             granted: window.into(),
+            length,
             window: window.into(),
             patience,
             sleep: Box::pin(tokio::time::sleep(patience)),
@@ -80,13 +84,22 @@ impl Streamed {
                 std::task::ready!(self.poll_silence(context));
                 self.counters.silent.add_one();
                 self.ticket.link().doubt(self.patience * 2);
-                return self.abort(format!("no sign of life for {:?}", self.patience));
+                return self.abort(format!(
+                    "no sign of life for {} s",
+                    self.patience.as_secs_f64()
+                ));
             };
             self.is_waiting = false;
             match event {
                 Event::Part(part) => {
                     self.next = part.bytes;
                     self.is_over = part.is_last;
+                    let here = self.taken + self.next.len() as u64;
+                    let is_right = |length| here == length || (here < length && !self.is_over);
+                    if !self.length.is_none_or(is_right) {
+                        self.next = Bytes::new();
+                        return self.abort("its length is not its Content-Length".into());
+                    }
                     if self.is_over {
                         self.counters.answered.add_one();
                     }

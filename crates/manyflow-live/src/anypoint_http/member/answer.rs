@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::Uri;
 use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use hyper::http::uri::{Parts, Scheme};
 use hyper_util::client::legacy::Error;
 
@@ -61,8 +62,17 @@ async fn answer(guard: &Guard, flow: &Arc<Flow>, request: Request) -> Result<(),
     let response = ask(guard, flow, request).await.map_err(End::Failed)?;
     let (parts, mut body) = response.into_parts();
     let mut headers = parts.headers;
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112 section 6.3: the length that came with it is not that of the body.
+        headers.remove(CONTENT_LENGTH);
+    }
     remove_hop_by_hop(&mut headers);
     let origin = |reason: &str| End::Failed(Failure::new(FailureKind::Origin, reason));
+    if parts.status.is_informational() {
+        return Err(origin(
+            "the server switched protocols, which no request asks for",
+        ));
+    }
     check_headers(&headers, 0).map_err(|error| origin(&format!("the response: {error}")))?;
     let mut ahead = Ahead::default();
     ahead.read(&mut body, window.min(PART_BYTES as u64) as usize);
@@ -121,10 +131,16 @@ async fn ask(
         let control = guard.peer.control.clone();
         RequestBody::streamed(guard.id, request.body, Arc::clone(flow), control)
     };
+    let mut headers = request.head.headers;
+    // The client of the server frames the body, whatever the gateway states.
+    remove_hop_by_hop(&mut headers);
+    if request.is_last {
+        headers.remove(CONTENT_LENGTH);
+    }
     let mut asked = hyper::Request::new(body);
     *asked.method_mut() = request.head.method;
     *asked.uri_mut() = uri;
-    *asked.headers_mut() = request.head.headers;
+    *asked.headers_mut() = headers;
     let answered = shared.client.request(asked).await;
     answered.map_err(|error| describe(shared, &error))
 }

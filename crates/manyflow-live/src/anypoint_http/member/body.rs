@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::sync::mpsc;
 
 use super::super::wire::{MemberEvent, RequestId, UPLOAD_WINDOW};
+use super::control::Control;
 use super::flow::{Broken, Flow};
 
 /// The body of a request.
@@ -25,7 +25,7 @@ pub(super) struct RequestBody {
 struct Rest {
     id: RequestId,
     flow: Arc<Flow>,
-    control: mpsc::UnboundedSender<MemberEvent>,
+    control: Control,
     taken: u64,
     granted: u64,
 }
@@ -45,7 +45,7 @@ impl RequestBody {
         id: RequestId,
         first: Bytes,
         flow: Arc<Flow>,
-        control: mpsc::UnboundedSender<MemberEvent>,
+        control: Control,
     ) -> RequestBody {
         let rest = Rest {
             id,
@@ -91,10 +91,8 @@ impl Rest {
         if self.granted - self.taken <= UPLOAD_WINDOW / 2 {
             self.granted = self.taken + UPLOAD_WINDOW;
             self.flow.grant(self.granted);
-            // If the connection has ended, so has this request.
-            let _ = self
-                .control
-                .send(MemberEvent::Credit(self.id, self.granted));
+            self.control
+                .push(MemberEvent::Credit(self.id, self.granted));
         }
     }
 }

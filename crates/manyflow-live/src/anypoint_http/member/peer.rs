@@ -15,6 +15,7 @@ use super::super::wire::{
     Failure, FailureKind, FromMember, MemberEvent, PLACES, Request, RequestId, ToMember,
 };
 use super::answer;
+use super::control::Control;
 use super::flow::Flow;
 use super::{Shared, add_one};
 use crate::anypoint::{Connection, ConnectionError};
@@ -27,7 +28,7 @@ pub(super) struct Peer {
     connection: Connection,
     pub(super) shared: Arc<Shared>,
     requests: Mutex<HashMap<RequestId, Running>>,
-    pub(super) control: mpsc::UnboundedSender<MemberEvent>,
+    pub(super) control: Control,
 }
 
 /// A request in progress.
@@ -41,7 +42,7 @@ struct Running {
 
 /// Serves a connection until it ends.
 pub(super) async fn serve_connection(connection: Connection, shared: Arc<Shared>) {
-    let (control, queue) = mpsc::unbounded_channel();
+    let (control, queue) = Control::new();
     let peer = Arc::new(Peer {
         connection,
         shared,
@@ -52,6 +53,13 @@ pub(super) async fn serve_connection(connection: Connection, shared: Arc<Shared>
     let ended = tokio::select! {
         ended = receive(&peer) => ended,
         ended = send_control(&peer, queue) => ended,
+        () = peer.control.overrun() => {
+            tracing::warn!(
+                "a gateway at {} asks and does not read the answers: its connection is ended",
+                peer.connection.remote_address()
+            );
+            return;
+        }
         ended = send_signs(&peer) => ended,
     };
     match ended {
@@ -89,7 +97,7 @@ async fn receive(peer: &Arc<Peer>) -> Result<(), ConnectionError> {
 /// Sends the small messages of tasks that cannot wait.
 async fn send_control(
     peer: &Peer,
-    mut queue: mpsc::UnboundedReceiver<MemberEvent>,
+    mut queue: mpsc::Receiver<MemberEvent>,
 ) -> Result<(), ConnectionError> {
     while let Some(event) = queue.recv().await {
         peer.send(event).await?;
@@ -203,8 +211,7 @@ impl Peer {
 
     fn fail(&self, id: RequestId, kind: FailureKind, reason: &str) {
         let failed = MemberEvent::Failed(id, Failure::new(kind, reason));
-        // If the connection has ended, nobody waits for the answer.
-        let _ = self.control.send(failed);
+        self.control.push(failed);
     }
 }
 
