@@ -1,6 +1,6 @@
 //! The client's search for the newest manifest of a name.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use manyflow_core::{ConfigError, Time};
@@ -28,6 +28,7 @@ pub struct Lookup {
     has_repeated: bool,
     /// The newest manifest so far.
     newest: Option<(Bytes, Manifest)>,
+    failures: BTreeMap<MemberName, String>,
     found: Option<Result<Found, DownloadError>>,
     is_over: bool,
     reconnect: Reconnect,
@@ -40,6 +41,8 @@ pub struct Found {
     pub manifest: Option<Manifest>,
     /// The members that answered.
     pub members: Vec<MemberName>,
+    /// The members that could not give their copy, and why.
+    pub failures: BTreeMap<MemberName, String>,
     /// The number of ranks that did not answer. Above 0, the manifest may not be the newest one.
     pub unanswered: u32,
 }
@@ -59,6 +62,7 @@ impl Lookup {
             queue: VecDeque::new(),
             has_repeated: false,
             newest: None,
+            failures: BTreeMap::new(),
             found: None,
             is_over: false,
             reconnect: Reconnect::default(),
@@ -80,8 +84,12 @@ impl Lookup {
             return;
         };
         self.requests.answer(now, ask, self.has_repeated);
-        if let Outcome::Chunk(bytes) = &answer.outcome {
-            self.handle_manifest(bytes);
+        match &answer.outcome {
+            Outcome::Chunk(bytes) => self.handle_manifest(bytes),
+            Outcome::Failed(reason) => {
+                self.failures.insert(answer.member.clone(), reason.clone());
+            }
+            Outcome::Stored | Outcome::Missing => {}
         }
         if ask.chunk == u32::from(self.round.number) {
             self.round.answer(ask.rank, &answer.member);
@@ -185,6 +193,7 @@ impl Lookup {
         let found = Found {
             manifest: self.newest.take().map(|(_, manifest)| manifest),
             members: self.round.members(),
+            failures: std::mem::take(&mut self.failures),
             unanswered: self.round.unanswered(),
         };
         self.end(Ok(found));

@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result};
 use tokio::net::lookup_host;
 
-use crate::usage;
-
 /// Returns the address of `host:port`, one of IPv4 if there is one.
 ///
 /// # Errors
@@ -18,7 +16,7 @@ pub(crate) async fn resolve(address: &str) -> Result<SocketAddr> {
         .collect();
     let ipv4 = found.iter().find(|address| address.is_ipv4());
     let first = ipv4.or(found.first());
-    first
-        .copied()
-        .ok_or_else(|| usage(format!("{address} has no address")))
+    first.copied().with_context(|| {
+        format!("{address} has no address: check the name, and the records of its zone")
+    })
 }

@@ -133,6 +133,19 @@ impl DiskShelf {
         (self.folder.join(part), address.hash().to_string())
     }
 
+    /// Returns that a chunk is missing, or that a manifest was damaged: a client would take a
+    /// missing manifest for a wrong name.
+    fn miss(&self, address: Address, file: &str) -> Result<Option<Bytes>, ShelfError> {
+        let damaged = self.folder.join("damaged").join(file);
+        match address {
+            Address::Name(_) if damaged.exists() => {
+                let damaged = damaged.display();
+                Err(ShelfError(format!("its manifest is damaged ({damaged})")))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Moves damaged bytes aside, so that they are found by a person and by nobody else.
     fn set_aside(&self, path: &Path, file: &str) -> io::Result<()> {
         tracing::warn!(
@@ -160,14 +173,16 @@ impl Shelf for DiskShelf {
         let unreadable = |error| ShelfError(format!("cannot read from the disk ({error})"));
         let bytes = match read_at_most(&path, STORED_BYTES_MAX + 1) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return self.miss(address, &file);
+            }
             Err(error) => return Err(unreadable(error)),
         };
         if matches_address(address, &bytes) {
             return Ok(Some(bytes.into()));
         }
         self.set_aside(&path, &file).map_err(unreadable)?;
-        Ok(None)
+        self.miss(address, &file)
     }
 
     fn list(&self) -> Result<Vec<Address>, ShelfError> {
@@ -310,6 +325,20 @@ mod tests {
         assert_eq!(aside, b"same bytes");
         shelf.put(address, &bytes).unwrap();
         assert_eq!(shelf.get(address).unwrap(), Some(bytes));
+    }
+
+    #[test]
+    fn a_damaged_manifest_is_not_taken_for_a_name_that_was_never_put() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
+        let address = Address::of_name("file");
+        assert_eq!(shelf.get(address).unwrap(), None);
+        let path = folder.path().join("names").join(address.hash().to_string());
+        fs::write(path, "no manifest").unwrap();
+        for _ in 0..2 {
+            let error = shelf.get(address).unwrap_err().to_string();
+            assert!(error.contains("its manifest is damaged"), "{error}");
+        }
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub trait Connect: Sync {
     /// The client's end of a connection.
     type Frames: Frames;
 
+    /// Returns the service's name and address, for messages.
+    fn service(&self) -> String {
+        "the store".to_owned()
+    }
+
     /// Opens a connection.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Reads a file from the store.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use manyflow_core::ConfigError;
 use manyflow_store::{
-    Download, DownloadCounters, DownloadError, Found, Hash, Lookup, Manifest, StoreConfig,
+    Download, DownloadCounters, DownloadError, Found, Hash, Lookup, Manifest, MemberName,
+    StoreConfig,
 };
 
 use super::disk::sync_folder;
@@ -48,13 +50,27 @@ pub struct GetReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
-    /// No member has the name.
-    #[error("{name:?} is not in the store: none of {members} members has it; check the name")]
+    /// No member that answers has the name.
+    #[error(
+        "{name:?} was found on none of the {} members that answer ({}); check the name, and start \
+         the members that are down: one of them may have it", members.len(), list(members)
+    )]
     NotFound {
         /// The name.
         name: String,
-        /// The number of members that answered.
-        members: usize,
+        /// The members that answered.
+        members: Vec<MemberName>,
+    },
+    /// The members that have the name cannot give its manifest.
+    #[error(
+        "{name:?} is in the store but cannot be read: {}; put the file again",
+        list(failures.iter().map(|(member, reason)| format!("{member}: {reason}")))
+    )]
+    Damaged {
+        /// The name.
+        name: String,
+        /// The members, and why they cannot give the manifest.
+        failures: BTreeMap<MemberName, String>,
     },
     /// The output exists.
     #[error("{0}: exists already; remove it, or choose another file")]
@@ -84,6 +100,12 @@ pub enum GetError {
     /// A chunk has no copy left, or no member answers.
     #[error(transparent)]
     Download(#[from] DownloadError),
+}
+
+/// Joins names for an error.
+fn list<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
+    let names: Vec<_> = names.into_iter().map(|name| name.to_string()).collect();
+    names.join(", ")
 }
 
 /// Looks for the newest manifest of a name.
@@ -123,8 +145,11 @@ pub async fn get(
     let mut session = Session::new(connector, options.patience);
     let found = find(&mut session, options.store.clone(), &options.name).await?;
     let Some(manifest) = found.manifest else {
-        let (name, members) = (options.name, found.members.len());
-        return Err(GetError::NotFound { name, members });
+        let (name, members, failures) = (options.name, found.members, found.failures);
+        return Err(match failures.is_empty() {
+            true => GetError::NotFound { name, members },
+            false => GetError::Damaged { name, failures },
+        });
     };
     session.disconnect();
 

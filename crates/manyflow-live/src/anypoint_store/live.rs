@@ -57,6 +57,10 @@ impl LiveService {
 impl Connect for LiveService {
     type Frames = Connection;
 
+    fn service(&self) -> String {
+        format!("the store behind the switch at {}", self.switch)
+    }
+
     async fn connect(&self) -> io::Result<Connection> {
         let address = self.address().await?;
         match timeout(ATTEMPT_MAX, connect(address, self.options.clone())).await {

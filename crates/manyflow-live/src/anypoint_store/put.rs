@@ -197,13 +197,17 @@ struct Reader {
 
 impl Source {
     async fn open(path: &Path, chunk_bytes: u32) -> Result<Source, PutError> {
-        let opened = File::open(path).and_then(|file| {
+        let file = path.to_owned();
+        // Opening a pipe waits for its writer, and a disk may be stuck.
+        let opened = tokio::task::spawn_blocking(move || {
+            let file = File::open(file)?;
             let metadata = file.metadata()?;
             match metadata.is_dir() {
                 true => Err(io::ErrorKind::IsADirectory.into()),
                 false => Ok((metadata.len(), file)),
             }
         });
+        let opened = opened.await.map_err(io::Error::from).flatten();
         let (total, file) = opened.map_err(|error| unreadable(path, error))?;
         Ok(Source {
             path: path.to_owned(),

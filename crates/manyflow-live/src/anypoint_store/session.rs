@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Connect, Frames};
 use crate::net::clock::Clock;
+use crate::net::reach::Reach;
 
 /// The first wait before another attempt to connect; each following one is twice as long.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -116,6 +117,7 @@ pub(super) struct Session<'a, C> {
     patience: Duration,
     /// The wait before the next connection if this one ends without an answer.
     wait: Duration,
+    reach: Reach,
 }
 
 impl<'a, C: Connect> Session<'a, C> {
@@ -127,6 +129,10 @@ impl<'a, C: Connect> Session<'a, C> {
             clock: Clock::start(),
             patience,
             wait: RETRY_MIN,
+            reach: Reach::new(
+                connector.service(),
+                "does it run at this address, and do members of it run?",
+            ),
         }
     }
 
@@ -153,7 +159,7 @@ impl<'a, C: Connect> Session<'a, C> {
             return Ok(());
         }
         self.lose_connection(machine);
-        tokio::time::sleep(self.wait).await;
+        self.pause(self.wait).await;
         self.wait = (2 * self.wait).min(RETRY_MAX);
         machine.handle_timeout(self.now());
         Ok(())
@@ -194,20 +200,30 @@ impl<'a, C: Connect> Session<'a, C> {
 
     fn lose_connection(&mut self, machine: &mut impl Machine) {
         self.connection = None;
+        self.reach.down("the connection was lost");
         machine.handle_reconnect();
     }
 
-    async fn connect(&self) -> Result<Connection, SessionError> {
+    /// Waits, and logs meanwhile that the service cannot be reached.
+    async fn pause(&mut self, wait: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            never = self.reach.warn_while_down() => match never {},
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Connection, SessionError> {
         let started = self.now();
         let mut wait = RETRY_MIN;
         loop {
-            match self.connector.connect().await {
+            let connector = self.connector;
+            match self.reach.during(connector.connect()).await {
                 Ok(frames) => return Ok(Connection::new(frames)),
                 Err(error) if self.now() - started >= self.patience => {
                     let after = self.patience;
                     return Err(SessionError { after, error });
                 }
-                Err(_) => tokio::time::sleep(wait).await,
+                Err(_) => self.pause(wait).await,
             }
             wait = (2 * wait).min(RETRY_MAX);
         }

@@ -242,7 +242,7 @@ async fn too_few_members_fail_the_put_with_the_number_of_copies() {
     assert!(error.starts_with("chunk 0 has 2 of 3 copies (m"), "{error}");
     let missing = lab.get("output").await.unwrap_err().to_string();
     assert!(
-        missing.contains("is not in the store: none of 2 members"),
+        missing.contains("was found on none of the 2 members that answer"),
         "{missing}"
     );
 }

@@ -55,9 +55,9 @@ pub struct ServiceConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// Two members have the same name or the same address.
-    #[error("the members {0} and {1} have the same name or address; remove one")]
-    Twice(String, String),
+    /// Two members have the same name or the same address: their names, and what they share.
+    #[error("the members {0} and {1} have the same {2}; remove one, or correct it")]
+    Twice(String, String, String),
     /// The members have addresses of both IPv4 and IPv6.
     #[error("member {0} has not the IP version of the first member; use one version for all")]
     Family(String),
@@ -94,7 +94,12 @@ impl ServiceConfig {
             let same =
                 before.find(|other| other.name == member.name || other.address == member.address);
             if let Some(other) = same {
-                return Err(ServiceError::Twice(other.name.clone(), member.name.clone()));
+                let what = match other.name == member.name {
+                    true => "name".to_owned(),
+                    false => format!("address, {}", member.address),
+                };
+                let (other, member) = (other.name.clone(), member.name.clone());
+                return Err(ServiceError::Twice(other, member, what));
             }
             if member.address.is_ipv4() != self.members[0].address.is_ipv4() {
                 return Err(ServiceError::Family(member.name.clone()));
@@ -136,7 +141,11 @@ mod tests {
         };
         assert_eq!(check(&[member("a", 1, 1.0), member("b", 2, 0.0)]), Ok(()));
         let twice = check(&[member("a", 1, 1.0), member("b", 1, 1.0)]);
-        assert!(matches!(twice, Err(ServiceError::Twice(..))));
+        let named = "the members a and b have the same address, 127.0.0.1:1; remove one";
+        let twice = twice.unwrap_err().to_string();
+        assert!(twice.starts_with(named), "{twice}");
+        let twice = check(&[member("a", 1, 1.0), member("a", 2, 1.0)]).unwrap_err();
+        assert!(twice.to_string().contains("same name"), "{twice}");
         let negative = check(&[member("a", 1, 1.0), member("b", 2, -1.0)]);
         assert_eq!(negative, Err(ServiceError::Weight("b".to_owned())));
         let zero = check(&[member("a", 1, 0.0)]);

@@ -108,7 +108,11 @@ fn errors_name_what_is_wrong() {
     let cannot = format!("{}: cannot be read", missing.display());
     assert_failed(lab.put(&[text(&missing)]), 1, &cannot);
     assert_failed(lab.put(&[text(lab.home.path())]), 1, "cannot be read");
-    assert_failed(lab.get(&["nothing"]), 1, "\"nothing\" is not in the store");
+    assert_failed(
+        lab.get(&["nothing"]),
+        1,
+        "\"nothing\" was found on none of the 2 members that answer (m0, m1)",
+    );
     let three = lab.put(&[text(&file), "--replicas", "3"]);
     assert_failed(three, 1, "chunk 0 has 2 of 3 copies (m");
     let name = lab.put(&[text(&file), "--name", "a\nb"]);
@@ -118,7 +122,7 @@ fn errors_name_what_is_wrong() {
     let chunk = lab.put(&[text(&file), "--chunk", "2MB"]);
     assert_failed(chunk, 2, "a chunk has 1 to 1048448 bytes");
     let nowhere = lab.get(&["file", "-o", "no/such/folder/file"]);
-    assert_failed(nowhere, 1, "\"file\" is not in the store");
+    assert_failed(nowhere, 1, "\"file\" was found on none");
     let key = lab.put(&[text(&file), "--key", text(&missing)]);
     assert_failed(key, 2, "--key");
     // Two processes cannot use one folder.
