@@ -19,7 +19,7 @@ const DATAGRAM_BYTES_MAX: usize = FRAME_BYTES_MAX as usize + manyflow_anypoint::
 /// Maximum number of datagrams of a socket of which some parts have not arrived.
 const INCOMPLETE_MAX: usize = 256;
 
-/// What the path to another host carries.
+/// The state of the path to another host.
 #[derive(Debug, Default)]
 pub(super) struct Way {
     mtu: PathMtu,

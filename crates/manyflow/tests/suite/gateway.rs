@@ -389,6 +389,26 @@ fn responses_in_progress_end_after_sigterm_and_no_more_begin() {
 }
 
 #[test]
+fn a_second_signal_ends_requests_in_progress() {
+    let stage = Stage::start(&["a"], "affinity", &["--grace", "1h"]);
+    let mut client = stage.client();
+    client.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    stage.wait_for_server("/hold");
+    stage.gateway.signal(Signal::SIGTERM);
+    wait_for(|| std::net::TcpStream::connect(stage.address).err());
+    stage.gateway.signal(Signal::SIGTERM);
+    assert_eq!(stage.gateway.finish().code(), 0);
+}
+
+#[test]
+fn a_gateway_whose_switch_is_silent_says_so() {
+    let silent = std::net::UdpSocket::bind(ANY).unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    let (mut gateway, _) = start(&["gateway", "--listen", ANY, "--to", &at]);
+    gateway.wait_for_message(&format!("the switch at {at} has not been reachable for"));
+}
+
+#[test]
 fn a_draining_member_gives_its_requests_to_others() {
     let stage = Stage::start(&["a", "b"], "affinity", &[]);
     let held = {

@@ -192,9 +192,7 @@ fn a_member_that_is_silent_is_named_and_so_is_its_return() {
     let at = own_address();
     let member = format!("a={at}");
     let mut switch = Manyflow::start(manyflow(&["switch", "--listen", ANY, "--member", &member]));
-    switch.wait_for_message(&format!(
-        "the member a at {at} has not been reachable for 2 s: nothing comes from it"
-    ));
+    switch.wait_for_message(&format!("the member a at {at} has not been reachable for"));
     let _guard = runtime.enter();
     let member = serve(at, Options::default()).unwrap();
     switch.wait_for_message(&format!("the member a at {at} is back after"));

@@ -33,9 +33,9 @@ async fn lie(socket: UdpSocket, lies: Arc<AtomicU64>, resets: Arc<AtomicBool>) {
 
 fn lies_about(connection: u32, resets: bool) -> Vec<Vec<u8>> {
     let extremes = [0, 1, 1 << 16, u32::MAX - 1, u32::MAX];
-    let mut bodies = vec![Body::Accept { credit: 0 }, Body::Alive, Body::Probe];
+    let mut bodies = vec![Body::Alive, Body::Probe];
     for word in extremes {
-        bodies.push(Body::Accept { credit: word });
+        bodies.push(Body::Accept { credit: UNLIMITED });
         bodies.push(Body::Close { sequence: word });
         for feedback in [i32::MIN, i32::MAX] {
             let mut missing = NO_GAPS;
@@ -46,7 +46,8 @@ fn lies_about(connection: u32, resets: bool) -> Vec<Vec<u8>> {
             bodies.push(Body::Ack(Ack {
                 cumulative: word,
                 of: !word,
-                credit: word,
+                // Credit is the one word with which a member may stop all others.
+                credit: UNLIMITED,
                 feedback: Feedback {
                     change: WindowChange(feedback),
                     ..Feedback::default()

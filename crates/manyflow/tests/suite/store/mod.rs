@@ -293,3 +293,36 @@ fn the_metrics_of_a_member_count_its_requests() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+#[test]
+fn a_get_whose_switch_is_silent_says_so_before_it_gives_up() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    let ended = run(&["get", "file", "--from", &at, "--patience", "6s"]);
+    assert_eq!(ended.code(), 3, "{ended:?}");
+    let warning = format!("the store behind the switch at {at} has not been reachable for");
+    assert!(ended.stderr.contains(&warning), "{ended:?}");
+}
+
+#[test]
+fn a_put_of_a_pipe_that_nobody_writes_ends_at_a_signal() {
+    let lab = Lab::start(2);
+    let pipe = lab.path("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let put = lab.start_put(&[text(&pipe)]);
+    // Before there is a handler, the signal ends the process by itself.
+    let deadline = Instant::now() + LIMIT;
+    while !handles_sigterm(put.id()) {
+        assert!(Instant::now() < deadline, "put handles no signal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    put.signal(Signal::SIGTERM);
+    assert_eq!(put.finish().code(), 130);
+}
+
+fn handles_sigterm(id: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    mask >> (Signal::SIGTERM as u32 - 1) & 1 == 1
+}
