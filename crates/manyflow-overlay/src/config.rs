@@ -30,10 +30,19 @@ pub struct OverlayConfig {
     pub daemons_max: usize,
     /// The maximum number of links that count of any daemon, at least 1. In a living overlay.
     pub neighbours_max: usize,
-    /// The number of bytes that groups with members at any daemon may take, names included.
-    /// Members and pauses beyond it, which other daemons announce, do not count. In a living
-    /// overlay.
+    /// The number of bytes that groups with members at any daemon may take, names included. In a
+    /// living overlay.
+    ///
+    /// No daemon may take more than a quarter: it accepts no more groups of its own clients, and
+    /// loses the link to a neighbour that announces more. Other daemons together take at most three
+    /// quarters, and each of them at most half of what the others leave. So there is always room
+    /// for another group of any daemon.
     pub state_bytes: usize,
+    /// The number by which the incarnation of another daemon may be ahead of this daemon's own one
+    /// plus the seconds since it started. Later ones are not believed: nobody could outbid a daemon
+    /// that announced the highest one. A day suits incarnations that are times in seconds;
+    /// `u32::MAX` believes all of them. In a living overlay.
+    pub incarnation_ahead_max: u32,
 }
 
 /// A daemon's policy for a member that reads more slowly than its group's messages arrive.
@@ -75,12 +84,18 @@ impl Default for OverlayConfig {
             retain_bytes: 64_000_000,
             daemons_max: 1024,
             neighbours_max: 64,
-            state_bytes: 128_000_000,
+            state_bytes: 256_000_000,
+            incarnation_ahead_max: 86_400,
         }
     }
 }
 
 impl OverlayConfig {
+    /// Returns the number of bytes that the groups of one daemon may take.
+    pub fn share_bytes(&self) -> usize {
+        self.state_bytes / 4
+    }
+
     /// Checks the parameters' ranges.
     ///
     /// # Errors

@@ -3,6 +3,28 @@
 use super::{ClientId, DaemonId, GroupId, LinkId, Verdict};
 use manyflow_core::units::Rate;
 
+/// The reason why a state is none that a daemon can have.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Misconduct {
+    /// The incarnation is far in the future.
+    Incarnation(u32),
+    /// The neighbour has more groups than its
+    /// [share of the memory](crate::OverlayConfig::share_bytes).
+    Groups,
+}
+
+impl core::fmt::Display for Misconduct {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Misconduct::Incarnation(incarnation) => {
+                write!(f, "incarnation {incarnation}, which is far in the future")
+            }
+            Misconduct::Groups => f.write_str("more groups than one daemon may have"),
+        }
+    }
+}
+
 /// An event at a daemon or a client.
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -65,6 +87,21 @@ pub enum Event {
     Outbid {
         /// The incarnation of this daemon from now on.
         incarnation: u32,
+    },
+    /// A neighbour announced a state that no daemon can have, and its link was removed. A driver
+    /// ends the connection, and refuses the neighbour for a time.
+    Misconduct {
+        /// The neighbour.
+        neighbour: DaemonId,
+        /// The daemon whose state the neighbour announced.
+        origin: DaemonId,
+        /// What is wrong with the state.
+        misconduct: Misconduct,
+    },
+    /// A group of another daemon does not count, because groups take too much memory.
+    NoRoom {
+        /// The daemon that has announced the group.
+        origin: DaemonId,
     },
     /// A neighbour did not take its control messages, and its link was removed. A driver ends the
     /// connection.

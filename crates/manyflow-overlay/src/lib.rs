@@ -164,7 +164,7 @@ pub use client::{Client, ClientEvent, Delivered, ProtocolError, SendError};
 pub use config::{OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Interest, Transmit};
 pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};
-pub use event::Event;
+pub use event::{Event, Misconduct};
 pub use message::{
     Ack, Acknowledge, Answer, Body, CLIENT_WINDOW, Change, ClientFrame, ClientId, Control,
     CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Feedback, Frame, GroupId, Item, LENGTH_BYTES,

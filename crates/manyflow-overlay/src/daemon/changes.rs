@@ -97,6 +97,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 let sender = sent.filter(|(_, number)| *number == change.change);
                 self.flood(message, &name, sender.map(|(from, _)| from));
             }
+            if !popped.counts && (popped.is_over_share || change.item.has_name()) {
+                let from = sent.map(|(from, _)| from);
+                self.handle_surplus(from.filter(|_| popped.is_over_share), origin);
+            }
             if popped.counts && self.database.shown(origin).is_some() {
                 self.apply_item(now, origin, change.item, &name);
             }

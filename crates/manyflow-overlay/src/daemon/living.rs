@@ -5,7 +5,9 @@ use super::database::{Heard, Received};
 use super::links::NeighbourIndex;
 use crate::Event;
 use crate::hop::Hop;
+use crate::event::Misconduct;
 use crate::message::{Body, Change, DaemonId, Item, Message, Part, Summary};
+use crate::sequence::ChangeSeq;
 use crate::topology::Topology;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
@@ -85,10 +87,67 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     ) {
         let neighbour = self.links.id(from);
         let heard = self.database.insert(now, neighbour, origin, change, name);
-        if heard == Heard::Ask {
-            self.tell(from, origin, Body::Request, &P::default());
-        }
+        self.handle_heard(from, origin, heard);
         self.apply_changes(now, Some((from, change.change)), origin);
+    }
+
+    /// Handles a change of this daemon's state that a neighbour sends: one that comes back, or one
+    /// that another daemon forged.
+    pub(super) fn handle_own_change(
+        &mut self,
+        now: Time,
+        from: NeighbourIndex,
+        change: &Change,
+        name: &P,
+    ) {
+        let heard = self.database.handle_own_change(now, change, name);
+        self.handle_heard(from, self.membership.site().here, heard);
+        self.outbid(now);
+    }
+
+    fn handle_heard(&mut self, from: NeighbourIndex, origin: DaemonId, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Ask => self.tell(from, origin, Body::Request, &P::default()),
+            Heard::Tell => {
+                if let Some(summary) = self.database.summary(origin) {
+                    self.tell(from, origin, Body::Summary(summary), &P::default());
+                }
+            }
+            Heard::Forged(misconduct) => self.condemn(from, origin, misconduct),
+        }
+    }
+
+    /// Notes that a neighbour has announced a state that no daemon can have. Its link is removed
+    /// when its messages have been handled.
+    fn condemn(&mut self, from: NeighbourIndex, origin: DaemonId, misconduct: Misconduct) {
+        let neighbour = self.links.id(from);
+        if !self.condemned.iter().any(|(other, ..)| *other == neighbour) {
+            self.condemned.push((neighbour, origin, misconduct));
+        }
+    }
+
+    /// Removes the links to neighbours that have announced states that no daemon can have. The
+    /// driver ends their connections.
+    pub(super) fn remove_condemned_links(&mut self, now: Time) {
+        while let Some((neighbour, origin, misconduct)) = self.condemned.pop() {
+            self.outbox.push_event(Event::Misconduct {
+                neighbour,
+                origin,
+                misconduct,
+            });
+            self.remove_link(now, neighbour);
+        }
+    }
+
+    /// Handles a group of another daemon that does not count. A neighbour that has more groups than
+    /// one daemon may have loses its link; a daemon that obeys the protocol refuses its clients
+    /// before.
+    pub(super) fn handle_surplus(&mut self, from: Option<NeighbourIndex>, origin: DaemonId) {
+        match from.filter(|from| self.links.id(*from) == origin) {
+            Some(from) => self.condemn(from, origin, Misconduct::Groups),
+            None => self.outbox.push_event(Event::NoRoom { origin }),
+        }
     }
 
     pub(super) fn handle_summary(
@@ -102,15 +161,24 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let heard = self
             .database
             .handle_summary(now, neighbour, origin, summary);
-        if heard == Heard::Ask {
-            self.tell(from, origin, Body::Request, &P::default());
+        self.handle_heard(from, origin, heard);
+        if summary.change == ChangeSeq(0)
+            && let Some(next) = self.database.withdraw_offer(neighbour, origin)
+            && let Some(index) = self.links.find_neighbour(next)
+        {
+            self.tell(index, origin, Body::Request, &P::default());
         }
         self.outbid(now);
     }
 
     pub(super) fn handle_request(&mut self, from: NeighbourIndex, origin: DaemonId) {
-        if self.database.summary(origin).is_some() {
-            self.links.request_state(from, origin);
+        match self.database.summary(origin) {
+            // The state was dropped after it had been offered.
+            Some(summary) if summary.change == ChangeSeq(0) => {
+                self.tell(from, origin, Body::Summary(summary), &P::default());
+            }
+            Some(_) => self.links.request_state(from, origin),
+            None => {}
         }
     }
 
@@ -120,8 +188,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let Some(origin) = self.links.pop_request(neighbour) else {
             return false;
         };
-        let parts = self.database.parts(origin).into_iter();
-        let messages = parts.map(|(part, name)| {
+        let parts = self.database.parts(origin);
+        if parts.is_empty() {
+            self.handle_request(neighbour, origin);
+            return true;
+        }
+        let messages = parts.into_iter().map(|(part, name)| {
             let message = Message {
                 origin,
                 repaired: false,
@@ -157,11 +229,18 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let Some(received) = received else {
             return;
         };
+        if let Received::Refused(heard) = received {
+            self.handle_heard(from, origin, heard);
+        }
         if let Received::New {
             before,
             is_restarted,
+            is_over_share,
         } = received
         {
+            if is_over_share {
+                self.handle_surplus(Some(from), origin);
+            }
             if is_restarted {
                 self.forget_origin(now, origin);
             }
@@ -200,11 +279,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         };
         self.outbox.push_event(Event::Outbid { incarnation });
         self.retention.restart(now);
-        let here = self.membership.site().here;
-        if let Some(summary) = self.database.summary(here) {
-            let message = self.membership.message(Body::Summary(summary));
-            self.flood(message, &P::default(), None);
-        }
+        self.announce_incarnation();
         self.update_topology(now);
         self.send_welcomes(now);
         self.let_enter(now, |_| true);
@@ -215,6 +290,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let Some(topology) = self.database.topology() else {
             return;
         };
+        self.ask_for_missing(now, &topology);
         if !self.membership.set_topology(topology) {
             return;
         }
@@ -229,6 +305,27 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.show(now, daemon);
         }
         self.send_welcomes(now);
+    }
+
+    /// Asks all neighbours for the states of daemons that are linked to the topology, and whose
+    /// states were dropped when they were unreachable: the neighbours may have them still.
+    fn ask_for_missing(&mut self, now: Time, topology: &Topology) {
+        for daemon in self.database.take_missing(now, topology) {
+            if let Some(summary) = self.database.summary(daemon) {
+                let mut message = self.membership.message(Body::Summary(summary));
+                message.origin = daemon;
+                self.flood(message, &P::default(), None);
+            }
+        }
+    }
+
+    /// Announces this daemon's incarnation to all neighbours.
+    fn announce_incarnation(&mut self) {
+        let here = self.membership.site().here;
+        if let Some(summary) = self.database.summary(here) {
+            let message = self.membership.message(Body::Summary(summary));
+            self.flood(message, &P::default(), None);
+        }
     }
 
     /// Handles the timers that only a living overlay has.
@@ -249,6 +346,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.announce(now, Item::Alive, P::default());
         }
         self.outbid(now);
+        if self.database.must_repeat_incarnation(now) {
+            self.announce_incarnation();
+        }
     }
 
     /// Returns when [`handle_living_timeout`](Daemon::handle_living_timeout) is wanted next.

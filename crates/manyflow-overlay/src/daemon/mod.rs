@@ -63,6 +63,7 @@ use super::message::{
 use super::sequence::LinkSeq;
 use super::topology::Topology;
 use crate::Event;
+use crate::event::Misconduct;
 use database::Database;
 use delivery::Delivery;
 use entry::{Admitted, Entry};
@@ -98,6 +99,8 @@ pub struct Daemon<P> {
     groups_to_acknowledge: Vec<GroupId>,
     outbox: Outbox<P>,
     neighbours_max: usize,
+    /// Neighbours that have announced states that no daemon can have.
+    condemned: Vec<(DaemonId, DaemonId, Misconduct)>,
 }
 
 impl<P: Payload + Default + PartialEq> Daemon<P> {
@@ -168,6 +171,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             neighbours_max: config.neighbours_max,
             delivery: Delivery::new(config),
             outbox: Outbox::default(),
+            condemned: Vec::new(),
         }
     }
 
@@ -304,6 +308,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.database.has_room()
     }
 
+    /// Returns whether another daemon can have this incarnation now: it is not more than
+    /// [`incarnation_ahead_max`](OverlayConfig::incarnation_ahead_max) ahead.
+    pub fn is_credible(&self, now: Time, incarnation: u32) -> bool {
+        self.database.is_credible(now, incarnation)
+    }
+
     /// Returns the daemons that this daemon can reach, itself included, and the links between them.
     pub fn topology(&self) -> &Topology {
         &self.membership.site().topology
@@ -354,6 +364,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 self.update_topology(now);
                 self.send_receipts(now);
                 self.remove_overflowed_link(now);
+                self.remove_condemned_links(now);
             }
             let Some(neighbour) = self.links.pop_dirty() else {
                 return;
@@ -521,7 +532,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let origin = message.origin;
         let is_own = origin == self.membership.site().here;
         match &{ message.body } {
-            Body::Change(change) if !is_own => self.handle_change(now, from, origin, change, name),
+            Body::Change(change) if is_own => self.handle_own_change(now, from, change, &name),
+            Body::Change(change) => self.handle_change(now, from, origin, change, name),
             Body::Part(part) if !is_own => self.handle_part(now, from, origin, part, name),
             Body::Summary(summary) => self.handle_summary(now, from, origin, summary),
             Body::Request => self.handle_request(from, origin),

@@ -16,14 +16,25 @@
 //! it, so that a neighbour receives the changes of an origin in order. When a link comes up, the
 //! two daemons send each other a [`Summary`] of each record. A daemon that lacks a state asks for
 //! it, gets it in [`Part`]s, and sends its summary on. States age: a daemon repeats that it is
-//! alive every half hour, and a record that has not changed for an hour is dropped.
+//! alive every half hour, and a record that has not changed for an hour is dropped. The state of a
+//! daemon that has been unreachable for the hold time is dropped before; its incarnation remains. A
+//! daemon that lacks such a state later sends a summary without changes, which asks for another.
+//!
+//! **Lies.** States are not signed, so a daemon can announce another's. The memory that each daemon
+//! takes is bounded, incarnations that are far in the future are not believed, and a daemon that
+//! hears of a later state of itself, or of a change that it did not make, begins a later
+//! incarnation.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `mod.rs` | [`Database`]: all records, and which daemons' members count |
+//! | `reachable.rs` | which daemons can be reached, and for how long the states of others are kept |
+//! | `own.rs` | the incarnation of this daemon, and those that are not believed |
 //! | `record.rs` | the state of one daemon |
 //! | `wanted.rs` | states that this daemon has asked for |
 
+mod own;
+mod reachable;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -35,13 +46,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::config::OverlayConfig;
 use crate::message::{Change, DaemonId, GroupId, Item, NAME_BYTES_MAX, Part, Summary};
 use crate::sequence::{ChangeSeq, Sequence};
-use crate::topology::{Topology, mix};
+use crate::event::Misconduct;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 use record::Members;
 pub(super) use record::State;
+use own::{Credibility, Own};
 use record::{Limits, Popped, Record};
-use wanted::Wanted;
+use wanted::{Wanted, Whole};
 
 /// The time after which a daemon repeats that it is alive.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
@@ -49,11 +61,6 @@ const REFRESH: Duration = Duration::from_secs(30 * 60);
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// The maximum number of changes that wait for an earlier one.
 const EARLY_MAX: usize = 16_384;
-/// The first time between two incarnations that outbid another daemon with the same number. It
-/// doubles each time, up to [`OUTBID_MAX`].
-const OUTBID_MIN: Duration = Duration::from_millis(100);
-const OUTBID_MAX: Duration = Duration::from_secs(60);
-
 /// The records of all known daemons.
 #[derive(Debug)]
 pub(super) struct Database<P> {
@@ -63,6 +70,7 @@ pub(super) struct Database<P> {
     daemons_max: usize,
     neighbours_max: usize,
     state_bytes: usize,
+    share_bytes: usize,
     hold: Duration,
     /// There is always one of this daemon.
     records: BTreeMap<DaemonId, Record<P>>,
@@ -72,9 +80,7 @@ pub(super) struct Database<P> {
     /// Whether links or incarnations have changed since the last [`topology`](Database::topology).
     is_dirty: bool,
     refresh_at: Option<Time>,
-    /// A later incarnation of this daemon that must be outbid, and when.
-    outbid: Option<(Time, u32)>,
-    outbid_wait: Duration,
+    own: Own<P>,
 }
 
 /// The effect of a message about a daemon's state.
@@ -84,9 +90,13 @@ pub(super) enum Heard {
     Nothing,
     /// The sender of the message has a newer state: ask it.
     Ask,
+    /// The sender of the message has no state: send it the summary of the known one.
+    Tell,
+    /// The message is one that no daemon sends.
+    Forged(Misconduct),
 }
 
-impl<P: Payload + Default> Database<P> {
+impl<P: Payload + Default + PartialEq> Database<P> {
     /// Returns the database of a fixed overlay's daemon.
     pub(super) fn fixed(here: DaemonId, config: &OverlayConfig) -> Database<P> {
         Database::new(here, config, 0, true)
@@ -110,14 +120,14 @@ impl<P: Payload + Default> Database<P> {
             daemons_max: config.daemons_max,
             neighbours_max: config.neighbours_max,
             state_bytes: config.state_bytes,
+            share_bytes: config.share_bytes(),
             hold: config.hold,
             records: BTreeMap::from([(here, own)]),
             wanted: BTreeMap::new(),
             holds: BTreeSet::new(),
             is_dirty: false,
             refresh_at: None,
-            outbid: None,
-            outbid_wait: Duration::ZERO,
+            own: Own::new(incarnation, config),
         }
     }
 
@@ -168,30 +178,43 @@ impl<P: Payload + Default> Database<P> {
         let limits = Limits {
             neighbours: self.neighbours_max,
             bytes: usize::MAX,
+            share: usize::MAX,
         };
         let popped = own.pop(now, limits)?;
+        if !self.is_fixed {
+            self.own.note(change, item, popped.name.clone());
+        }
         self.is_dirty |= matches!(item, Item::Link { .. });
         self.refresh_at = (!self.is_fixed).then_some(now + REFRESH);
         Some(popped.change)
     }
 
-    /// Returns the limits of the next change of a daemon's state, which takes `present` bytes now.
-    fn limits(&self, present: usize) -> Limits {
-        let others = match self.is_fixed {
-            true => 0,
-            false => self.bytes() - present,
-        };
-        let all = match self.is_fixed {
-            true => usize::MAX,
-            false => self.state_bytes,
-        };
+    /// Returns the limits of another daemon's state.
+    fn limits(&self, origin: DaemonId) -> Limits {
+        let neighbours = self.neighbours_max;
+        if self.is_fixed {
+            return Limits {
+                neighbours,
+                bytes: usize::MAX,
+                share: usize::MAX,
+            };
+        }
+        let is_third = |daemon: DaemonId| daemon != origin && daemon != self.here;
+        let records = self.records.iter().filter(|(id, _)| is_third(**id));
+        let records: usize = records.map(|(_, record)| record.state.bytes()).sum();
+        let wanted = self.wanted.iter().filter(|(id, _)| is_third(**id));
+        let wanted: usize = wanted.map(|(_, wanted)| wanted.bytes()).sum();
+        let free = self.state_bytes - self.share_bytes;
+        let free = free.saturating_sub(records + wanted);
         Limits {
-            neighbours: self.neighbours_max,
-            bytes: all.saturating_sub(others),
+            neighbours,
+            bytes: self.share_bytes.min(free / 2),
+            share: self.share_bytes,
         }
     }
 
     /// Returns the bytes that the members and pauses of all daemons take.
+    #[cfg(test)]
     fn bytes(&self) -> usize {
         let records = self.records.values();
         let records: usize = records.map(|record| record.state.bytes()).sum();
@@ -199,10 +222,17 @@ impl<P: Payload + Default> Database<P> {
         records + wanted
     }
 
-    /// Returns whether there is room for another group with members.
+    /// Returns whether there is room for another group with members at this daemon.
     pub(super) fn has_room(&self) -> bool {
+        let own = self.records.get(&self.here);
+        let own = own.map_or(0, |own| own.state.bytes());
         let group = record::GROUP_BYTES + NAME_BYTES_MAX as usize;
-        self.is_fixed || self.bytes() + group <= self.state_bytes
+        self.is_fixed || own + group <= self.share_bytes
+    }
+
+    /// Returns whether another daemon can have this incarnation now.
+    pub(super) fn is_credible(&self, now: Time, incarnation: u32) -> bool {
+        self.own.credibility(now, incarnation) == Credibility::Credible
     }
 
     /// Returns whether another change may wait for earlier ones. A change whose turn it is may.
@@ -230,7 +260,11 @@ impl<P: Payload + Default> Database<P> {
             return Heard::Nothing;
         }
         let age = (change.incarnation, change.change);
-        let Some(record) = self.records.get(&origin) else {
+        if let Some(doubt) = self.own.doubt(now, age.0) {
+            return doubt;
+        }
+        let known = self.records.get(&origin);
+        let Some(record) = known.filter(|record| !record.has_no_state()) else {
             return self.offer(from, origin, age);
         };
         if age <= record.age() {
@@ -248,7 +282,7 @@ impl<P: Payload + Default> Database<P> {
 
     /// Applies and returns the next change of a daemon in order, if it has arrived.
     pub(super) fn pop_change(&mut self, now: Time, origin: DaemonId) -> Option<Popped<P>> {
-        let limits = self.limits(self.records.get(&origin)?.state.bytes());
+        let limits = self.limits(origin);
         let popped = self.records.get_mut(&origin)?.pop(now, limits)?;
         self.is_dirty |= matches!(popped.change.item, Item::Link { .. });
         Some(popped)
@@ -263,15 +297,58 @@ impl<P: Payload + Default> Database<P> {
         summary: &Summary,
     ) -> Heard {
         let age = (summary.incarnation, summary.change);
+        if origin == self.here {
+            return self.hear_of_self(now, age);
+        }
+        if let Some(doubt) = self.own.doubt(now, age.0) {
+            return doubt;
+        }
         let known = self.records.get(&origin).map(Record::age);
         if known >= Some(age) {
-            return Heard::Nothing;
-        }
-        if origin == self.here {
-            self.schedule_outbid(now, summary.incarnation);
-            return Heard::Nothing;
+            let has_none = age.1 == ChangeSeq(0) && known > Some(age);
+            return if has_none { Heard::Tell } else { Heard::Nothing };
         }
         self.offer(from, origin, age)
+    }
+
+    /// Handles a change that another daemon announces in this one's name.
+    pub(super) fn handle_own_change(&mut self, now: Time, change: &Change, name: &P) -> Heard {
+        let age = (change.incarnation, change.change);
+        let present = self.incarnation(self.here).unwrap_or(0);
+        if age.0 == present && self.own.contradicts(change, name) {
+            self.own.schedule_outbid(now, present);
+            return Heard::Nothing;
+        }
+        self.hear_of_self(now, age)
+    }
+
+    /// Handles news of a state of this daemon. A later one than its own is outbid, even if others do
+    /// not believe it: their clocks may be behind.
+    fn hear_of_self(&mut self, now: Time, age: (u32, ChangeSeq)) -> Heard {
+        let own = self.records.get(&self.here).map(Record::age);
+        if own >= Some(age) {
+            let has_none = age.1 == ChangeSeq(0) && own > Some(age);
+            return if has_none { Heard::Tell } else { Heard::Nothing };
+        }
+        if let Some(doubt @ Heard::Forged(_)) = self.own.doubt(now, age.0) {
+            return doubt;
+        }
+        self.own.schedule_outbid(now, age.0);
+        Heard::Nothing
+    }
+
+    /// Begins a new incarnation of this daemon, if a later one must be outbid now. Returns its
+    /// number.
+    pub(super) fn outbid(&mut self, now: Time) -> Option<u32> {
+        let own = self.records.get_mut(&self.here)?;
+        own.incarnation = self.own.outbid(now, own.incarnation)?;
+        self.is_dirty = true;
+        Some(own.incarnation)
+    }
+
+    /// Returns whether it is time to announce this daemon's incarnation again.
+    pub(super) fn must_repeat_incarnation(&mut self, now: Time) -> bool {
+        self.own.must_repeat(now)
     }
 
     /// Notes that a neighbour has a newer state of a daemon.
@@ -312,11 +389,24 @@ impl<P: Payload + Default> Database<P> {
         part: &Part,
         name: P,
     ) -> Option<Received<P>> {
-        let limits = self.limits(self.wanted.get(&origin)?.bytes());
+        let limits = self.limits(origin);
         let wanted = self.wanted.get_mut(&origin)?;
-        let (age, state) = wanted.insert(from, part, name, limits)?;
+        let whole = wanted.insert(from, part, name, limits)?;
+        let Whole {
+            age,
+            state,
+            is_over_share,
+        } = whole;
+        if let Some(doubt) = self.own.doubt(now, age.0) {
+            wanted.refuse_offer(from);
+            return Some(Received::Refused(doubt));
+        }
         let known = self.records.get(&origin).map(Record::age);
-        if known >= Some(age) || !self.make_room(origin) {
+        if known >= Some(age) {
+            wanted.refuse_offer(from);
+            return Some(Received::Old);
+        }
+        if !self.make_room(origin) {
             return Some(Received::Old);
         }
         let record = self.records.entry(origin);
@@ -330,10 +420,12 @@ impl<P: Payload + Default> Database<P> {
                 self.holds.remove(&(time, origin));
             }
         }
+        self.hold_unreachable(now, origin);
         self.is_dirty = true;
         Some(Received::New {
             before: was_shown.then_some(before),
             is_restarted,
+            is_over_share,
         })
     }
 
@@ -347,6 +439,17 @@ impl<P: Payload + Default> Database<P> {
                 None
             }
         }
+    }
+
+    /// Forgets that a neighbour, which was asked for a state, has it. Returns the neighbour to ask
+    /// instead.
+    pub(super) fn withdraw_offer(&mut self, from: DaemonId, origin: DaemonId) -> Option<DaemonId> {
+        let wanted = self.wanted.get_mut(&origin)?;
+        if !wanted.is_asked(from) {
+            return None;
+        }
+        wanted.refuse_offer(from);
+        self.next_to_ask(origin)
     }
 
     /// Forgets a neighbour whose link is down. Returns which other neighbours to ask instead, and
@@ -363,20 +466,22 @@ impl<P: Payload + Default> Database<P> {
         asks
     }
 
-    /// Returns the summaries of all records.
+    /// Returns the summaries of all records with a state.
     pub(super) fn summaries(&self) -> impl Iterator<Item = (DaemonId, Summary)> {
         let records = self.records.iter();
+        let records = records.filter(|(_, record)| !record.has_no_state());
         records.map(|(daemon, record)| (*daemon, record.summary()))
     }
 
-    /// Returns the summary of a daemon's record.
+    /// Returns the summary of a daemon's record. One without changes asks a neighbour for its own.
     pub(super) fn summary(&self, daemon: DaemonId) -> Option<Summary> {
         self.records.get(&daemon).map(Record::summary)
     }
 
-    /// Returns a daemon's whole state in parts; none if there is no record of it.
+    /// Returns a daemon's whole state in parts; none if it is not known.
     pub(super) fn parts(&self, daemon: DaemonId) -> Vec<(Part, P)> {
         let record = self.records.get(&daemon);
+        let record = record.filter(|record| !record.has_no_state());
         record.map(Record::parts).unwrap_or_default()
     }
 
@@ -401,149 +506,9 @@ pub(super) enum Received<P> {
         before: Option<State<P>>,
         /// Whether the new state is that of another incarnation.
         is_restarted: bool,
+        /// Whether the daemon has more groups than one may have.
+        is_over_share: bool,
     },
-}
-
-/// Reachability and time.
-impl<P: Payload + Default> Database<P> {
-    /// Returns the topology that is reachable from here, if links or incarnations have changed. A
-    /// link counts if both ends list it.
-    pub(super) fn topology(&mut self) -> Option<Topology> {
-        if !core::mem::take(&mut self.is_dirty) || self.is_fixed {
-            return None;
-        }
-        let mut reached = BTreeSet::from([self.here]);
-        let mut open = vec![self.here];
-        let mut links = Vec::new();
-        while let Some(daemon) = open.pop() {
-            for (end, other) in self.ends(daemon) {
-                links.extend((daemon < end).then_some((daemon, end, other)));
-                if reached.insert(end) {
-                    open.push(end);
-                }
-            }
-        }
-        links.sort_unstable();
-        let incarnation = |daemon| self.incarnation(daemon).unwrap_or(0);
-        let daemons: Vec<_> = reached
-            .into_iter()
-            .map(|daemon| (daemon, incarnation(daemon)))
-            .collect();
-        let mut topology = Topology::unlinked(version(&daemons, &links), &daemons);
-        for (a, b, (weight, _)) in links {
-            topology.add_link(a, b, weight);
-        }
-        Some(topology)
-    }
-
-    /// Returns the ends of a daemon's links that are up, with each link's weight and the changes by
-    /// which it came up: at the lower end and at the higher one.
-    fn ends(&self, daemon: DaemonId) -> impl Iterator<Item = (DaemonId, LinkUp)> {
-        let links = self.records.get(&daemon).map(|record| &record.state.links);
-        links.into_iter().flatten().filter_map(move |(&end, own)| {
-            let back = self.records.get(&end)?.state.links.get(&daemon)?;
-            let (low, high) = if daemon < end {
-                (own, back)
-            } else {
-                (back, own)
-            };
-            let weight = own.weight.max(back.weight);
-            Some((end, (weight, [low.since.0, high.since.0])))
-        })
-    }
-
-    /// Decides whose members count in a new topology: those of reachable daemons do, and those of
-    /// others for a time. Returns the daemons whose members count from now on.
-    pub(super) fn show_reachable(&mut self, now: Time, topology: &Topology) -> Vec<DaemonId> {
-        let mut shown = Vec::new();
-        for (&daemon, record) in &mut self.records {
-            match (topology.contains(daemon), record.held_until) {
-                (true, Some(time)) => {
-                    self.holds.remove(&(time, daemon));
-                    record.held_until = None;
-                }
-                (false, None) if record.is_shown => {
-                    let until = now + self.hold;
-                    record.held_until = Some(until);
-                    self.holds.insert((until, daemon));
-                }
-                _ => {}
-            }
-            if topology.contains(daemon) && !record.is_shown {
-                record.is_shown = true;
-                shown.push(daemon);
-            }
-        }
-        shown
-    }
-
-    /// Returns a daemon that has been unreachable for the hold time, with its state. Its members no
-    /// longer count.
-    pub(super) fn pop_unreachable(&mut self, now: Time) -> Option<(DaemonId, State<P>)> {
-        let &(time, daemon) = self.holds.first()?;
-        if time > now {
-            return None;
-        }
-        self.holds.pop_first();
-        let record = self.records.get_mut(&daemon)?;
-        record.held_until = None;
-        record.is_shown = false;
-        Some((daemon, record.state.clone()))
-    }
-
-    /// If it is time to repeat that this daemon is alive, drops the records of unreachable daemons
-    /// that are too old, and returns these daemons.
-    pub(super) fn refresh(&mut self, now: Time) -> Option<Vec<DaemonId>> {
-        self.refresh_at.take_if(|time| *time <= now)?;
-        let mut dropped = Vec::new();
-        self.records.retain(|daemon, record| {
-            let is_old = now - record.heard > LIFETIME;
-            let is_kept = *daemon == self.here || record.is_shown || !is_old;
-            dropped.extend((!is_kept).then_some(*daemon));
-            is_kept
-        });
-        Some(dropped)
-    }
-
-    fn schedule_outbid(&mut self, now: Time, incarnation: u32) {
-        let (at, other) = self.outbid.unwrap_or((now + self.outbid_wait, incarnation));
-        self.outbid = Some((at, other.max(incarnation)));
-    }
-
-    /// Begins a new incarnation of this daemon, if a later one must be outbid now. Returns its
-    /// number. Nothing is outbid above the highest number.
-    pub(super) fn outbid(&mut self, now: Time) -> Option<u32> {
-        let (_, incarnation) = self.outbid.take_if(|(at, _)| *at <= now)?;
-        let own = self.records.get_mut(&self.here)?;
-        own.incarnation = own.incarnation.max(incarnation).checked_add(1)?;
-        self.outbid_wait = (2 * self.outbid_wait).clamp(OUTBID_MIN, OUTBID_MAX);
-        self.is_dirty = true;
-        Some(own.incarnation)
-    }
-
-    /// Returns when anything is due next.
-    pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let hold = self.holds.first().map(|(time, _)| *time);
-        let outbid = self.outbid.map(|(time, _)| time);
-        [hold, self.refresh_at, outbid].into_iter().flatten().min()
-    }
-}
-
-/// A link's weight, and the changes by which it came up at its lower and its higher end.
-type LinkUp = (u32, [u32; 2]);
-
-/// Returns a number that equal topologies share, and others do not except by chance. It includes
-/// the changes by which links came up, because messages may be lost when a link goes down and comes
-/// up again.
-fn version(daemons: &[(DaemonId, u32)], links: &[(DaemonId, DaemonId, LinkUp)]) -> u16 {
-    let mut hash = 0;
-    let mut add = |number: u64| hash = mix(hash ^ number);
-    for (daemon, incarnation) in daemons {
-        add(u64::from(daemon.0) << 32 | u64::from(*incarnation));
-    }
-    for (low, high, (weight, [a, b])) in links {
-        add(u64::from(low.0) << 48 | u64::from(high.0) << 32 | u64::from(*weight));
-        add(u64::from(*a) << 32 | u64::from(*b));
-    }
-    hash as u16
+    /// A state that is not believed.
+    Refused(Heard),
 }

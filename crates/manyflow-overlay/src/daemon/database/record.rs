@@ -10,7 +10,7 @@ use manyflow_core::time::Time;
 
 /// The memory that a group takes at most besides its name, in bytes: in the state of a daemon, and
 /// in the tables of groups that are made of it.
-pub(super) const GROUP_BYTES: usize = 256;
+pub(super) const GROUP_BYTES: usize = 512;
 
 /// The limits of a daemon's state.
 #[derive(Copy, Clone, Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Limits {
     pub(super) neighbours: usize,
     /// The maximum number of bytes of groups.
     pub(super) bytes: usize,
+    /// The maximum number of bytes of groups of a daemon that obeys the protocol.
+    pub(super) share: usize,
 }
 
 /// A group's members at one daemon.
@@ -65,6 +67,11 @@ impl<P: Payload + Default> State<P> {
     /// Returns the bytes that members and pauses take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns whether another group with this name would exceed a number of bytes.
+    pub(super) fn would_exceed(&self, name: &P, bytes_max: usize) -> bool {
+        self.bytes + GROUP_BYTES + name.length() as usize > bytes_max
     }
 
     /// Applies an item. Returns `false` if it is ignored, because it exceeds a limit.
@@ -151,6 +158,8 @@ pub(in crate::daemon) struct Popped<P> {
     pub(in crate::daemon) name: P,
     /// Whether the change counts. One that exceeds a limit does not.
     pub(in crate::daemon) counts: bool,
+    /// Whether the daemon has more groups than one may have.
+    pub(in crate::daemon) is_over_share: bool,
 }
 
 /// The last known state of a daemon.
@@ -165,8 +174,11 @@ pub(super) struct Record<P> {
     pub(super) heard: Time,
     /// Whether the daemon's members count: it is reachable, or was until recently.
     pub(super) is_shown: bool,
-    /// The time at which the members of an unreachable daemon no longer count.
+    /// The time at which the members of an unreachable daemon no longer count, and its state is
+    /// dropped.
     pub(super) held_until: Option<Time>,
+    /// When neighbours were asked for a state that was dropped.
+    pub(super) asked_at: Option<Time>,
 }
 
 impl<P: Payload + Default> Record<P> {
@@ -179,7 +191,21 @@ impl<P: Payload + Default> Record<P> {
             heard: now,
             is_shown,
             held_until: None,
+            asked_at: None,
         }
+    }
+
+    /// Drops the state of an unreachable daemon, and returns it. The incarnation remains, because
+    /// messages of the same incarnation continue where they stopped.
+    pub(super) fn drop_state(&mut self) -> State<P> {
+        self.early = Resequencer::default();
+        self.last = ChangeSeq(0);
+        core::mem::take(&mut self.state)
+    }
+
+    /// Returns whether the state was dropped, or never known.
+    pub(super) fn has_no_state(&self) -> bool {
+        self.last == ChangeSeq(0)
     }
 
     /// Returns the incarnation and its last change. Of two states of a daemon, the one with the
@@ -211,6 +237,7 @@ impl<P: Payload + Default> Record<P> {
         self.last = self.last.next();
         self.heard = now;
         let counts = self.state.apply(item, name.clone(), limits);
+        let is_over_share = !counts && self.state.would_exceed(&name, limits.share);
         let change = Change {
             incarnation: self.incarnation,
             change: self.last,
@@ -220,6 +247,7 @@ impl<P: Payload + Default> Record<P> {
             change,
             name,
             counts,
+            is_over_share,
         })
     }
 

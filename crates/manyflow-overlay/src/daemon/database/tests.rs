@@ -1,3 +1,4 @@
+use super::own::{OUTBID_MAX, OUTBID_MIN};
 use super::*;
 use crate::message::Summary;
 use manyflow_core::Length;
@@ -149,7 +150,9 @@ fn a_later_state_of_this_daemon_is_outbid_once_in_a_while() {
         "another daemon may have its number"
     );
     assert_eq!(hear(Time::ZERO + OUTBID_MIN, 40), Some(41));
-    assert_eq!(hear(Time::ZERO + OUTBID_MAX, u32::MAX), None);
+    let later = Time::ZERO + OUTBID_MIN + OUTBID_MAX;
+    assert_eq!(hear(later, 50), Some(51), "the last one was long ago");
+    assert_eq!(hear(later + OUTBID_MAX, u32::MAX), None, "nobody has it");
 }
 
 /// Returns the change by which a daemon gains its first member of a group.
@@ -169,7 +172,7 @@ fn members(change: u32, group: u32) -> Change {
 #[test]
 fn groups_beyond_the_limit_of_bytes_do_not_count() {
     let config = OverlayConfig {
-        state_bytes: 10_000,
+        state_bytes: 40_000,
         ..OverlayConfig::default()
     };
     let mut database = Database::<Length>::living(HERE, &config, 7);
@@ -183,8 +186,8 @@ fn groups_beyond_the_limit_of_bytes_do_not_count() {
         let popped = database.pop_change(Time::ZERO, origin).unwrap();
         counted += usize::from(popped.counts);
     }
-    assert!((20..40).contains(&counted), "{counted}");
-    assert!(!database.has_room());
+    assert_eq!(counted, 2 * (10_000 / 612), "each daemon has a quarter");
+    assert!(database.has_room(), "for groups of this daemon's clients");
     // A member that leaves makes room.
     for (change, group) in (51..).zip([2, 4, 6, 8, 10]) {
         let mut change = members(change, group);
@@ -194,7 +197,35 @@ fn groups_beyond_the_limit_of_bytes_do_not_count() {
         database.insert(Time::ZERO, NEAR, NEAR, &change, Length(0));
         assert!(database.pop_change(Time::ZERO, NEAR).unwrap().counts);
     }
-    assert!(database.has_room());
+    let change = members(56, 1000);
+    database.insert(Time::ZERO, NEAR, NEAR, &change, Length(100));
+    assert!(database.pop_change(Time::ZERO, NEAR).unwrap().counts);
+}
+
+#[test]
+fn daemons_that_fill_their_shares_leave_room_for_another() {
+    let config = OverlayConfig {
+        state_bytes: 400_000,
+        ..OverlayConfig::default()
+    };
+    let mut database = Database::<Length>::living(HERE, &config, 7);
+    let mut group = 0;
+    let mut fill = |origin, most: u32| {
+        assert!(learn(&mut database, NEAR, origin, NEAR));
+        let mut counted = 0;
+        for change in 2..most + 2 {
+            group += 1;
+            let change = members(change, group);
+            database.insert(Time::ZERO, NEAR, origin, &change, Length(100));
+            let popped = database.pop_change(Time::ZERO, origin).unwrap();
+            counted += usize::from(popped.counts);
+        }
+        counted
+    };
+    let counted: Vec<_> = (10..16).map(|id| fill(DaemonId(id), 1000)).collect();
+    assert_eq!(counted[0], 100_000 / 612);
+    assert!(counted.is_sorted_by(|a, b| a >= b), "{counted:?}");
+    assert_eq!(fill(FAR, 5), 5, "{counted:?}");
 }
 
 #[test]

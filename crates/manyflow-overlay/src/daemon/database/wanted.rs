@@ -32,6 +32,18 @@ pub(super) struct Wanted<P> {
     /// A bit for each part that has arrived, and their number. Parts beyond the limits count.
     arrived: Vec<u64>,
     arrived_count: u32,
+    /// Whether a part was dropped that exceeds the share of one daemon.
+    is_over_share: bool,
+}
+
+/// A whole state.
+#[derive(Debug)]
+pub(super) struct Whole<P> {
+    /// The incarnation and the last change.
+    pub(super) age: (u32, ChangeSeq),
+    pub(super) state: State<P>,
+    /// Whether the daemon has more groups than one may have. The state lacks the others.
+    pub(super) is_over_share: bool,
 }
 
 impl<P: Payload + Default> Wanted<P> {
@@ -47,6 +59,7 @@ impl<P: Payload + Default> Wanted<P> {
             links: 0,
             arrived: Vec::new(),
             arrived_count: 0,
+            is_over_share: false,
         }
     }
 
@@ -61,6 +74,16 @@ impl<P: Payload + Default> Wanted<P> {
         *offer = age.max(*offer);
     }
 
+    /// Returns whether this neighbour was asked.
+    pub(super) fn is_asked(&self, neighbour: DaemonId) -> bool {
+        self.asked == neighbour
+    }
+
+    /// Forgets the offer of a neighbour that has sent another state than it offered.
+    pub(super) fn refuse_offer(&mut self, from: DaemonId) {
+        self.offers.remove(&from);
+    }
+
     /// Takes a part. Returns the whole state and its age when it is complete. The state lacks parts
     /// that exceed a limit.
     pub(super) fn insert(
@@ -69,7 +92,7 @@ impl<P: Payload + Default> Wanted<P> {
         part: &Part,
         name: P,
         limits: Limits,
-    ) -> Option<((u32, ChangeSeq), State<P>)> {
+    ) -> Option<Whole<P>> {
         if from != self.asked || part.index > PARTS_MAX {
             return None;
         }
@@ -86,11 +109,17 @@ impl<P: Payload + Default> Wanted<P> {
             .first
             .filter(|(count, _)| *count == self.arrived_count)?;
         let mut state = State::default();
+        let mut is_over_share = self.is_over_share;
         for (item, name) in core::mem::take(&mut self.parts).into_values() {
-            state.apply(item, name, limits);
+            let counts = state.apply(item, name.clone(), limits);
+            is_over_share |= !counts && state.would_exceed(&name, limits.share);
         }
         self.clear();
-        Some(((incarnation, self.change), state))
+        Some(Whole {
+            age: (incarnation, self.change),
+            state,
+            is_over_share,
+        })
     }
 
     /// Holds a part until the others have arrived. Only notes that it has arrived if it exceeds the
@@ -108,6 +137,8 @@ impl<P: Payload + Default> Wanted<P> {
             self.links += usize::from(matches!(item, Item::Link { .. }));
             self.name_bytes += name_bytes;
             self.parts.insert(index, (item, name));
+        } else {
+            self.is_over_share |= self.bytes() + name_bytes > limits.share;
         }
     }
 
@@ -150,5 +181,6 @@ impl<P: Payload + Default> Wanted<P> {
         self.parts.clear();
         self.arrived.clear();
         self.arrived_count = 0;
+        self.is_over_share = false;
     }
 }

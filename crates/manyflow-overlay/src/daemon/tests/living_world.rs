@@ -212,6 +212,21 @@ impl LivingWorld {
         }
     }
 
+    /// Lets a daemon handle a message that a neighbour did not send.
+    pub(super) fn forge(&mut self, from: usize, to: usize, origin: usize, body: Body) {
+        let message = Message {
+            origin: IDS[origin],
+            repaired: false,
+            body,
+        };
+        let number = LinkSeq(0);
+        let frame = Frame::Datagram { number, message };
+        let now = self.now;
+        self.daemon(to)
+            .handle_frame(now, IDS[from], &frame, Ecn::NotCapable, Length(0));
+        self.drain(to);
+    }
+
     /// Moves one frame on a randomly chosen queue. Returns `false` if no frame is in transit.
     pub(super) fn step(&mut self) -> bool {
         self.frames.retain(|_, queue| !queue.is_empty());

@@ -10,6 +10,7 @@ use manyflow_core::Length;
 use world::{G, World};
 
 mod hostile;
+mod lies;
 mod living;
 mod living_world;
 pub(super) mod world;
