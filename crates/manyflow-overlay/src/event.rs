@@ -95,7 +95,7 @@ pub enum Event {
         neighbour: DaemonId,
         /// The daemon whose state the neighbour announced.
         origin: DaemonId,
-        /// What is wrong with the state.
+        /// The reason why no daemon can have it.
         misconduct: Misconduct,
     },
     /// A group of another daemon does not count, because groups take too much memory.

@@ -1,5 +1,8 @@
 //! The credentials of clients, and their permissions.
 
+use std::net::IpAddr;
+use std::rc::Rc;
+
 use subtle::ConstantTimeEq;
 
 use super::nats::ConnectOptions;
@@ -73,14 +76,27 @@ impl Access {
         matches!(self, Access::Users(_))
     }
 
-    /// Returns what a client with these options may do; `None` if it may not connect.
-    pub(super) fn admit(&self, options: &ConnectOptions) -> Option<Permissions> {
+    /// Returns what a client with these options, which connects from an address, may do; `None` if
+    /// it may not connect.
+    pub(super) fn admit(&self, options: &ConnectOptions, from: IpAddr) -> Option<Permissions> {
         let users = match self {
-            Access::Open => return Some(Permissions::default()),
+            Access::Open => {
+                let user = format!("the clients at {}", from.to_canonical());
+                return Some(Permissions {
+                    user: Rc::from(user),
+                    ..Permissions::default()
+                });
+            }
             Access::Users(users) => users,
         };
-        let user = users.iter().find(|user| user.credentials.fit(options))?;
+        let fits = |user: &User| user.credentials.fit(options);
+        let place = users.iter().position(fits)?;
+        let user = &users[place];
         Some(Permissions {
+            user: Rc::from(match &user.credentials {
+                Credentials::Password { name, .. } => format!("the user {name}"),
+                Credentials::Token(_) => format!("the user with the token of entry {}", place + 1),
+            }),
             priority: user.priority,
             publish: user.publish.clone(),
             subscribe: user.subscribe.clone(),
@@ -106,6 +122,8 @@ impl Credentials {
 /// The permissions of one client.
 #[derive(Clone, Debug)]
 pub(super) struct Permissions {
+    /// The user, in words; without users, the clients of the address.
+    pub(super) user: Rc<str>,
     pub(super) priority: u16,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -114,6 +132,7 @@ pub(super) struct Permissions {
 impl Default for Permissions {
     fn default() -> Permissions {
         Permissions {
+            user: Rc::from(""),
             priority: PRIORITY,
             publish: None,
             subscribe: None,
@@ -144,6 +163,8 @@ fn allows(patterns: &Option<Vec<String>>, subject: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    const FROM: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn options(user: Option<&str>, pass: Option<&str>, token: Option<&str>) -> ConnectOptions {
         ConnectOptions {
             user: user.map(str::to_owned),
@@ -163,7 +184,8 @@ mod tests {
             User::new(password),
             User::new(Credentials::Token("t0ken".to_owned())),
         ]);
-        let admitted = |user, pass, token| access.admit(&options(user, pass, token)).is_some();
+        let admitted =
+            |user, pass, token| access.admit(&options(user, pass, token), FROM).is_some();
         assert!(admitted(Some("ann"), Some("secret"), None));
         assert!(admitted(None, None, Some("t0ken")));
         for (user, pass, token) in [
@@ -176,7 +198,11 @@ mod tests {
         ] {
             assert!(!admitted(user, pass, token), "{user:?} {pass:?} {token:?}");
         }
-        assert!(Access::Open.admit(&options(None, None, None)).is_some());
+        assert!(
+            Access::Open
+                .admit(&options(None, None, None), FROM)
+                .is_some()
+        );
     }
 
     #[test]
@@ -187,7 +213,7 @@ mod tests {
             ..User::new(Credentials::Token("t".to_owned()))
         };
         let access = Access::Users(vec![user]);
-        let permissions = access.admit(&options(None, None, Some("t"))).unwrap();
+        let permissions = access.admit(&options(None, None, Some("t")), FROM).unwrap();
         assert!(permissions.may_publish(b"a.b"));
         assert!(!permissions.may_publish(b"a.b.c"));
         assert!(permissions.may_subscribe(b"a.*.c"));

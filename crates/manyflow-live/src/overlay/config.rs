@@ -24,6 +24,13 @@ pub struct LinkConfig {
     pub weight: u32,
 }
 
+impl LinkConfig {
+    /// Returns the other daemon's number.
+    pub fn number(&self) -> DaemonId {
+        self.id.unwrap_or_else(|| super::daemon_id(&self.name))
+    }
+}
+
 /// The flow control of an overlay. All its daemons use the same.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerConfig {

@@ -46,17 +46,24 @@ pub(super) fn divide(raw: &Bytes, longest: usize) -> impl Iterator<Item = Bytes>
     }))
 }
 
-/// Returns the message that is complete with this payload, if it is one.
+/// Bytes that no client can have published.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invalid;
+
+/// Returns the message that is complete with this payload, if one is.
+///
+/// # Errors
+/// Returns an error if the bytes are no message that a client can have published.
 pub(super) fn assemble(
     partial: &mut VecDeque<Partial>,
     source: Source,
     mut payload: Bytes,
-) -> Option<Published> {
+) -> Result<Option<Published>, Invalid> {
     if payload.first() != Some(&FRAGMENT) {
-        return Published::decode(payload);
+        return Published::decode(payload).map(Some).ok_or(Invalid);
     }
     if payload.len() <= HEADER_BYTES {
-        return None;
+        return Err(Invalid);
     }
     payload.advance(1);
     let length = payload.get_u32() as usize;
@@ -67,16 +74,18 @@ pub(super) fn assemble(
             if let Some(place) = known {
                 partial.remove(place);
             }
-            begin(partial, source, length)?
+            begin(partial, source, length).ok_or(Invalid)?
         }
     };
     let message = &mut partial[place];
     message.bytes.extend_from_slice(&payload);
     if message.bytes.len() < length {
-        return None;
+        return Ok(None);
     }
-    let message = partial.remove(place)?;
-    (message.bytes.len() == length).then(|| Published::decode(message.bytes.freeze()))?
+    let message = partial.remove(place).ok_or(Invalid)?;
+    let is_whole = message.bytes.len() == length;
+    let message = is_whole.then(|| Published::decode(message.bytes.freeze()));
+    message.flatten().map(Some).ok_or(Invalid)
 }
 
 fn begin(partial: &mut VecDeque<Partial>, source: Source, length: usize) -> Option<usize> {
@@ -118,7 +127,8 @@ mod tests {
         for part in parts {
             assert!(part.len() < 60_000);
             for source in [SOURCE, other] {
-                whole.extend(assemble(&mut partial, source, part.clone()));
+                let assembled = assemble(&mut partial, source, part.clone());
+                whole.extend(assembled.unwrap());
             }
         }
         assert_eq!(whole.len(), 2);
@@ -139,14 +149,15 @@ mod tests {
         let mut partial = VecDeque::new();
         for sender in 0..100 {
             let part = divide(&message(100_000), FRAGMENT_BYTES).next().unwrap();
-            assemble(
+            let assembled = assemble(
                 &mut partial,
                 (DaemonId(1), ClientId(sender), GroupId(3)),
                 part,
             );
+            assert_eq!(assembled, Ok(None));
         }
         assert_eq!(partial.len(), PARTIAL_MAX);
         let absurd = Bytes::from_static(&[FRAGMENT, 255, 255, 255, 255, 0]);
-        assert_eq!(assemble(&mut partial, SOURCE, absurd), None);
+        assert_eq!(assemble(&mut partial, SOURCE, absurd), Err(Invalid));
     }
 }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// The first bytes of a connection, with the version of the handshake.
 const MAGIC: &[u8; 8] = b"manyflo\x01";
 /// The maximum length of the names of daemons and overlays, in bytes.
-pub(crate) const NAME_BYTES_MAX: usize = 128;
+const NAME_BYTES_MAX: usize = 128;
 /// Bytes of a [`Resume`].
 const RESUME_BYTES: usize = 8;
 
@@ -57,8 +57,10 @@ pub enum HelloError {
     /// The other end does not speak this protocol.
     #[error("the other end is not a daemon of this version")]
     Magic,
-    /// A name is too long or is not UTF-8.
-    #[error("a name in the handshake is empty, is not UTF-8 or exceeds {NAME_BYTES_MAX} bytes")]
+    /// A name is too long, or has other characters than names of daemons have.
+    #[error(
+        "a name in the handshake is none of a daemon: it has 1 to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores"
+    )]
     Name,
     /// A reserved byte has an unknown value.
     #[error("the handshake has an unknown flag")]
@@ -118,7 +120,14 @@ async fn read_name(socket: &mut (impl AsyncRead + Unpin)) -> Result<String, Hell
     }
     let mut name = vec![0; length];
     socket.read_exact(&mut name).await?;
-    String::from_utf8(name).map_err(|_| HelloError::Name)
+    let name = String::from_utf8(name).ok().filter(|name| is_name(name));
+    name.ok_or(HelloError::Name)
+}
+
+/// Returns whether a text can be the name of a daemon or an overlay.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_part)
 }
 
 impl Resume {

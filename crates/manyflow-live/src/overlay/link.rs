@@ -11,17 +11,17 @@ use manyflow_overlay::WireError;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::config::LinkConfig;
 use super::core::{Connection, Core, Phase};
-use super::daemon_id;
 use super::datagram::{DatagramLink, Datagrams, Endpoint};
 use super::handshakes::Handshakes;
 use super::hello::{Hello, HelloError, Resume};
 use super::link_traffic::LinkMeter;
 use super::outgoing::Outgoing;
 use super::security::{Channel, LinkSecurity, Reader};
+use crate::net::reach::{Notice, Reach};
 
 /// The number of bytes that the buffer of a link grows by.
 const READ_BYTES: usize = 256 * 1024;
@@ -59,17 +59,36 @@ pub(super) enum LinkError {
     Wire(#[from] WireError),
     #[error("the handshake takes too long")]
     Slow,
-    #[error("the other daemon is {found:?} of the overlay {overlay:?}, and not {expected:?}")]
+    #[error(
+        "the other daemon is {found} of the overlay {overlay}, and not {expected} of {own}: check the names and addresses in both files"
+    )]
     Name {
         found: String,
         overlay: String,
         expected: String,
+        own: String,
     },
-    #[error("{0:?} is not in this daemon's file, and `accept` does not name it")]
+    #[error(
+        "the daemon {0} is not in this daemon's file: add it to `accept` or [links] if it may connect"
+    )]
     Unknown(String),
-    #[error("{other:?} and {own:?} have the same number {id}: give one of them another `id`")]
+    #[error(
+        "the daemons {other} and {own} have the same number {id}: give one of them another `id`"
+    )]
     SameNumber { other: String, own: String, id: u16 },
-    #[error("the certificate is not that of {0:?}")]
+    #[error("another daemon has the name {0} of this one: give one of them another name")]
+    SameName(String),
+    #[error(
+        "a link to the daemon {name}{at} is up: stop one of them, if two daemons have this name"
+    )]
+    Taken { name: String, at: String },
+    #[error(
+        "the clock of the daemon {0} is more than a day ahead of this one's: set both clocks, for example by NTP"
+    )]
+    Clock(String),
+    #[error("the daemon {0} announced a state that no daemon can have less than a minute ago")]
+    Misconduct(String),
+    #[error("the certificate is not that of the daemon {0}")]
     Certificate(String),
     #[error(
         "the other daemon has {other}, and this one {own}: all daemons of an overlay use the same controller"
@@ -102,11 +121,14 @@ impl Links {
     /// Keeps a connection to a configured neighbour until the daemon closes its connections.
     pub(super) async fn dial(&self, link: &LinkConfig) {
         let mut pause = RETRY.0;
+        let daemon = format!("the daemon {} at {}", link.name, link.address);
+        let mut reach = Reach::new(daemon, "does it run, and may this machine connect to it?");
         while self.core.borrow().phase() < Phase::Closes {
-            let id = link.id.unwrap_or_else(|| daemon_id(&link.name));
-            let is_connected = self.core.borrow().is_connected_to(id);
-            if !is_connected {
-                match self.connect(link).await {
+            let is_connected = self.core.borrow().is_connected_to(link.number());
+            if is_connected {
+                reach.up().iter().for_each(Notice::log);
+            } else {
+                match self.connect(link, &mut reach).await {
                     Ok(()) | Err(LinkError::Dials) => pause = RETRY.0,
                     Err(error) => {
                         self.core.borrow_mut().counters.failed_links += 1;
@@ -116,11 +138,26 @@ impl Links {
                     }
                 }
             }
-            sleep(pause).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                never = reach.warn_while_down() => match never {},
+            }
         }
     }
 
-    async fn connect(&self, link: &LinkConfig) -> Result<(), LinkError> {
+    /// Connects a link and carries its frames until the connection ends. `reach` logs that the
+    /// other daemon cannot be reached.
+    async fn connect(&self, link: &LinkConfig, reach: &mut Reach) -> Result<(), LinkError> {
+        let opened = reach.during(self.open(link)).await?;
+        let result = self.run(opened).await;
+        match &result {
+            Ok(()) => reach.down("the connection was closed"),
+            Err(error) => reach.down(error),
+        }
+        result
+    }
+
+    async fn open(&self, link: &LinkConfig) -> Result<Opened, LinkError> {
         let opened = async {
             let socket = TcpStream::connect(&link.address).await?;
             prepare(&socket)?;
@@ -139,6 +176,7 @@ impl Links {
                 return Err(LinkError::Dials);
             }
             let other = Resume::read(reader).await?;
+            self.make_way(&hello).await?;
             let resume = self.core.borrow_mut().resume(hello.id);
             resume.write(writer).await?;
             let datagrams = self
@@ -154,7 +192,7 @@ impl Links {
             })
         };
         let opened = timeout(HANDSHAKE_TIMEOUT, opened).await;
-        self.run(opened.map_err(|_| LinkError::Slow)??).await
+        opened.map_err(|_| LinkError::Slow)?
     }
 
     /// Serves a connection from another daemon.
@@ -162,7 +200,7 @@ impl Links {
         match self.serve(socket, from.ip()).await {
             Ok(()) | Err(LinkError::Dials | LinkError::Closed | LinkError::Replaced) => {}
             Err(error) => {
-                tracing::warn!(peer = %from, reason = %error, "refused a connection of a daemon");
+                self.core.borrow_mut().refuse_daemon(from.ip(), &error);
             }
         }
     }
@@ -190,6 +228,7 @@ impl Links {
                 writer.flush().await?;
                 return Err(LinkError::Dials);
             }
+            self.make_way(&hello).await?;
             let resume = self.core.borrow_mut().resume(hello.id);
             resume.write(writer).await?;
             let other = Resume::read(reader).await?;
@@ -241,6 +280,7 @@ impl Links {
                 found: hello.name.clone(),
                 overlay: hello.overlay.clone(),
                 expected: expected.clone(),
+                own: own.overlay.clone(),
             });
         }
         if hello.datagrams != own.datagrams {
@@ -252,6 +292,9 @@ impl Links {
                 own: kind(own),
                 other: kind(hello),
             });
+        }
+        if hello.name == own.name {
+            return Err(LinkError::SameName(own.name.clone()));
         }
         if hello.id == own.id {
             return Err(LinkError::SameNumber {
@@ -265,7 +308,41 @@ impl Links {
         if !is_accepted && self.find(&hello.name).is_none() {
             return Err(LinkError::Unknown(hello.name.clone()));
         }
+        let core = self.core.borrow();
+        if core.is_refused(hello.id) {
+            return Err(LinkError::Misconduct(hello.name.clone()));
+        }
+        let now = core.clock.now();
+        if !core.daemon.is_credible(now, hello.incarnation) {
+            return Err(LinkError::Clock(hello.name.clone()));
+        }
         Ok(())
+    }
+
+    /// Waits until a new connection may take the place of the present one. Under TLS, the same run
+    /// of a daemon may do so at once. Other newcomers wait until the present connection breaks,
+    /// which it does in time if its other end has gone: they may be strangers, or another daemon
+    /// with the same name.
+    ///
+    /// # Errors
+    /// Returns an error if the present connection does not break.
+    async fn make_way(&self, hello: &Hello) -> Result<(), LinkError> {
+        let deadline = Instant::now() + BROKEN_AFTER + Duration::from_secs(1);
+        loop {
+            let Some((at, incarnation)) = self.core.borrow().present_end(hello.id) else {
+                return Ok(());
+            };
+            let is_proved = matches!(self.security, LinkSecurity::Tls(_));
+            if is_proved && incarnation == hello.incarnation {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let name = hello.name.clone();
+                let at = at.map_or_else(String::new, |at| format!(" at {at}"));
+                return Err(LinkError::Taken { name, at });
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Carries the link's frames until the connection ends.
@@ -290,6 +367,7 @@ impl Links {
             out: Rc::clone(&out),
             datagrams: datagrams.as_ref().map(|packets| Rc::clone(&packets.link)),
             meter: Some(ends.meter),
+            peer: Some(ends.peer),
         };
         let connection = core
             .borrow_mut()

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
 //! | `link.rs`, `link_traffic.rs`, `hello.rs`, `handshakes.rs` | connections between daemons |
+//! | `refusals.rs` | connections that were refused, by address |
 //! | `security.rs`, `certificates.rs` | their protection |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
@@ -35,6 +36,7 @@ mod link;
 mod link_traffic;
 pub mod nats;
 mod outgoing;
+mod refusals;
 mod security;
 mod server;
 mod status;

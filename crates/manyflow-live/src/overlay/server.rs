@@ -25,7 +25,7 @@ use super::core::Core;
 use super::daemon_id;
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
-use super::hello::{Hello, NAME_BYTES_MAX};
+use super::hello::{Hello, is_name};
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
@@ -48,6 +48,9 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time for which clients' last bytes are written when a daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An [`incarnation`] below this one comes from a clock that is not set: the first second of 2026.
+const CLOCK_MIN: u32 = 189_388_800;
 
 /// The reason why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -243,13 +246,6 @@ async fn listen(address: Option<&str>) -> Result<Option<Listener>, DaemonError> 
 }
 
 fn check(config: &DaemonConfig) -> Result<(), ConfigError> {
-    let is_name = |name: &str| {
-        !name.is_empty()
-            && name.len() <= NAME_BYTES_MAX
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    };
     let names = config.links.iter().map(|link| &link.name);
     ConfigError::first_of([
         (
@@ -288,11 +284,19 @@ struct Server {
 }
 
 impl Server {
-    fn new(config: DaemonConfig, sockets: Sockets) -> Result<Server, DaemonError> {
+    fn new(mut config: DaemonConfig, sockets: Sockets) -> Result<Server, DaemonError> {
         let id = config.id.unwrap_or_else(|| daemon_id(&config.name));
         let clock = Clock::start();
         let incarnation = incarnation();
+        if incarnation < CLOCK_MIN {
+            config.overlay.incarnation_ahead_max = u32::MAX;
+            tracing::warn!(
+                "the clock of this machine is before 2026, so this daemon cannot tell whether states \
+                 of other daemons are of the future: set the clock"
+            );
+        }
         let controller = controller(&config.controller, id, incarnation)?;
+        let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let hello = Hello {
             overlay: config.overlay_name,
@@ -304,7 +308,12 @@ impl Server {
         };
         let datagrams = sockets.datagrams.map(Datagrams::new);
         let datagrams = datagrams.transpose().map_err(DaemonError::Thread)?;
-        let core = Rc::new(RefCell::new(Core::new(daemon, hello, clock)));
+        let core = Rc::new(RefCell::new(Core::new(
+            daemon,
+            hello,
+            clock,
+            group_bytes_max,
+        )));
         let links = Rc::new(Links {
             core: Rc::clone(&core),
             security: config.security,
@@ -362,8 +371,8 @@ impl Server {
             _ => None,
         };
         let core = Rc::clone(&self.core);
-        let datagrams = self.links.datagrams.clone();
-        let report = report(core, self.hold, self.controller, datagrams, status);
+        let links = Rc::clone(&self.links);
+        let report = report(core, self.hold, self.controller, links, status);
         spawn_local(report);
         // Without a grace, the handle was dropped or wants an end at once.
         if let Ok(grace) = stopped.await {
@@ -448,7 +457,7 @@ async fn report(
     core: Rc<RefCell<Core>>,
     hold: Duration,
     controller: ControllerConfig,
-    datagrams: Option<Rc<Datagrams>>,
+    links: Rc<Links>,
     status: watch::Sender<DaemonStatus>,
 ) {
     let mut tick = interval(STATUS_INTERVAL);
@@ -456,11 +465,12 @@ async fn report(
         tick.tick().await;
         let mut core = core.borrow_mut();
         core.remove_broken_links(hold);
-        if let Some(socket) = &datagrams {
+        if let Some(socket) = &links.datagrams {
             core.counters.refused_packets = socket.refused();
         }
         core.expire_slow_members();
-        status.send_replace(core.status(&controller));
+        core.log_refusals();
+        status.send_replace(core.status(&controller, &links.configured));
     }
 }
 

@@ -26,6 +26,20 @@ pub struct Counters {
     pub evicted: u64,
     /// The number of connections between daemons that broke or could not be made.
     pub failed_links: u64,
+    /// The number of subscriptions that were refused, because their users or connections have too
+    /// many.
+    pub refused_subscriptions: u64,
+    /// The number of clients that were refused for wrong credentials, or for too many of them from
+    /// their address.
+    pub refused_credentials: u64,
+    /// The number of links that were refused because the neighbour announced a state that no daemon
+    /// can have.
+    pub refused_states: u64,
+    /// The number of groups of other daemons that do not count, because groups take too much
+    /// memory.
+    pub refused_groups: u64,
+    /// The number of messages from other daemons that no client can have published.
+    pub refused_messages: u64,
     /// The number of packets to links of datagrams that were forged, repeated, or of no link.
     pub refused_packets: u64,
 }

@@ -4,8 +4,8 @@ use super::Daemon;
 use super::database::{Heard, Received};
 use super::links::NeighbourIndex;
 use crate::Event;
-use crate::hop::Hop;
 use crate::event::Misconduct;
+use crate::hop::Hop;
 use crate::message::{Body, Change, DaemonId, Item, Message, Part, Summary};
 use crate::sequence::ChangeSeq;
 use crate::topology::Topology;
@@ -59,6 +59,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.continue_sending(now);
         }
         self.do_pending_work(now);
+    }
+
+    /// Returns whether another daemon can have this incarnation now: it is not more than
+    /// [`incarnation_ahead_max`](crate::OverlayConfig::incarnation_ahead_max) ahead.
+    pub fn is_credible(&self, now: Time, incarnation: u32) -> bool {
+        self.database.is_credible(now, incarnation)
     }
 
     /// Sends a message about a daemon to a neighbour.

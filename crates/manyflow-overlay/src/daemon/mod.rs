@@ -308,12 +308,6 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.database.has_room()
     }
 
-    /// Returns whether another daemon can have this incarnation now: it is not more than
-    /// [`incarnation_ahead_max`](OverlayConfig::incarnation_ahead_max) ahead.
-    pub fn is_credible(&self, now: Time, incarnation: u32) -> bool {
-        self.database.is_credible(now, incarnation)
-    }
-
     /// Returns the daemons that this daemon can reach, itself included, and the links between them.
     pub fn topology(&self) -> &Topology {
         &self.membership.site().topology

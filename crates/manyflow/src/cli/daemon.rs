@@ -27,8 +27,7 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   b = "b.example.net:4747"
   c = { address = "c.example.net:4747", weight = 2 }
 
-  [slow]                         # members that read too slowly: block, drop or evict
-  default = "block"
+  [slow]                         # members that read too slowly: evict (after 10 s), drop or block
   "quotes.>" = "drop"
 
   [[users]]

@@ -28,7 +28,7 @@ const QUEUE_MESSAGES: usize = 4096;
 /// The number of messages that wait for a client when it counts as slow: some tenths of a second of
 /// a fast group, in which the client's process may be busy.
 const CLIENT_MESSAGES: usize = 2048;
-/// The time that a slow member has to catch up under `evict`.
+/// The time that a slow member has to catch up under `evict`, the default.
 const EVICT_AFTER: Duration = Duration::from_secs(10);
 
 /// The file of a daemon.
@@ -289,6 +289,8 @@ impl DaemonFile {
         let mut config = OverlayConfig {
             queue_messages: QUEUE_MESSAGES,
             client_messages: CLIENT_MESSAGES,
+            // A program that was stopped must not stop a group forever.
+            slow: SlowPolicy::Evict(EVICT_AFTER),
             ..OverlayConfig::default()
         };
         for (pattern, name) in &self.slow {

@@ -116,12 +116,46 @@ fn encode_counters(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> 
             "Connections between daemons that broke.",
             counters.failed_links,
         ),
-    ] {
+    ]
+    .into_iter()
+    .chain(refused(counters))
+    {
         let counter = ConstCounter::new(value);
         let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
         counter.encode(metric)?;
     }
     Ok(())
+}
+
+/// Returns the counters of what was refused: their names, meanings and values.
+fn refused(counters: &Counters) -> [(&'static str, &'static str, u64); 5] {
+    [
+        (
+            "refused_subscriptions",
+            "Subscriptions refused because their users have too many.",
+            counters.refused_subscriptions,
+        ),
+        (
+            "refused_credentials",
+            "Clients refused for wrong credentials, or for too many of them.",
+            counters.refused_credentials,
+        ),
+        (
+            "refused_states",
+            "Links refused because the neighbour announced what no daemon can have.",
+            counters.refused_states,
+        ),
+        (
+            "refused_groups",
+            "Groups of other daemons that do not count, for lack of memory.",
+            counters.refused_groups,
+        ),
+        (
+            "refused_messages",
+            "Messages from other daemons that no client can have published.",
+            counters.refused_messages,
+        ),
+    ]
 }
 
 fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> fmt::Result {

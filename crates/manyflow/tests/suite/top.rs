@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::{Ended, LIMIT, Manyflow, manyflow, run, wait_until};
@@ -240,7 +241,8 @@ fn a_log_in_json_has_fields() {
     let pages = pages.as_str().unwrap().replace("/metrics", "");
     wait_until("b has a link to a", || {
         let ended = run(&["top", "--once", "--interval", "500ms", &pages]);
-        ended.stdout.contains("b > a")
+        let mut lines = ended.stdout.lines();
+        lines.any(|line| line.starts_with("b > a") && line.contains(" up "))
     });
     b.signal(Signal::SIGTERM);
     let ended = b.finish().succeeded("daemon");
@@ -264,6 +266,33 @@ fn metric_names(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn alerts_fire_when_they_should_and_only_then() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/prometheus");
+    let mut promtool = Command::new("promtool");
+    promtool.current_dir(folder);
+    promtool.args(["test", "rules", "manyflow-alerts.test.yml"]);
+    match promtool.output() {
+        Ok(ended) => {
+            let printed = [ended.stdout, ended.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed);
+            assert!(ended.status.success(), "{printed}");
+        }
+        Err(error) => eprintln!("skipped: promtool: {error}; scripts/setup tests installs it"),
+    }
+}
+
+/// A daemon that does not run is named with its address after two seconds, without any option.
+#[test]
+fn a_daemon_that_cannot_be_reached_is_named_in_the_log() {
+    let mut command = manyflow(&["daemon", "--insecure", "--name", "a", "--json"]);
+    command.args(["--link", "b=127.0.0.1:1", "--metrics", "127.0.0.1:0"]);
+    let mut daemon = Manyflow::start(command);
+    daemon.wait_for_message("the daemon b at 127.0.0.1:1 has not been reachable for ");
+    daemon.signal(Signal::SIGTERM);
+    daemon.finish().succeeded("daemon");
+}
+
+#[test]
 fn the_metrics_in_contrib_and_in_the_guide_exist() {
     let ([a, _b], _programs) = Daemon::pair();
     let page = a.get("/metrics");
@@ -272,7 +301,8 @@ fn the_metrics_in_contrib_and_in_the_guide_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (file, least) in [
         ("contrib/grafana/manyflow-daemons.json", 20),
-        ("contrib/prometheus/manyflow-alerts.yml", 8),
+        ("contrib/prometheus/manyflow-alerts.yml", 13),
+        ("contrib/prometheus/manyflow-alerts.test.yml", 13),
         ("docs/overlay-operations.md", 15),
     ] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();

@@ -1,6 +1,7 @@
 //! The clients of the daemon: subscriptions, messages to publish, messages to deliver.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -12,10 +13,29 @@ use super::status::daemon_name;
 use super::{CLIENT_BYTES, Core, Owner, QueueGroup, SessionKey};
 use crate::overlay::access::Permissions;
 use crate::overlay::fragment;
+use crate::overlay::link::LinkError;
 use crate::overlay::nats::interest::GroupName;
 use crate::overlay::nats::parse::Published;
 use crate::overlay::nats::session::{Peer, Session, Subscription};
+use crate::overlay::nats::shares::subscription_bytes;
 use crate::overlay::outgoing::Outgoing;
+
+/// The number of characters of a user's name in the log.
+const NAME_CHARS_MAX: usize = 100;
+
+fn log_refused_clients(from: IpAddr, count: u64, reason: &str) {
+    tracing::warn!(
+        "refused the credentials of clients at {from} {count} times, {reason}: give the client the \
+         right ones, or keep the address out by the firewall"
+    );
+}
+
+fn log_refused_daemons(from: IpAddr, count: u64, reason: &str) {
+    match count {
+        1 => tracing::warn!(peer = %from, reason, "refused a connection of a daemon"),
+        _ => tracing::warn!(peer = %from, reason, count, "refused connections of daemons"),
+    }
+}
 
 impl Core {
     /// Connects a client. Its bytes go to `out`.
@@ -26,7 +46,8 @@ impl Core {
         peer: Peer,
     ) -> SessionKey {
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
-        let key = self.sessions.insert(Session::new(out, client, peer));
+        let user = Rc::clone(&permissions.user);
+        let key = self.sessions.insert(Session::new(out, client, peer, user));
         self.owners.insert(client, Owner::Session(key));
         self.counters.connections += 1;
         self.pump();
@@ -71,6 +92,10 @@ impl Core {
             queue: queue.clone().map(|queue| (queue, self.hello.id)),
         };
         let group = name.number();
+        let bytes = subscription_bytes(&pattern, queue.as_deref(), &sid);
+        let session = &mut self.sessions[key];
+        session.group_bytes += bytes;
+        self.shares.add(&session.user, bytes);
         let subscription = Subscription {
             pattern,
             queue,
@@ -143,6 +168,7 @@ impl Core {
             return;
         };
         let client = session.client;
+        self.give_back(key, &subscription, sid);
         if let Some(queue) = subscription.queue {
             let name = GroupName {
                 pattern: subscription.pattern,
@@ -151,6 +177,96 @@ impl Core {
             self.leave_queue(&name, key, sid);
         } else if must_leave {
             self.leave(client, subscription.group);
+        }
+    }
+
+    /// Counts a subscription no longer.
+    fn give_back(&mut self, key: SessionKey, subscription: &Subscription, sid: &[u8]) {
+        let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
+        let bytes = subscription_bytes(pattern, queue, sid);
+        let session = &mut self.sessions[key];
+        session.group_bytes -= bytes;
+        self.shares.remove(&session.user, bytes);
+    }
+
+    /// Returns whether there is room for a subscription in the shares of its user and connection.
+    pub(in crate::overlay) fn has_room_for(
+        &self,
+        key: SessionKey,
+        pattern: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+    ) -> bool {
+        let session = &self.sessions[key];
+        let bytes = subscription_bytes(pattern, queue, sid);
+        let fits = self.shares.fits(&session.user, session.group_bytes, bytes);
+        fits && self.daemon.has_room_for_group()
+    }
+
+    /// Handles a client that wants more subscriptions than it may have.
+    pub(in crate::overlay) fn refuse_subscription(&mut self, key: SessionKey) {
+        self.counters.refused_subscriptions += 1;
+        if let Some(count) = self.refused_subscriptions.count(self.clock.now()) {
+            let session = &self.sessions[key];
+            let (user, peer) = (&session.user, session.peer);
+            let (own, all) = (session.group_bytes, self.shares.of_user(user));
+            tracing::warn!(
+                "refused {count} subscriptions and closed their connections: the last was of client \
+                 {} at {}, whose subscriptions take {own} bytes, and those of {user} {all}",
+                peer.number,
+                peer.address,
+            );
+        }
+    }
+
+    /// Returns whether an address may try credentials: too many of its attempts were wrong
+    /// otherwise.
+    pub(in crate::overlay) fn may_guess(&self, from: IpAddr) -> bool {
+        self.refused_clients.may_try(self.clock.now(), from)
+    }
+
+    /// Handles wrong credentials, or credentials that were not `checked`.
+    pub(in crate::overlay) fn refuse_credentials(
+        &mut self,
+        from: IpAddr,
+        user: Option<&str>,
+        checked: bool,
+    ) {
+        self.counters.refused_credentials += 1;
+        let user = user.map_or_else(
+            || "without a user name".to_owned(),
+            |name| {
+                let name: String = name.chars().take(NAME_CHARS_MAX).collect();
+                format!("as \"{}\"", name.escape_debug())
+            },
+        );
+        let unchecked = match checked {
+            true => "",
+            false => ", not checked because too many before it were wrong",
+        };
+        let reason = format!("the last {user}{unchecked}");
+        let now = self.clock.now();
+        if let Some((count, reason)) = self.refused_clients.count(now, from, reason, checked) {
+            log_refused_clients(from, count, &reason);
+        }
+    }
+
+    /// Logs refusals that are not in the log yet, once in a while.
+    pub(in crate::overlay) fn log_refusals(&mut self) {
+        let now = self.clock.now();
+        for (from, count, reason) in self.refused_clients.take_due(now) {
+            log_refused_clients(from, count, &reason);
+        }
+        for (from, count, reason) in self.refused_daemons.take_due(now) {
+            log_refused_daemons(from, count, &reason);
+        }
+    }
+
+    /// Logs a connection from another daemon that was refused, or counts it if that is one of many.
+    pub(in crate::overlay) fn refuse_daemon(&mut self, from: IpAddr, reason: &LinkError) {
+        let now = self.clock.now();
+        if let Some((count, reason)) = self.refused_daemons.count(now, from, reason, true) {
+            log_refused_daemons(from, count, &reason);
         }
     }
 
@@ -164,11 +280,12 @@ impl Core {
 
     /// Removes the subscriptions of a client that reads too slowly for its group.
     pub(super) fn evict(&mut self, key: SessionKey, group: GroupId) {
-        let session = &mut self.sessions[key];
-        for sid in session.sids_of(group) {
-            session.unsubscribe(&sid);
+        for sid in self.sessions[key].sids_of(group) {
+            if let Some((subscription, _)) = self.sessions[key].unsubscribe(&sid) {
+                self.give_back(key, &subscription, &sid);
+            }
         }
-        session.report("Slow Consumer: removed from the group");
+        self.sessions[key].report("Slow Consumer: removed from the group");
     }
 
     /// Answers a client's request for the members of a group: the version of all memberships, the
@@ -264,16 +381,22 @@ impl Core {
         payload: Bytes,
     ) {
         let session = &mut self.sessions[key];
+        let mut is_valid = true;
         let is_own = origin == self.hello.id && data.sender == session.client;
         if !is_own || session.options.echo {
             let source = (origin, data.sender, data.group);
-            if let Some(message) = fragment::assemble(&mut session.partial, source, payload) {
+            let message = fragment::assemble(&mut session.partial, source, payload);
+            is_valid = message.is_ok();
+            if let Ok(Some(message)) = message {
                 self.counters.delivered += 1;
                 let ended = session.deliver(data.group, &message);
                 self.ended.extend(ended.into_iter().map(|sid| (key, sid)));
             }
         }
         let client = session.client;
+        if !is_valid {
+            self.handle_invalid_message(origin);
+        }
         self.take(key, client);
     }
 
@@ -292,12 +415,17 @@ impl Core {
         };
         let client = queue.client;
         let source = (origin, data.sender, data.group);
-        if let Some(message) = fragment::assemble(&mut queue.partial, source, payload) {
+        let message = fragment::assemble(&mut queue.partial, source, payload);
+        let is_valid = message.is_ok();
+        if let Ok(Some(message)) = message {
             queue.handed_over((session, sid.clone()));
             self.counters.delivered += 1;
             if self.sessions[session].deliver_to(&sid, &message) {
                 self.ended.push((session, sid));
             }
+        }
+        if !is_valid {
+            self.handle_invalid_message(origin);
         }
         self.take(session, client);
     }

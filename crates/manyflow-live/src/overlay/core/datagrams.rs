@@ -5,7 +5,7 @@ use manyflow_core::Ecn;
 use manyflow_overlay::{DaemonId, Frame};
 
 use super::Core;
-use super::links::is_message;
+use super::links::{is_message, own_name};
 use crate::overlay::datagram::{DatagramLink, Direct};
 
 impl Core {
@@ -24,6 +24,7 @@ impl Core {
                     known.traffic.received_messages += u64::from(is_message(&frame));
                 }
                 bytes.advance(header);
+                let bytes = own_name(&frame, bytes);
                 let (now, ecn) = (self.clock.now(), Ecn::NotCapable);
                 self.daemon.handle_frame(now, neighbour, &frame, ecn, bytes);
             }

@@ -1,5 +1,6 @@
 //! The links of the daemon: connections that begin, continue and end them.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(in crate::overlay) struct Connection {
     pub(in crate::overlay) datagrams: Option<Rc<DatagramLink>>,
     /// The meter of the TCP connection.
     pub(in crate::overlay) meter: Option<LinkMeter>,
+    /// The address of the other end.
+    pub(in crate::overlay) peer: Option<SocketAddr>,
 }
 
 impl Core {
@@ -49,6 +52,17 @@ impl Core {
     pub(in crate::overlay) fn is_connected_to(&self, neighbour: DaemonId) -> bool {
         let known = self.neighbours.get(&neighbour);
         known.is_some_and(|known| known.out.is_some())
+    }
+
+    /// Returns the address and the incarnation at the other end of the present connection to a
+    /// neighbour, if there is one.
+    pub(in crate::overlay) fn present_end(
+        &self,
+        neighbour: DaemonId,
+    ) -> Option<(Option<SocketAddr>, u32)> {
+        let known = self.neighbours.get(&neighbour);
+        let known = known.filter(|known| known.out.is_some())?;
+        Some((known.peer, known.incarnation))
     }
 
     /// Ends the present connection to a neighbour, if there is one.
@@ -80,6 +94,7 @@ impl Core {
             out,
             datagrams,
             meter,
+            peer,
         } = connection;
         if self.resume(hello.id) != own {
             return None;
@@ -91,6 +106,7 @@ impl Core {
         self.connections += 1;
         let known = self.neighbours.entry(id).or_insert_with(|| Neighbour {
             name: hello.name.clone(),
+            peer,
             incarnation: hello.incarnation,
             connection: 0,
             out: None,
@@ -108,6 +124,7 @@ impl Core {
             }
         };
         known.datagrams = datagrams;
+        known.peer = peer;
         known.incarnation = hello.incarnation;
         known.connection = self.connections;
         known.broken_at = None;
@@ -128,8 +145,18 @@ impl Core {
 
     /// Handles a neighbour that took no control messages, so that the daemon has removed its link.
     pub(super) fn handle_overflow(&mut self, neighbour: DaemonId) {
+        if let Some(known) = self.neighbours.get(&neighbour) {
+            tracing::warn!(
+                "the daemon {} reads too slowly: its link begins again",
+                known.name
+            );
+        }
+        self.end_link(neighbour);
+    }
+
+    /// Ends the connection of a link that the overlay has removed.
+    pub(super) fn end_link(&mut self, neighbour: DaemonId) {
         if let Some(known) = self.neighbours.get_mut(&neighbour) {
-            tracing::warn!("{} reads too slowly: its link begins again", known.name);
             known.incarnation = 0;
             if let Some(out) = known.out.take() {
                 out.abort();
@@ -208,6 +235,7 @@ impl Core {
                 Err(error) => break Err(error.into()),
             };
             let payload = bytes.split_to(payload.end).freeze().slice(payload);
+            let payload = own_name(&frame, payload);
             messages += u64::from(is_message(&frame));
             let ecn = Ecn::NotCapable;
             self.daemon
@@ -229,6 +257,18 @@ impl Core {
         }
         self.daemon.handle_writable(self.clock.now(), neighbour);
         self.pump();
+    }
+}
+
+/// Returns the payload of a frame. The name of a group lives long: a copy keeps no buffer of a
+/// socket alive.
+pub(super) fn own_name(frame: &Frame, payload: Bytes) -> Bytes {
+    let (Frame::Stream(message) | Frame::Datagram { message, .. }) = frame else {
+        return payload;
+    };
+    match message.body {
+        Body::Change(_) | Body::Part(_) => Bytes::copy_from_slice(&payload),
+        _ => payload,
     }
 }
 
@@ -265,7 +305,7 @@ mod tests {
         let own = hello("own", 1);
         let config = OverlayConfig::default();
         let daemon = Daemon::<Bytes>::new(config, Box::new(Open), own.id, own.incarnation);
-        Core::new(daemon.unwrap(), own, Clock::start())
+        Core::new(daemon.unwrap(), own, Clock::start(), 1_000_000)
     }
 
     fn resume(received: u32) -> Resume {

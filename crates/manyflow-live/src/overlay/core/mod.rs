@@ -7,10 +7,12 @@ mod queue;
 mod slow;
 mod status;
 mod stop;
+mod trust;
 
 pub(super) use links::Connection;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -26,13 +28,17 @@ use super::hello::Hello;
 use super::link_traffic::LinkTraffic;
 use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::Session;
+use super::nats::shares::Shares;
 use super::outgoing::Outgoing;
+use super::refusals::Refusals;
 use super::status::Counters;
 use super::{datagram, fragment};
 use crate::net::clock::Clock;
 use queue::QueueGroup;
 use slow::SlowMembers;
 pub(super) use stop::Phase;
+pub(super) use trust::Seldom;
+use trust::Trust;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading
 /// slowly: the daemon learns that a message was read only when its bytes have left.
@@ -55,6 +61,8 @@ enum Owner {
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) name: String,
+    /// The address of the present connection, or of the last.
+    peer: Option<SocketAddr>,
     incarnation: u32,
     /// The number of the present connection, or of the last.
     connection: u64,
@@ -94,11 +102,26 @@ pub(super) struct Core {
     turn: usize,
     pub(super) counters: Counters,
     slow_members: SlowMembers,
+    /// The memory that the subscriptions of clients take.
+    shares: Shares,
+    refused_subscriptions: Seldom,
+    /// Clients with wrong credentials, by address.
+    refused_clients: Refusals,
+    /// Connections from other daemons that were refused, by address.
+    refused_daemons: Refusals,
+    trust: Trust,
     phase: Phase,
 }
 
 impl Core {
-    pub(super) fn new(daemon: Daemon<Bytes>, hello: Hello, clock: Clock) -> Core {
+    /// Returns a daemon with connections, of whose clients the subscriptions take at most
+    /// `group_bytes_max` bytes.
+    pub(super) fn new(
+        daemon: Daemon<Bytes>,
+        hello: Hello,
+        clock: Clock,
+        group_bytes_max: usize,
+    ) -> Core {
         let fragment_bytes = match hello.datagrams {
             true => datagram::FRAGMENT_BYTES,
             false => fragment::FRAGMENT_BYTES,
@@ -123,6 +146,11 @@ impl Core {
             turn: 0,
             counters: Counters::default(),
             slow_members: SlowMembers::default(),
+            shares: Shares::new(group_bytes_max),
+            refused_subscriptions: Seldom::default(),
+            refused_clients: Refusals::default(),
+            refused_daemons: Refusals::default(),
+            trust: Trust::default(),
             phase: Phase::default(),
         };
         core.announce_name();
@@ -182,7 +210,10 @@ impl Core {
     /// Handles a group that has gained its first member or lost its last.
     fn handle_interest(&mut self, interest: &Interest<Bytes>) {
         let Some(name) = GroupName::decode(&interest.name) else {
-            return tracing::warn!("a daemon announced a group with an invalid name");
+            if interest.has_members {
+                self.handle_invalid_name();
+            }
+            return;
         };
         if interest.has_members {
             self.interest.add(&name);
@@ -233,14 +264,19 @@ impl Core {
                 group,
                 verdict,
             } => self.handle_slow_member(*client, *group, *verdict),
-            // Other daemons knew a later incarnation: the clock has gone back, or the daemon
-            // restarted within a second.
-            Event::Outbid { incarnation } => self.hello.incarnation = *incarnation,
+            Event::Outbid { incarnation } => self.handle_outbid(*incarnation),
+            Event::Misconduct {
+                neighbour,
+                origin,
+                misconduct,
+            } => self.handle_misconduct(*neighbour, *origin, *misconduct),
+            Event::NoRoom { origin } => self.handle_no_room(*origin),
             Event::NameClash { group, by } => {
                 tracing::warn!(
                     group = group.0,
                     daemon = by.0,
-                    "two groups have the same number"
+                    "two groups have the same number: members of each receive the messages of both \
+                     and drop those of the other"
                 );
             }
             Event::Overflow { neighbour } => self.handle_overflow(*neighbour),

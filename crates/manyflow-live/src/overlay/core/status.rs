@@ -9,7 +9,7 @@ use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{ClientId, DaemonId, GroupId, Verdict};
 
 use super::{Core, NAMES, Neighbour, Owner};
-use crate::overlay::config::ControllerConfig;
+use crate::overlay::config::{ControllerConfig, LinkConfig};
 use crate::overlay::nats::interest::GroupName;
 use crate::overlay::nats::session::Session;
 use crate::overlay::status::{DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus};
@@ -58,9 +58,9 @@ impl Core {
         (known.traffic.rtt(), known.traffic.retransmissions())
     }
 
-    /// Returns the present status.
-    pub(in crate::overlay) fn status(&self, controller: &ControllerConfig) -> DaemonStatus {
-        let names = self.daemon_names();
+    /// Returns the links to neighbours, by their numbers. A configured link is listed even if it is
+    /// down.
+    fn links(&self, controller: &ControllerConfig, configured: &[LinkConfig]) -> Vec<LinkStatus> {
         let links = self.neighbours.iter().map(|(id, known)| {
             let queue_messages = self.daemon.queue_messages(*id).unwrap_or_default();
             let (rtt, retransmissions) = self.path(*id, known);
@@ -78,6 +78,27 @@ impl Core {
                 received_messages: known.traffic.received_messages,
             }
         });
+        let links = self.neighbours.keys().copied().zip(links);
+        let mut links: BTreeMap<_, _> = links.collect();
+        for link in configured {
+            let down = LinkStatus {
+                name: link.name.clone(),
+                price_dollars: controller.price(0),
+                ..LinkStatus::default()
+            };
+            links.entry(link.number()).or_insert(down);
+        }
+        links.into_values().collect()
+    }
+
+    /// Returns the present status.
+    pub(in crate::overlay) fn status(
+        &self,
+        controller: &ControllerConfig,
+        configured: &[LinkConfig],
+    ) -> DaemonStatus {
+        let names = self.daemon_names();
+        let links = self.links(controller, configured);
         let own = self
             .groups
             .iter()
@@ -101,7 +122,7 @@ impl Core {
             uptime_s: (self.clock.now() - Time::ZERO).as_secs_f64(),
             controller: controller.name().to_owned(),
             topology_version: self.daemon.topology_version(),
-            links: links.collect(),
+            links,
             unacknowledged_bytes: self.daemon.unacknowledged_bytes(),
             clients: self.sessions.len(),
             groups: own.clone().count(),

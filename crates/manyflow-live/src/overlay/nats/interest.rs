@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use manyflow_overlay::{DaemonId, GroupId};
 use sha2::{Digest, Sha256};
 
-use super::subject::has_wildcard;
+use super::subject::{has_wildcard, is_pattern};
 
 /// The maximum number of subjects whose groups are remembered.
 const REMEMBERED_MAX: usize = 4096;
@@ -38,15 +38,17 @@ impl GroupName {
         name.freeze()
     }
 
-    /// Decodes a name. Returns `None` if the bytes are not a name.
+    /// Decodes a name. Returns `None` if the bytes are not a name that a daemon gives to a group of
+    /// its clients.
     pub fn decode(name: &Bytes) -> Option<GroupName> {
         let mut parts = name
             .split(|byte| *byte == b' ')
             .map(|part| name.slice_ref(part));
-        let pattern = parts.next().filter(|pattern| !pattern.is_empty())?;
+        let pattern = parts.next().filter(|pattern| is_pattern(pattern))?;
         let queue = match parts.next() {
             None => None,
             Some(queue) => {
+                let queue = Some(queue).filter(|queue| is_pattern(queue))?;
                 let daemon = parts.next()?;
                 let number = core::str::from_utf8(&daemon).ok()?.parse().ok()?;
                 Some((queue, DaemonId(number)))
@@ -289,7 +291,16 @@ mod tests {
         for name in [plain("a.>"), queue("a.*", "workers", 65_535)] {
             assert_eq!(GroupName::decode(&name.encode()), Some(name));
         }
-        for bytes in ["", "a b", "a b c", "a b 70000", "a b 1 2"] {
+        for bytes in [
+            "",
+            "a b",
+            "a b c",
+            "a b 70000",
+            "a b 1 2",
+            "a..b",
+            "a\n",
+            "a q\u{85} 1",
+        ] {
             assert_eq!(GroupName::decode(&Bytes::from(bytes)), None, "{bytes}");
         }
     }

@@ -6,6 +6,7 @@
 //! | `subject.rs` | subjects and patterns |
 //! | `session.rs` | one client, its subscriptions and pending messages |
 //! | `interest.rs` | the subscriptions of all clients at all daemons, by subject |
+//! | `shares.rs` | the memory that subscriptions may take |
 //! | `serve.rs` | the connection of a client |
 
 // Public for fuzz targets only.
@@ -14,6 +15,7 @@ pub mod interest;
 pub mod parse;
 pub(super) mod serve;
 pub(super) mod session;
+pub(super) mod shares;
 pub mod subject;
 
 pub(super) use session::ConnectOptions;

@@ -11,6 +11,8 @@ use core::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::subject::{is_subject, is_text};
+
 /// The maximum length of the line of an operation, except CONNECT, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 /// The maximum length of a CONNECT in bytes. It may contain a token of some kilobytes.
@@ -67,6 +69,9 @@ pub enum ParseError {
     /// The operation is not known, or has fields that it should not have.
     #[error("Unknown Protocol Operation")]
     Unknown,
+    /// An operation that only a client that has sent CONNECT may send.
+    #[error("Authorization Violation")]
+    Greeting,
     /// A line is too long.
     #[error("Maximum Control Line Exceeded")]
     Line,
@@ -107,9 +112,24 @@ pub fn parse(
     }
 }
 
+/// Takes the next operation of a client that has not sent CONNECT: CONNECT, PING or PONG. Reserves
+/// no memory for anything else, because anybody can be such a client.
+///
+/// # Errors
+/// Returns an error as soon as the bytes can not become one of these.
+pub fn parse_greeting(bytes: &mut BytesMut) -> Result<Option<Operation>, ParseError> {
+    let Some(line) = line(bytes)? else {
+        return Ok(None);
+    };
+    match Words::of(&bytes[..line.content]).operation()? {
+        Name::Connect | Name::Ping | Name::Pong => parse(bytes, 0),
+        _ => Err(ParseError::Greeting),
+    }
+}
+
 impl Published {
     /// Decodes a message that another daemon has forwarded. Returns `None` if the bytes are not
-    /// exactly one PUB or HPUB.
+    /// exactly one PUB or HPUB that an honest daemon accepts from its client: the other may lie.
     pub fn decode(raw: Bytes) -> Option<Published> {
         let end = memchr_lf(&raw)?;
         let words = Words::of(&raw[..end]);
@@ -118,7 +138,12 @@ impl Published {
         };
         let mut parts = words.published(has_headers).ok()??;
         parts.content = end + 1;
-        (parts.end()? == raw.len() && parts.is_framed(&raw)).then(|| parts.with(raw))
+        let (subject, reply) = (&raw[parts.subject.clone()], &raw[parts.reply.clone()]);
+        let is_valid = parts.end()? == raw.len()
+            && parts.is_framed(&raw)
+            && is_subject(subject)
+            && is_text(reply);
+        is_valid.then(|| parts.with(raw))
     }
 
     /// Returns the bytes that another daemon [decodes](Published::decode).
@@ -413,6 +438,35 @@ mod tests {
         assert_eq!(message.payload(), "hello\r\n");
         assert_eq!(message.raw(), &bytes[..]);
         assert_eq!(Published::decode(message.raw().clone()), Some(message));
+    }
+
+    #[test]
+    fn messages_that_only_a_lying_daemon_sends_are_refused() {
+        for bytes in [
+            &b"PUB a\x07b 1\r\nx\r\n"[..],
+            b"PUB a\xc2\x85b 1\r\nx\r\n",
+            b"PUB a..b 1\r\nx\r\n",
+            b"PUB a.> 1\r\nx\r\n",
+            b"PUB a r\xe2\x80\xa8 1\r\nx\r\n",
+            b"PUB a\xff 1\r\nx\r\n",
+        ] {
+            let raw = Bytes::copy_from_slice(bytes);
+            assert_eq!(Published::decode(raw), None, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn strangers_get_no_memory_for_messages() {
+        for bytes in ["PUB a 1000000\r\n", "HPUB a 12 1000000\r\n", "SUB a 1\r\n"] {
+            let mut bytes = BytesMut::from(bytes);
+            assert_eq!(parse_greeting(&mut bytes), Err(ParseError::Greeting));
+            assert!(bytes.capacity() < 1000);
+        }
+        let mut bytes = BytesMut::from("PING\r\nCONNECT {}\r\nPUB");
+        assert_eq!(parse_greeting(&mut bytes), Ok(Some(Operation::Ping)));
+        let connect = Operation::Connect(Bytes::from_static(b"{}"));
+        assert_eq!(parse_greeting(&mut bytes), Ok(Some(connect)));
+        assert_eq!(parse_greeting(&mut bytes), Ok(None));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
 
 use super::ConnectOptions;
-use super::parse::{Operation, Published, parse};
+use super::parse::{Operation, Published, parse, parse_greeting};
 use super::session::Peer;
 use super::subject::{is_pattern, is_subject, is_text};
 use crate::net::tls::Identity;
@@ -22,6 +22,8 @@ use crate::overlay::outgoing::Outgoing;
 
 /// The number of bytes that the buffer of a socket grows by.
 const READ_BYTES: usize = 64 * 1024;
+/// The number of bytes that the buffer of a client has before CONNECT. Larger CONNECTs double it.
+const GREETING_BYTES: usize = 1024;
 /// The time within which a client must send CONNECT.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -124,7 +126,7 @@ impl Front {
             out: Rc::clone(&out),
             permissions: None,
             session: None,
-            bytes: BytesMut::with_capacity(READ_BYTES),
+            bytes: BytesMut::new(),
             unanswered: 0,
         };
         let read = connection.run(&mut reader, &session).await;
@@ -232,7 +234,11 @@ impl Connection<'_> {
     }
 
     async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), End> {
-        if self.bytes.capacity() - self.bytes.len() < READ_BYTES / 4 {
+        let free = self.bytes.capacity() - self.bytes.len();
+        if self.session.is_none() && free == 0 {
+            // A stranger has only what it has filled.
+            self.bytes.reserve(self.bytes.len().max(GREETING_BYTES));
+        } else if self.session.is_some() && free < READ_BYTES / 4 {
             self.bytes.reserve(READ_BYTES);
         }
         match reader.read_buf(&mut self.bytes).await? {
@@ -252,13 +258,11 @@ impl Connection<'_> {
 
     /// Handles operations until CONNECT.
     fn connect(&mut self) -> Result<(), End> {
-        let most = self.front.limits.payload_bytes_max;
-        while let Some(operation) = parse(&mut self.bytes, most)? {
+        while let Some(operation) = parse_greeting(&mut self.bytes)? {
             match operation {
                 Operation::Connect(options) => return self.authenticate(&options),
                 Operation::Ping => self.out.push_answer(&[b"PONG\r\n"]),
-                Operation::Pong => {}
-                _ => return Err(End::Refused("Authorization Violation".to_owned())),
+                _ => {}
             }
         }
         Ok(())
@@ -266,10 +270,14 @@ impl Connection<'_> {
 
     fn authenticate(&mut self, options: &[u8]) -> Result<(), End> {
         let options = connect_options(options)?;
-        let Some(permissions) = self.front.access.admit(&options) else {
+        let mut core = self.front.core.borrow_mut();
+        let from = self.peer.address.ip();
+        let may_try = core.may_guess(from);
+        let permissions = self.front.access.admit(&options, from);
+        let Some(permissions) = permissions.filter(|_| may_try) else {
+            core.refuse_credentials(from, options.user.as_deref(), may_try);
             return Err(End::Refused("Authorization Violation".to_owned()));
         };
-        let mut core = self.front.core.borrow_mut();
         let key = core.connect(Rc::clone(&self.out), &permissions, self.peer);
         let session = core.session(key);
         session.options = options;
@@ -414,8 +422,9 @@ impl Connection<'_> {
         } else if !may_subscribe {
             self.report(&violation("Subscription", &pattern));
         } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
-            || !core.daemon.has_room_for_group()
+            || !core.has_room_for(key, &pattern, queue.as_deref(), &sid)
         {
+            core.refuse_subscription(key);
             return Err(End::Refused("Maximum Subscriptions Exceeded".to_owned()));
         } else {
             core.subscribe(key, pattern, queue, sid);

@@ -73,6 +73,10 @@ pub(crate) struct Session {
     pub(crate) client: ClientId,
     pub(crate) peer: Peer,
     pub(crate) options: ConnectOptions,
+    /// The user, in words.
+    pub(crate) user: Rc<str>,
+    /// The memory that the subscriptions take at most.
+    pub(crate) group_bytes: usize,
     subscriptions: HashMap<Bytes, Subscription>,
     /// The subscriptions of each group that this client is a member of, without queue groups.
     by_group: HashMap<GroupId, BTreeSet<Bytes>>,
@@ -90,7 +94,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(out: Rc<Outgoing>, client: ClientId, peer: Peer) -> Session {
+    pub(crate) fn new(out: Rc<Outgoing>, client: ClientId, peer: Peer, user: Rc<str>) -> Session {
         Session {
             out,
             client,
@@ -99,6 +103,8 @@ impl Session {
                 echo: true,
                 ..ConnectOptions::default()
             },
+            user,
+            group_bytes: 0,
             subscriptions: HashMap::new(),
             by_group: HashMap::new(),
             pending: VecDeque::new(),
@@ -336,7 +342,7 @@ mod tests {
     fn session() -> Session {
         let address = SocketAddr::from(([127, 0, 0, 1], 4000));
         let peer = Peer { number: 1, address };
-        Session::new(Rc::default(), ClientId(1), peer)
+        Session::new(Rc::default(), ClientId(1), peer, Rc::from(""))
     }
 
     fn message(bytes: &str) -> Published {

@@ -1,8 +1,13 @@
 //! Permissions of clients, and attempts of attackers.
 
-use manyflow_live::overlay::{Access, Credentials, User, start};
+use std::net::SocketAddr;
 
-use crate::overlay::stage::{Nats, config};
+use manyflow_live::overlay::{Access, Credentials, DaemonConfig, User, start};
+use manyflow_overlay::OverlayConfig;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpSocket;
+
+use crate::overlay::stage::{Nats, config, wait_until, within};
 
 fn users() -> Access {
     let password = Credentials::Password {
@@ -170,4 +175,98 @@ async fn connections_beyond_the_maximum_are_refused() {
         .await
         .unwrap();
     assert_eq!(text, "-ERR 'maximum connections exceeded'\r\n");
+}
+
+/// Tries a password from an address of this machine's loopback network. Returns the answer.
+async fn guess(to: SocketAddr, last: u8, pass: &str) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    let from = SocketAddr::from(([127, 0, 0, last], 0));
+    socket.bind(from).unwrap();
+    let mut socket = socket.connect(to).await.unwrap();
+    let connect = format!("CONNECT {{\"user\":\"ann\",\"pass\":\"{pass}\"}}\r\nPING\r\n");
+    socket.write_all(connect.as_bytes()).await.unwrap();
+    let mut lines = BufReader::new(socket).lines();
+    let info = within(lines.next_line()).await.unwrap();
+    assert!(info.unwrap().starts_with("INFO"));
+    within(lines.next_line()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_passwords_has_few_guesses_and_keeps_no_other_address_out() {
+    let config = DaemonConfig {
+        access: users(),
+        ..config("a")
+    };
+    let daemon = start(config).await.unwrap();
+    let to = daemon.addresses().clients.unwrap();
+    assert_eq!(guess(to, 78, "secret").await, "PONG");
+    for number in 0..200 {
+        let answer = guess(to, 78, &format!("guess{number}")).await;
+        assert_eq!(answer, "-ERR 'Authorization Violation'");
+    }
+    // Four guesses a second are checked, so that this one may be.
+    let mut refused = 0;
+    for _ in 0..20 {
+        refused += u32::from(guess(to, 78, "secret").await != "PONG");
+    }
+    println!("{refused} of 20 right passwords from the guesser's address were refused");
+    assert_eq!(guess(to, 79, "secret").await, "PONG");
+    wait_until(&daemon, |status| {
+        status.counters.refused_credentials == 200 + u64::from(refused)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_subscriptions_of_one_user_leave_room_for_those_of_others() {
+    let user = |name: &str, subscribe: &str| User {
+        subscribe: Some(vec![subscribe.to_owned()]),
+        ..User::new(Credentials::Password {
+            name: name.to_owned(),
+            password: "secret".to_owned(),
+        })
+    };
+    let config = DaemonConfig {
+        access: Access::Users(vec![user("greedy", "news.*"), user("ann", ">")]),
+        overlay: OverlayConfig {
+            state_bytes: 4_000_000,
+            ..OverlayConfig::default()
+        },
+        ..config("a")
+    };
+    let daemon = start(config).await.unwrap();
+    let options = |name: &str| format!("{{\"user\":\"{name}\",\"pass\":\"secret\"}}");
+    let mut ann = Nats::connect_with(&daemon, &options("ann")).await;
+    ann.send_and_wait("SUB before 1\r\n").await;
+    // Each takes as much as it can, and is disconnected beyond that.
+    let mut greedy = Vec::new();
+    for client in 0..3 {
+        let mut own = Nats::connect_with(&daemon, &options("greedy")).await;
+        let mut count = 0;
+        let taken = loop {
+            own.send(&format!("SUB news.{client}-{count} {count}\r\nPING\r\n"))
+                .await;
+            match own.line().await.as_str() {
+                "PONG" => count += 1,
+                "-ERR 'Maximum Subscriptions Exceeded'" => break count,
+                other => panic!("{other:?}"),
+            }
+        };
+        own.closed().await;
+        // The same client with one subscription fewer stays.
+        let mut own = Nats::connect_with(&daemon, &options("greedy")).await;
+        let subscribe = |number| format!("SUB news.{client}-{number} {number}\r\n");
+        let all: String = (0..taken).map(subscribe).collect();
+        own.send_and_wait(&all).await;
+        greedy.push((own, taken));
+    }
+    let taken: Vec<_> = greedy.iter().map(|(_, taken)| *taken).collect();
+    assert!(taken[0] > taken[1] && taken[2] > 5, "{taken:?}");
+    let mut other = Nats::connect_with(&daemon, &options("ann")).await;
+    other.send_and_wait("SUB after 1\r\n").await;
+    ann.send("PUB after 2\r\nok\r\nPUB before 2\r\nok\r\n")
+        .await;
+    assert_eq!(other.message().await.1, b"ok");
+    assert_eq!(ann.message().await.1, b"ok");
+    wait_until(&daemon, |status| status.counters.refused_subscriptions == 3).await;
 }

@@ -3,6 +3,7 @@
 mod access;
 mod attackers;
 mod datagrams;
+mod lies;
 mod links;
 mod messages;
 mod stage;

@@ -7,7 +7,7 @@ use manyflow_overlay::{OverlayConfig, SlowPolicy};
 use tokio::time::timeout;
 
 use crate::common::LIMIT;
-use crate::overlay::stage::{Nats, config, line, wait_for_path};
+use crate::overlay::stage::{Nats, config, line, link, wait_for_path};
 
 /// Waits until the status of a daemon has a property, and returns that status: a later one may no
 /// longer have it.
@@ -123,4 +123,30 @@ async fn a_member_that_misses_messages_is_listed_until_it_disconnects() {
 async fn an_evicted_member_remains_listed() {
     let daemon = daemon_with(SlowPolicy::Evict(Duration::from_millis(100))).await;
     let _member = publish_until_slow(&daemon, SlowVerdict::Evicted).await;
+}
+
+#[tokio::test]
+async fn a_configured_link_is_listed_as_down_for_as_long_as_it_is() {
+    let b = start(config("b")).await.unwrap();
+    let address = b.addresses().daemons.unwrap();
+    let own = DaemonConfig {
+        links: vec![link("b", address), link("never", "127.0.0.1:1")],
+        hold: Duration::from_millis(500),
+        ..config("a")
+    };
+    let a = start(own).await.unwrap();
+    let state = |status: &DaemonStatus, name: &str| {
+        let mut links = status.links.iter();
+        links.find(|link| link.name == name).map(|link| link.is_up)
+    };
+    let is_up =
+        |status: &DaemonStatus| state(status, "b") == Some(true) && status.daemons.len() == 2;
+    let status = wait_for(&a, "the link is up", is_up).await;
+    assert_eq!(state(&status, "never"), Some(false));
+    b.stop().await;
+    // The daemon forgets the link itself after the hold time, and its members with it.
+    let is_alone = |status: &DaemonStatus| status.daemons.len() == 1;
+    let status = wait_for(&a, "b is forgotten", is_alone).await;
+    assert_eq!(status.links.len(), 2);
+    assert_eq!(state(&status, "b"), Some(false));
 }

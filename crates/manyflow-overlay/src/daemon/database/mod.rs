@@ -44,14 +44,14 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::OverlayConfig;
+use crate::event::Misconduct;
 use crate::message::{Change, DaemonId, GroupId, Item, NAME_BYTES_MAX, Part, Summary};
 use crate::sequence::{ChangeSeq, Sequence};
-use crate::event::Misconduct;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
+use own::{Credibility, Own};
 use record::Members;
 pub(super) use record::State;
-use own::{Credibility, Own};
 use record::{Limits, Popped, Record};
 use wanted::{Wanted, Whole};
 
@@ -306,7 +306,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let known = self.records.get(&origin).map(Record::age);
         if known >= Some(age) {
             let has_none = age.1 == ChangeSeq(0) && known > Some(age);
-            return if has_none { Heard::Tell } else { Heard::Nothing };
+            return if has_none {
+                Heard::Tell
+            } else {
+                Heard::Nothing
+            };
         }
         self.offer(from, origin, age)
     }
@@ -322,13 +326,17 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         self.hear_of_self(now, age)
     }
 
-    /// Handles news of a state of this daemon. A later one than its own is outbid, even if others do
-    /// not believe it: their clocks may be behind.
+    /// Handles news of a state of this daemon. A later one than its own is outbid, even if others
+    /// do not believe it: their clocks may be behind.
     fn hear_of_self(&mut self, now: Time, age: (u32, ChangeSeq)) -> Heard {
         let own = self.records.get(&self.here).map(Record::age);
         if own >= Some(age) {
             let has_none = age.1 == ChangeSeq(0) && own > Some(age);
-            return if has_none { Heard::Tell } else { Heard::Nothing };
+            return if has_none {
+                Heard::Tell
+            } else {
+                Heard::Nothing
+            };
         }
         if let Some(doubt @ Heard::Forged(_)) = self.own.doubt(now, age.0) {
             return doubt;

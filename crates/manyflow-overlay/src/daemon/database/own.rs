@@ -100,9 +100,7 @@ impl<P: PartialEq> Own<P> {
     pub(super) fn contradicts(&self, change: &Change, name: &P) -> bool {
         let mut recent = self.recent.iter();
         let own = recent.find(|(number, ..)| *number == change.change);
-        own.is_some_and(|(_, item, own)| {
-            *item != change.item || (item.has_name() && own != name)
-        })
+        own.is_some_and(|(_, item, own)| *item != change.item || (item.has_name() && own != name))
     }
 
     /// Plans to outbid an incarnation of this daemon that another one announces.

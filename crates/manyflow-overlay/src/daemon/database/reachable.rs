@@ -63,7 +63,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
 
     /// Decides whose members count in a new topology: those of reachable daemons do, and those of
     /// others for a time. Returns the daemons whose members count from now on.
-    pub(in crate::daemon) fn show_reachable(&mut self, now: Time, topology: &Topology) -> Vec<DaemonId> {
+    pub(in crate::daemon) fn show_reachable(
+        &mut self,
+        now: Time,
+        topology: &Topology,
+    ) -> Vec<DaemonId> {
         let mut shown = Vec::new();
         for (&daemon, record) in &mut self.records {
             match (topology.contains(daemon), record.held_until) {
@@ -86,9 +90,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         shown
     }
 
-    /// Returns a daemon whose members counted, and that has been unreachable for the hold time, with
-    /// its state. Its members no longer count. The states of unreachable daemons are dropped: they
-    /// could fill the memory, and neighbours send them again when a link comes up.
+    /// Returns a daemon whose members counted, and that has been unreachable for the hold time,
+    /// with its state. Its members no longer count. The states of unreachable daemons are dropped:
+    /// they could fill the memory, and neighbours send them again when a link comes up.
     pub(in crate::daemon) fn pop_unreachable(&mut self, now: Time) -> Option<(DaemonId, State<P>)> {
         loop {
             let &(time, daemon) = self.holds.first()?;
@@ -120,7 +124,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
 
     /// Returns the daemons whose states were dropped, and to which a reachable daemon has a link
     /// now. Each is returned once a second at most.
-    pub(in crate::daemon) fn take_missing(&mut self, now: Time, topology: &Topology) -> Vec<DaemonId> {
+    pub(in crate::daemon) fn take_missing(
+        &mut self,
+        now: Time,
+        topology: &Topology,
+    ) -> Vec<DaemonId> {
         let reachable = topology.daemons().iter();
         let reachable = reachable.filter_map(|daemon| self.records.get(daemon));
         let ends = reachable.flat_map(|record| record.state.links.keys());
