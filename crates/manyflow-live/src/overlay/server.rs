@@ -331,6 +331,7 @@ impl Server {
                 name: config.name,
                 local: *local,
                 tls: config.client_tls,
+                greeting_bytes: Cell::new(0),
             })
         });
         let listener = |listener: Option<Listener>| {

@@ -32,6 +32,7 @@ mod metrics;
 mod multicast;
 mod output;
 mod overlay;
+mod overlay_paths;
 mod post_receive;
 mod relay;
 mod router;

@@ -41,7 +41,7 @@ impl Seldom {
     }
 }
 
-/// What this daemon remembers of daemons that disturb it.
+/// The daemons that disturb this one.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// Neighbours that are refused until a time.

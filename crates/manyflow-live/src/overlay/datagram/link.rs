@@ -223,10 +223,11 @@ impl DatagramLink {
     fn send(&self, train: &mut Train, peer: SocketAddr) {
         self.sent_at.set(Instant::now());
         // Packets that the kernel does not take are lost like others, and repaired.
-        let _ = self
-            .socket
-            .port
-            .send(None, peer, train.bytes(), train.length());
+        let port = &self.socket.port;
+        let unsent = port.send(None, peer, train.bytes(), train.length());
+        if unsent.too_long > 0 {
+            self.socket.handle_too_long(peer);
+        }
         train.clear();
     }
 
@@ -278,8 +279,8 @@ impl DatagramLink {
 /// The number of bytes of a packet besides its body: with a seal, and the kind.
 const _: () = assert!(
     // IPv6 and UDP, the packet, the number of a datagram, the header of a message, of a fragment.
-    48 + HEADER_BYTES + TAG_BYTES + 1 + 8 + 28 + 5 + super::FRAGMENT_BYTES <= 1400,
-    "a packet exceeds 1,400 bytes"
+    48 + HEADER_BYTES + TAG_BYTES + 1 + 8 + 28 + 5 + super::FRAGMENT_BYTES <= 1280,
+    "a packet exceeds 1,280 bytes"
 );
 
 #[cfg(test)]

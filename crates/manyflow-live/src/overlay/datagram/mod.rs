@@ -48,8 +48,10 @@ use super::core::Core;
 use crate::net::udp::{Inbox, Port};
 
 /// The maximum number of bytes of a message of the overlay on such a link. With all headers, those
-/// of IPv6 and UDP included, a packet has at most 1,400 bytes.
-pub(super) const FRAGMENT_BYTES: usize = 1248;
+/// of IPv6 and UDP included, a packet has at most 1,280 bytes, which every path with IPv6 and the
+/// usual tunnels carry (RFC 8200 section 5). Packets are not fragmented below, and a router that
+/// drops longer ones may say nothing.
+pub(super) const FRAGMENT_BYTES: usize = 1152;
 /// The size of the socket's buffers in bytes.
 const BUFFER_BYTES: usize = 4 << 20;
 /// The number of bytes that the memory for arriving packets grows by.
@@ -64,6 +66,8 @@ pub(super) struct Datagrams {
     links: RefCell<HashMap<u64, Rc<DatagramLink>>>,
     /// The number of packets that were forged, repeated, or of no link.
     refused: Cell<u64>,
+    /// Whether the log has that packets are too long.
+    is_too_long_logged: Cell<bool>,
 }
 
 impl Datagrams {
@@ -97,12 +101,23 @@ impl Datagrams {
             local,
             links: RefCell::default(),
             refused: Cell::new(0),
+            is_too_long_logged: Cell::new(false),
         }))
     }
 
     /// Returns the socket's port.
     pub(super) fn port(&self) -> u16 {
         self.local.port()
+    }
+
+    /// Handles packets to a neighbour that are longer than the interface carries.
+    fn handle_too_long(&self, peer: SocketAddr) {
+        if !self.is_too_long_logged.replace(true) {
+            tracing::warn!(
+                "packets to the daemon at {peer} are longer than the MTU of the interface: raise it to \
+                 1,280 bytes, which links of datagrams need, or use another controller than tfrc"
+            );
+        }
     }
 
     /// Returns the number of packets that were refused.

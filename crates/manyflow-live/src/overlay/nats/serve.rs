@@ -1,6 +1,6 @@
 //! The connection of a NATS client.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,6 +24,9 @@ use crate::overlay::outgoing::Outgoing;
 const READ_BYTES: usize = 64 * 1024;
 /// The number of bytes that the buffer of a client has before CONNECT. Larger CONNECTs double it.
 const GREETING_BYTES: usize = 1024;
+/// The maximum number of bytes of the buffers of all clients before CONNECT, besides the first
+/// [`GREETING_BYTES`] of each: enough for 256 of the longest CONNECTs at once.
+const GREETINGS_BYTES_MAX: usize = 32 << 20;
 /// The time within which a client must send CONNECT.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -61,6 +64,8 @@ pub(crate) struct Front {
     pub(crate) local: SocketAddr,
     /// The certificate for clients, which then have to use TLS.
     pub(crate) tls: Option<Identity>,
+    /// The bytes of the buffers of clients that have not sent CONNECT.
+    pub(crate) greeting_bytes: Cell<usize>,
 }
 
 impl Front {
@@ -78,7 +83,7 @@ impl Front {
     }
 
     fn info_object(&self, peer: Peer) -> serde_json::Value {
-        json!({
+        let mut info = json!({
             "server_id": self.server_id,
             "server_name": self.name,
             "version": env!("CARGO_PKG_VERSION"),
@@ -92,10 +97,17 @@ impl Front {
             "max_payload": self.limits.payload_bytes_max,
             "client_id": peer.number,
             "client_ip": peer.address.ip().to_string(),
-            "auth_required": self.access.is_restricted(),
-            "tls_required": self.tls.is_some(),
-            "jetstream": false,
-        })
+        });
+        // As nats-server does, without those that are false.
+        for (name, holds) in [
+            ("auth_required", self.access.is_restricted()),
+            ("tls_required", self.tls.is_some()),
+        ] {
+            if holds {
+                info[name] = true.into();
+            }
+        }
+        info
     }
 
     /// Serves a client until its connection ends. The client has received INFO.
@@ -127,9 +139,11 @@ impl Front {
             permissions: None,
             session: None,
             bytes: BytesMut::new(),
+            greeting_bytes: 0,
             unanswered: 0,
         };
         let read = connection.run(&mut reader, &session).await;
+        connection.return_greeting_bytes();
         if let Some(key) = session.borrow_mut().take() {
             self.core.borrow_mut().disconnect(key);
         }
@@ -152,7 +166,12 @@ const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize 
 
 /// Reads the options of CONNECT.
 fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
-    serde_json::from_slice(options).map_err(|_| End::Refused("Invalid CONNECT options".to_owned()))
+    let invalid = || End::Refused("Invalid CONNECT options".to_owned());
+    // Serde would take an array for the fields in their order.
+    match options {
+        [b'{', ..] => serde_json::from_slice(options).map_err(|_| invalid()),
+        _ => Err(invalid()),
+    }
 }
 
 /// Returns the error for a client without a permission, as nats-server writes it.
@@ -194,6 +213,8 @@ struct Connection<'a> {
     permissions: Option<Permissions>,
     session: Option<SessionKey>,
     bytes: BytesMut,
+    /// The part of [`Front::greeting_bytes`] that this connection has.
+    greeting_bytes: usize,
     /// The number of PINGs that the client has not answered.
     unanswered: u32,
 }
@@ -217,6 +238,7 @@ impl Connection<'_> {
             self.connect()?;
             *session.borrow_mut() = self.session;
         }
+        self.return_greeting_bytes();
         let mut ping_at = Instant::now() + self.front.limits.ping_interval;
         loop {
             if self.front.core.borrow().phase() != Phase::Serves {
@@ -237,7 +259,11 @@ impl Connection<'_> {
         let free = self.bytes.capacity() - self.bytes.len();
         if self.session.is_none() && free == 0 {
             // A stranger has only what it has filled.
-            self.bytes.reserve(self.bytes.len().max(GREETING_BYTES));
+            let more = self.bytes.len().max(GREETING_BYTES);
+            if !self.bytes.is_empty() {
+                self.borrow_greeting_bytes(more)?;
+            }
+            self.bytes.reserve(more);
         } else if self.session.is_some() && free < READ_BYTES / 4 {
             self.bytes.reserve(READ_BYTES);
         }
@@ -245,6 +271,24 @@ impl Connection<'_> {
             0 => Err(End::Closed),
             _ => Ok(()),
         }
+    }
+
+    /// Takes memory for a CONNECT from the pool of all strangers.
+    fn borrow_greeting_bytes(&mut self, more: usize) -> Result<(), End> {
+        let all = self.front.greeting_bytes.get() + more;
+        if all > GREETINGS_BYTES_MAX {
+            return Err(End::Refused("Maximum Control Line Exceeded".to_owned()));
+        }
+        self.front.greeting_bytes.set(all);
+        self.greeting_bytes += more;
+        Ok(())
+    }
+
+    /// Gives the memory back that was taken for a CONNECT.
+    fn return_greeting_bytes(&mut self) {
+        let own = core::mem::take(&mut self.greeting_bytes);
+        let all = self.front.greeting_bytes.get();
+        self.front.greeting_bytes.set(all - own);
     }
 
     fn ping(&mut self) -> Result<(), End> {

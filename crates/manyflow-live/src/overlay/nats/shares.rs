@@ -39,8 +39,8 @@ impl Shares {
         self.users.get(user).copied().unwrap_or(0)
     }
 
-    /// Returns whether a connection of a user, whose subscriptions take `connection` bytes, may take
-    /// `bytes` more.
+    /// Returns whether a connection of a user, whose subscriptions take `connection` bytes, may
+    /// take `bytes` more.
     pub(in crate::overlay) fn fits(&self, user: &str, connection: usize, bytes: usize) -> bool {
         let of_user = self.of_user(user) + bytes;
         let Some(free) = self.pool.checked_sub(self.taken + bytes) else {

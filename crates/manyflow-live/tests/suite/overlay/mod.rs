@@ -6,6 +6,7 @@ mod datagrams;
 mod lies;
 mod links;
 mod messages;
+mod nats_lines;
 mod stage;
 mod stopping;
 mod watch;
