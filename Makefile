@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -158,6 +158,9 @@ bench-parts: ## Measure the speed of links, protocols, codecs and the engine (ha
 
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite
+
+rejoin: ## Let receivers of streams leave and join again, with a hundred seeds (a minute)
+	MANYFLOW_SEEDS=100 cargo test --locked -p manyflow-layered --test suite relay::rejoin -- --nocapture
 
 crash: ## Kill receivers and senders of files, and members and switches of a store, at random moments (twenty minutes)
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture

@@ -75,9 +75,14 @@
 //! - **A group at its minimum** is raised a little in the round after a decrease, for the same
 //!   reason.
 //! - **A group without reports** keeps its rate for four rounds. Then the rate falls by one
-//!   decrease in each round, and the next receivers of the group start it again. Otherwise a rate
-//!   that is too high for all receivers would remain. A session without any reports decreases all
-//!   rates in each round, from the fifth such round on.
+//!   decrease in each round, to the initial rate at the lowest, and the next receivers of the group
+//!   start it again. Otherwise a rate that is too high for all receivers would remain. A session
+//!   without any reports decreases all rates in each round, from the fifth such round on. Rounds
+//!   whose request no packet of the group has carried do not count: at low rates and short
+//!   round-trip times, packets are rarer than rounds.
+//! - **A session without receivers** takes the initial round-trip time for that of its next
+//!   receiver, if it is longer than the last one, and its rounds begin with a packet of the lowest
+//!   group. Otherwise the reports of the next receiver would all be too late to count.
 //! - **The tree of reports** is set up by the world: each receiver and aggregator gets the endpoint
 //!   of its parent. An aggregator knows its children by their reports, and forgets a child that has
 //!   missed four rounds.

@@ -22,6 +22,8 @@ const MARKS_MAX: f64 = 3.0;
 /// The reports about one group in a round.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Reports {
+    /// Whether a packet of the group or of one below it has carried the request of the round.
+    pub(super) is_asked: bool,
     /// The number of reports.
     pub(super) all: u32,
     /// The number of reports that say "congested".
@@ -54,6 +56,8 @@ pub(super) struct Rates {
     /// Groups that have not been congested yet: their rates grow by a factor.
     starting: Vec<bool>,
     packet_bytes: f64,
+    /// The rate of each group by itself at the start.
+    initial: f64,
     increase: f64,
     tcp_fair: bool,
     start_factor: f64,
@@ -77,6 +81,7 @@ impl Rates {
             held: vec![false; config.groups.into()],
             starting: vec![true; config.groups.into()],
             packet_bytes: config.packet_bytes.into(),
+            initial,
             increase: config.increase,
             tcp_fair: config.tcp_fair,
             start_factor: config.start_factor,
@@ -149,7 +154,9 @@ impl Rates {
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
             if reports.all == 0 {
-                self.on_idle_round(group);
+                if reports.is_asked {
+                    self.on_idle_round(group);
+                }
                 continue;
             }
             self.idle[group] = 0;
@@ -180,10 +187,20 @@ impl Rates {
 
     /// Decreases all rates, after several rounds without reports.
     pub(super) fn on_silence(&mut self) {
-        self.cumulative
-            .iter_mut()
-            .for_each(|rate| *rate *= self.decrease);
+        for group in 0..self.cumulative.len() {
+            self.lower_unused(group);
+        }
         self.keep_order();
+    }
+
+    /// Decreases the rate of a group that has no receivers, to the initial rate at the lowest. The
+    /// group is as at the start of the session: its next receivers start it again.
+    fn lower_unused(&mut self, group: usize) {
+        self.starting[group] = true;
+        self.held[group] = false;
+        let initial = (group as f64 + 1.0) * self.initial;
+        let rate = self.cumulative[group];
+        self.cumulative[group] = (rate * self.decrease).max(rate.min(initial));
     }
 
     /// Returns whether a group is congested. The lowest group is if any of its receivers is, the
@@ -205,13 +222,12 @@ impl Rates {
         }
     }
 
-    /// Handles a round without reports about a group. The rate of an idle group falls, and its next
-    /// receivers start it again.
+    /// Handles a round without reports about a group, whose receivers were asked for them. The rate
+    /// of an idle group falls, and its next receivers start it again.
     fn on_idle_round(&mut self, group: usize) {
         self.idle[group] = self.idle[group].saturating_add(1);
         if self.idle[group] >= IDLE_ROUNDS {
-            self.starting[group] = true;
-            self.cumulative[group] *= self.decrease;
+            self.lower_unused(group);
         }
     }
 
@@ -279,6 +295,7 @@ mod tests {
     fn reports(all: u32, congested: u32) -> Reports {
         let received = [1e9; 2];
         Reports {
+            is_asked: true,
             all,
             congested,
             received,
@@ -428,11 +445,32 @@ mod tests {
     }
 
     #[test]
-    fn silence_lowers_all_rates_to_the_minimum() {
+    fn silence_lowers_all_rates_to_those_of_the_start() {
         let mut rates = rates(2);
+        let initial = rates.cumulative.clone();
+        rates.cumulative = vec![1e6, 2e6];
+        rates.starting.fill(false);
+        rates.on_silence();
+        assert!((rates.cumulative(0) - 0.9375e6).abs() < 1.0);
         (0..200).for_each(|_| rates.on_silence());
-        assert!((rates.cumulative(0) - rates.minimum).abs() < 1.0);
-        assert!((rates.own(1) - rates.minimum).abs() < 1.0);
+        assert_eq!(rates.cumulative, initial);
+        assert_eq!(rates.starting, [true, true]);
+        // A rate that was found too high for all receivers is not raised.
+        rates.cumulative[0] = rates.minimum;
+        rates.on_silence();
+        assert!(rates.cumulative(0) <= rates.minimum);
+    }
+
+    #[test]
+    fn a_group_is_idle_only_in_rounds_whose_request_it_carries() {
+        let mut rates = rates(2);
+        rates.cumulative[0] = 1e6;
+        let unasked = [Reports::default(), reports(1, 1)];
+        (0..100).for_each(|_| rates.on_round(&unasked, rtt_of_step(1.0)));
+        assert!((rates.cumulative(0) - 1e6).abs() < 1.0);
+        let asked = [reports(0, 0), reports(1, 1)];
+        (0..100).for_each(|_| rates.on_round(&asked, rtt_of_step(1.0)));
+        assert!(rates.cumulative(0) < 1e5);
     }
 
     /// The average logarithmic growth of a rate per round, with receivers behind this round-trip

@@ -180,6 +180,13 @@ impl Round {
         }
     }
 
+    /// Returns whether the request has passed here in a packet that the receivers of this group
+    /// get.
+    pub(super) fn is_open(&self, group: u8) -> bool {
+        let opened = self.opened[0].get(usize::from(group));
+        opened.is_some_and(Option::is_some)
+    }
+
     /// Returns whether any report has arrived in this round.
     pub(super) fn has_reports(&self) -> bool {
         self.summaries().next().is_some()

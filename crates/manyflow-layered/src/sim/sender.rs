@@ -101,13 +101,14 @@ impl Sender {
     }
 
     /// Returns the end of the round: two round-trip times after its start, or four while answers
-    /// are missing.
+    /// are missing. Without known receivers, the round-trip time is that of the next one, which is
+    /// not known, and counts from the packet of the lowest group that carries the request.
     fn round_due(&self) -> Time {
-        let patience = if self.is_adjusted || self.round.is_childless() {
-            2
-        } else {
-            4
-        };
+        if self.round.is_childless() {
+            let asked = self.round.opened().unwrap_or(self.groups[0].due);
+            return asked.max(self.round_since) + 2 * self.rtt.max(self.config.initial_rtt);
+        }
+        let patience = if self.is_adjusted { 2 } else { 4 };
         self.round_since + patience * self.rtt
     }
 
@@ -126,10 +127,14 @@ impl Sender {
     fn adjust(&mut self) {
         self.is_adjusted = true;
         let mut reports = [Reports::default(); crate::GROUPS_MAX as usize];
+        for (group, reports) in (0..self.config.groups).zip(&mut reports) {
+            reports.is_asked = self.round.is_open(group);
+        }
         let (mut low, mut high) = (u32::MAX, 0);
         let known = |(group, _): &(u8, _)| *group < self.config.groups;
         for (group, summary) in self.round.summaries().filter(known) {
             reports[usize::from(group)] = Reports {
+                is_asked: true,
                 all: summary.reports,
                 congested: summary.congested,
                 rtt: summary.rtt,
@@ -154,10 +159,13 @@ impl Sender {
         }
     }
 
+    /// Handles a round without reports. The next receiver can have another round-trip time than
+    /// those that have left.
     fn on_silent_round(&mut self) {
-        self.silent_rounds += 1;
+        self.silent_rounds = self.silent_rounds.saturating_add(1);
         if self.silent_rounds >= SILENT_ROUNDS {
             self.rates.on_silence();
+            self.rtt = self.rtt.max(self.config.initial_rtt);
         }
     }
 

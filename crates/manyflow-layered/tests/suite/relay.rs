@@ -1,5 +1,6 @@
 //! Tests of relays without sockets, in simulated time.
 
+mod rejoin;
 mod tree;
 
 use std::collections::BTreeMap;

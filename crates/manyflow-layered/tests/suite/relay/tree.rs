@@ -1,4 +1,5 @@
-//! A sender of SIM whose end of a tree has two receivers behind links of different rates.
+//! A sender of SIM whose end of a tree has receivers behind links of different rates, which leave
+//! and join.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -78,6 +79,10 @@ impl Carried for Datagram {}
 
 /// A receiver, and the links to and from it.
 struct Leaf {
+    /// The address of the receiver, which is another after each join.
+    at: SocketAddr,
+    is_present: bool,
+    config: ReceiverConfig,
     receiver: Receiver,
     end: ReportingEnd,
     down: Link<Datagram>,
@@ -86,9 +91,9 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn new(number: u32, rate: u64) -> Leaf {
+    fn new(number: u32, rate: u64, delay: Duration, config: ReceiverConfig) -> Leaf {
         let up = LinkConfig {
-            delay: DELAY,
+            delay,
             ..LinkConfig::default()
         };
         let down = LinkConfig {
@@ -96,12 +101,11 @@ impl Leaf {
             queue: QueueLimit::Bytes(rate / 8 / 20),
             ..up.clone()
         };
-        let config = ReceiverConfig::default();
-        let parent = EndpointId(0);
-        let receiver = Receiver::new(config, GROUPS, SESSION, number, parent, Time::ZERO, None)
-            .expect("valid in this test");
         Leaf {
-            receiver,
+            at: address(number as u16),
+            is_present: true,
+            receiver: receiver(&config, number, Time::ZERO),
+            config,
             end: ReportingEnd::new(None, number),
             down: Link::new(down, u64::from(number)),
             up: Link::new(up, u64::from(number)),
@@ -112,7 +116,8 @@ impl Leaf {
     /// Handles a datagram from the relay.
     fn receive(&mut self, now: Time, bytes: &[u8]) {
         if is_hop_message(bytes) {
-            self.end.handle_datagram(bytes).expect("valid in this test");
+            // A sounding for the receiver before this one may still be on the way.
+            let _ = self.end.handle_datagram(bytes);
             return;
         }
         self.end.handle_data(bytes.len());
@@ -136,35 +141,98 @@ impl Leaf {
     }
 }
 
+/// Returns a receiver that joins at `now`.
+fn receiver(config: &ReceiverConfig, number: u32, now: Time) -> Receiver {
+    let parent = EndpointId(0);
+    Receiver::new(config.clone(), GROUPS, SESSION, number, parent, now, None)
+        .expect("valid in this test")
+}
+
 /// A sender, its end of the tree, and receivers.
 pub(crate) struct Tree {
     now: Time,
     sender: Sender,
     relay: StreamRelay,
     leaves: Vec<Leaf>,
+    /// The children that have left without a word, and their top groups.
+    ghosts: Vec<(SocketAddr, u8)>,
+    joins: u16,
 }
 
 impl Tree {
     /// Creates receivers behind links of these rates, in bits per second.
     pub(crate) fn new(rates: &[u64]) -> Tree {
-        let config = SenderConfig {
+        let links: Vec<_> = rates.iter().map(|rate| (*rate, DELAY)).collect();
+        let config = ReceiverConfig::default();
+        Tree::with(
+            &links,
+            SenderConfig::default(),
+            &config,
+            RelayConfig::default(),
+        )
+    }
+
+    /// Creates receivers behind links of these rates, in bits per second, and delays.
+    pub(crate) fn with(
+        links: &[(u64, Duration)],
+        sender: SenderConfig,
+        receiver: &ReceiverConfig,
+        relay: RelayConfig,
+    ) -> Tree {
+        let sender = SenderConfig {
             groups: GROUPS,
-            ..SenderConfig::default()
+            ..sender
         };
         let sessions = [SessionInfo {
             session: SESSION,
             groups: GROUPS,
         }];
         let leaves = (1..)
-            .zip(rates)
-            .map(|(number, rate)| Leaf::new(number, *rate));
+            .zip(links)
+            .map(|(number, (rate, delay))| Leaf::new(number, *rate, *delay, receiver.clone()));
         Tree {
             now: Time::ZERO,
-            sender: Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
-            relay: StreamRelay::new(RelayConfig::default(), &sessions, [1; 32], Time::ZERO)
+            sender: Sender::new(sender, SESSION, Time::ZERO, None).expect("valid in this test"),
+            relay: StreamRelay::new(relay, &sessions, [1; 32], Time::ZERO)
                 .expect("valid in this test"),
             leaves: leaves.collect(),
+            ghosts: Vec::new(),
+            joins: 0,
         }
+    }
+
+    /// Removes a receiver. Without a word, the relay keeps sending to its address.
+    pub(crate) fn leave(&mut self, place: usize, says_so: bool) {
+        let leaf = &mut self.leaves[place];
+        if !core::mem::take(&mut leaf.is_present) {
+            return;
+        }
+        if says_so {
+            self.relay.remove_child(leaf.at);
+        } else if let Some(top) = leaf.receiver.subscribed().checked_sub(1) {
+            self.ghosts.push((leaf.at, top));
+        }
+    }
+
+    /// Starts a receiver again, at another address.
+    pub(crate) fn join(&mut self, place: usize) {
+        self.joins += 1;
+        let leaf = &mut self.leaves[place];
+        let number = 1000 + u32::from(self.joins);
+        leaf.at = address(number as u16);
+        leaf.receiver = receiver(&leaf.config, number, self.now);
+        leaf.end = ReportingEnd::new(None, number);
+        leaf.is_present = true;
+    }
+
+    /// Moves a receiver that has left to another path.
+    pub(crate) fn move_to(&mut self, place: usize, rate: u64, delay: Duration) {
+        let config = self.leaves[place].config.clone();
+        let number = place as u32 + 1;
+        self.leaves[place] = Leaf {
+            is_present: false,
+            ..Leaf::new(number, rate, delay, config)
+        };
     }
 
     /// Returns the bytes that each receiver has received.
@@ -189,10 +257,11 @@ impl Tree {
             self.step();
             let leaves = self.leaves.iter();
             let links = leaves.flat_map(|leaf| {
+                let receiver = leaf.receiver.poll_timeout();
                 [
                     leaf.down.next_time(),
                     leaf.up.next_time(),
-                    leaf.receiver.poll_timeout(),
+                    receiver.filter(|_| leaf.is_present),
                 ]
             });
             let ends = [self.sender.poll_timeout(), self.relay.poll_timeout()];
@@ -233,7 +302,10 @@ impl Tree {
             let Where::Child { to, .. } = sent.place else {
                 panic!("there is no parent");
             };
-            let leaf = &mut self.leaves[usize::from(to.port()) - 1];
+            let mut leaves = self.leaves.iter_mut();
+            let Some(leaf) = leaves.find(|leaf| leaf.is_present && leaf.at == to) else {
+                continue;
+            };
             for bytes in out.chunks(sent.segment_bytes) {
                 let wire_bytes = bytes.len() as u32 + 28;
                 let _ = leaf.down.push(now, Datagram(bytes.to_vec()), wire_bytes);
@@ -246,26 +318,39 @@ impl Tree {
         let Message::Data(data) = packet.header else {
             panic!("a sender sends data");
         };
+        let present = self.leaves.iter().filter(|leaf| leaf.is_present);
+        let joined = present.filter_map(|leaf| {
+            let top = leaf.receiver.subscribed().checked_sub(1)?;
+            Some((leaf.at, top))
+        });
+        let joined: Vec<_> = joined.chain(self.ghosts.iter().copied()).collect();
+        let takers = joined.iter().filter(|(_, top)| data.group <= *top);
+        // A sender sends only what somebody has joined.
+        if takers.clone().next().is_none() {
+            return;
+        }
         self.relay.observe_data(self.now, 0, &data);
         let bytes = message(&packet.header, packet.wire_bytes() as usize, 2);
         let bytes: Arc<[u8]> = bytes.into();
-        for (number, leaf) in (1..).zip(&self.leaves) {
-            if data.group < leaf.receiver.subscribed() {
-                let rank = Some(data.group);
-                let _ = self
-                    .relay
-                    .push(self.now, address(number), LOCAL, 0, rank, &bytes);
-            }
+        for (at, _) in takers {
+            let rank = Some(data.group);
+            let _ = self.relay.push(self.now, *at, LOCAL, 0, rank, &bytes);
         }
     }
 
     /// Exchanges datagrams with a receiver.
     fn exchange(&mut self, place: usize) {
         let now = self.now;
-        let at = address(place as u16 + 1);
         let leaf = &mut self.leaves[place];
+        let at = leaf.at;
         while let Some(Datagram(bytes)) = leaf.down.pop_ready(now) {
-            leaf.receive(now, &bytes);
+            if leaf.is_present {
+                leaf.receive(now, &bytes);
+            }
+        }
+        if !leaf.is_present {
+            while leaf.up.pop_ready(now).is_some() {}
+            return;
         }
         leaf.receiver.handle_timeout(now);
         while let Some(action) = leaf.receiver.poll_action(now) {
