@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 /// then.
 pub const FIRST_WARNING: Duration = Duration::from_secs(2);
 /// Time between the later warnings.
-pub const NEXT_WARNING: Duration = Duration::from_mins(1);
+pub const NEXT_WARNING: Duration = Duration::from_secs(60);
 
 /// Whether a counterpart, such as a daemon, a switch or a sender, can be reached.
 ///

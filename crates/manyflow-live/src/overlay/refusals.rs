@@ -12,7 +12,7 @@ use super::core::Seldom;
 /// The maximum number of addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 /// The time for which an address is remembered after the last refusal.
-const REMEMBERED: Duration = Duration::from_mins(2);
+const REMEMBERED: Duration = Duration::from_secs(120);
 /// The number of refusals of one address at once, and the time after which it has one more.
 const BURST: u32 = 16;
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -10,9 +10,9 @@ use super::Core;
 use super::status::daemon_name;
 
 /// The time for which a neighbour that announced a state that no daemon can have is refused.
-const REFUSED_FOR: Duration = Duration::from_mins(1);
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// The time between two lines of the log about the same thing.
-const LOG_INTERVAL: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Says something in the log once in a while, and counts in between.
 #[derive(Debug, Default)]
