@@ -1,22 +1,76 @@
-//! Addresses with host names.
+//! Addresses in options and files: all are read by [`manyflow_live::net::address`].
 
+use std::error::Error as _;
+use std::io;
 use std::net::SocketAddr;
 
-use anyhow::{Context as _, Result};
-use tokio::net::lookup_host;
+use anyhow::{Error, Result};
+use manyflow_live::net::address::{Address, AddressError, listen_advice};
+
+use crate::usage;
+
+/// Reads an option with an address to listen on. `PORT` is the port of the examples in an error.
+pub(crate) fn listen<const PORT: u16>(text: &str) -> Result<SocketAddr, AddressError> {
+    Address::parse_listen(text, PORT)
+}
+
+/// Checks an option with an address to listen on, for commands that look its name up themselves.
+pub(crate) fn check_listen<const PORT: u16>(text: &str) -> Result<String, AddressError> {
+    listen::<PORT>(text).map(|_| text.to_owned())
+}
+
+/// Checks an option with an address to connect to. One without a port has `PORT`.
+pub(crate) fn connect<const PORT: u16>(text: &str) -> Result<String, AddressError> {
+    Address::parse(text, Some(PORT)).map(|address| address.to_string())
+}
+
+/// Checks an option with an address to connect to that needs a port.
+pub(crate) fn connect_with_port(text: &str) -> Result<String, AddressError> {
+    Address::parse(text, None).map(|address| address.to_string())
+}
+
+/// Checks the address of a server of NATS clients, which daemons print as a URL.
+pub(crate) fn server(text: &str) -> Result<String, AddressError> {
+    let address = Address::parse_url(text, &["nats"], manyflow_live::overlay::CLIENT_PORT);
+    address.map(|address| address.to_string())
+}
+
+/// Reads the address to listen on of a key in a file.
+pub(crate) fn listen_of_key<const PORT: u16>(key: &str, text: &str) -> Result<SocketAddr> {
+    listen::<PORT>(text).map_err(|error| explain(key, error))
+}
+
+/// Returns the error of an option or key with a wrong address. It is one of the command line only
+/// if a later attempt fails as well.
+pub(crate) fn explain(key: &str, error: AddressError) -> Error {
+    match error.may_pass() {
+        true => Error::new(error).context(key.to_owned()),
+        false => usage(format!("{key}: {error}")),
+    }
+}
+
+/// Whether the error of the command line may be another one later: a name that cannot be looked up
+/// at the moment.
+pub(crate) fn may_pass(error: &clap::Error) -> bool {
+    let cause = error.source();
+    let cause = cause.and_then(|cause| cause.downcast_ref::<AddressError>());
+    cause.is_some_and(AddressError::may_pass)
+}
+
+/// Returns the error of an address that cannot be listened on. `option` names where the user has
+/// written the address.
+pub(crate) fn cannot_listen(option: &str, address: SocketAddr, cause: io::Error) -> Error {
+    let advice = listen_advice(&cause);
+    Error::msg(format!(
+        "cannot listen on {address} ({option}): {cause}{advice}"
+    ))
+}
 
 /// Returns the address of `host:port`, one of IPv4 if there is one.
 ///
 /// # Errors
-/// If the name cannot be resolved, or has no address.
+/// If the text is not an address with a port, or its name cannot be resolved.
 pub(crate) async fn resolve(address: &str) -> Result<SocketAddr> {
-    let found = lookup_host(address).await;
-    let found: Vec<_> = found
-        .with_context(|| format!("cannot find {address}: check the name and the port"))?
-        .collect();
-    let ipv4 = found.iter().find(|address| address.is_ipv4());
-    let first = ipv4.or(found.first());
-    first.copied().with_context(|| {
-        format!("{address} has no address: check the name, and the records of its zone")
-    })
+    let parsed = Address::parse(address, None).map_err(|error| usage(error.to_string()))?;
+    Ok(parsed.resolve().await?[0])
 }

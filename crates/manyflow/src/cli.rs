@@ -312,7 +312,7 @@ pub(crate) struct SendArgs {
     #[arg(long, default_value_t = 5445)]
     pub(crate) port: u16,
     /// Run an AMT relay on this address, for receivers that multicast does not reach
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<2268>)]
     pub(crate) listen: Option<std::net::SocketAddr>,
     /// The maximum rate of the relay to all receivers together: packets above it are dropped, so
     /// receivers slow down. For example, 200Mbit/s leaves room on a line of 250 Mbit/s
@@ -374,8 +374,7 @@ pub(crate) struct SendArgs {
         long,
         value_name = "ADDRESS:PORT",
         default_value = "0.0.0.0:5446",
-        requires = "until_done"
-    )]
+        requires = "until_done", value_parser = crate::address::listen::<5446>)]
     pub(crate) reports: std::net::SocketAddr,
     /// The transport session identifier; random by default
     #[arg(long)]
@@ -403,7 +402,7 @@ pub(crate) struct SendArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Serve the session description over HTTP on this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<8080>)]
     pub(crate) publish: Option<std::net::SocketAddr>,
     /// Serve the session description over HTTPS, with this certificate and those between it and
     /// its authority (PEM)
@@ -413,7 +412,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<std::net::SocketAddr>,
 }
 
@@ -464,7 +463,7 @@ pub(crate) struct RecvArgs {
     pub(crate) interface: Option<String>,
     /// Receive through the first of these AMT relays that answers, even if the description names
     /// another: --relay one.example.net,two.example.net:2268
-    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', value_parser = crate::address::connect::<2268>)]
     pub(crate) relay: Vec<String>,
     /// Give up after this time without useful packets
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
@@ -485,7 +484,7 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) no_report: bool,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<std::net::SocketAddr>,
     /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25,
     /// target=paper, ...

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::cli::{Cli, LogFormat, OutputArgs};
 use crate::display::Display;
-use crate::{CLOSED_OUTPUT, USAGE};
+use crate::{CLOSED_OUTPUT, FAILURE, USAGE, address};
 
 /// Returns the command line, and the names of its command and those below it: `bench sim`.
 ///
@@ -43,10 +43,16 @@ fn report(error: &clap::Error) -> ExitCode {
     }
     let options = OutputArgs::guess(std::env::args().skip(1));
     let message = message(error);
+    let code = match address::may_pass(error) {
+        true => FAILURE,
+        false => USAGE,
+    };
     let display = Display::new(&options, String::new());
     // If an output is closed, nobody reads the error.
-    let _ = display.print_json(&json!({"event": "failed", "error": message, "exit_code": USAGE}));
+    let _ = display.print_json(&json!({"event": "failed", "error": message, "exit_code": code}));
     match options.log_format {
+        // A wrong value needs no usage: its message says what to write.
+        LogFormat::Text if error.kind() == ErrorKind::ValueValidation => display.fail(&message),
         LogFormat::Text => {
             let _ = error.print();
         }
@@ -55,7 +61,7 @@ fn report(error: &clap::Error) -> ExitCode {
             display.fail(&message);
         }
     }
-    USAGE.into()
+    code.into()
 }
 
 /// Returns the error in one line, without usage and tips.
@@ -70,7 +76,10 @@ fn message(error: &clap::Error) -> String {
         .unwrap_or(first)
         .split_whitespace();
     let message = words.collect::<Vec<_>>().join(" ");
-    message + "; --help lists the options"
+    match error.kind() {
+        ErrorKind::ValueValidation => message,
+        _ => message + "; --help lists the options",
+    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use manyflow_live::anypoint::{Options, serve};
-use manyflow_live::anypoint_http::{GatewayOptions, MemberOptions, serve_gateway, serve_members};
+use manyflow_live::anypoint_http::{
+    GatewayError, GatewayOptions, MemberOptions, serve_gateway, serve_members,
+};
 use manyflow_live::filecast::session::GroupKey;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::address::resolve;
+use crate::address::{cannot_listen, resolve};
 use crate::cli::{GatewayArgs, MemberArgs};
 use crate::display::Display;
 use crate::usage;
@@ -29,9 +31,8 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
     let mut ends = End::handlers()?;
     let connection = with_key(MemberOptions::connection(), args.key.as_deref())?;
     let listen = args.listen;
-    let socket = serve(listen, connection).with_context(|| {
-        format!("cannot accept gateways at {listen}: choose another address or port")
-    })?;
+    let socket = serve(listen, connection);
+    let socket = socket.map_err(|cause| cannot_listen("--listen", listen, cause))?;
     let at = socket.local_address();
     let mut options = MemberOptions::new(args.http);
     options.requests_max = args.requests_max as usize;
@@ -67,7 +68,11 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
     options.window = args.window.0 as u32;
     options.requests_max = args.requests_max as usize;
     options.clients_max = args.clients_max as usize;
-    let gateway = serve_gateway(args.listen, options).await?;
+    let gateway = serve_gateway(args.listen, options).await;
+    let gateway = gateway.map_err(|error| match error {
+        GatewayError::Listen(address, cause) => cannot_listen("--listen", address, cause),
+        error => error.into(),
+    })?;
     let pages = pages::serve(args.metrics, gateway.status(), &display).await?;
     let at = gateway.local_address();
     display.print_line(&format!("gateway: HTTP clients connect at http://{at}/"))?;

@@ -45,7 +45,9 @@ use cli::{BenchCommand, Command, DemoCommand, ResultsCommand, SoakCommand};
 use display::{Display, OutputError};
 use emulate::CommandFailed;
 use manyflow_live::filecast::load::LoadError;
+use manyflow_live::filecast::sdp::DescriptionError;
 use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
+use manyflow_live::net::tls::TlsError;
 use manyflow_live::overlay::ClientError;
 use manyflow_live::stream::StreamReceiveError;
 use post_receive::PostReceiveError;
@@ -147,6 +149,8 @@ async fn run_bench(command: BenchCommand, display: &Display) -> anyhow::Result<(
     }
 }
 
+/// The exit code for what may succeed at a later attempt.
+const FAILURE: u8 = 1;
 /// The exit code for an invalid command line.
 const USAGE: u8 = 2;
 /// The exit code that a shell reports for a program ended by SIGPIPE: 128 + 13.
@@ -207,19 +211,23 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         };
     }
     if let Some(error) = error.downcast_ref::<LoadError>() {
-        return match error {
-            LoadError::Description(_)
-            | LoadError::Untrusted { .. }
-            | LoadError::NotHttp(_)
-            | LoadError::Authorities(_)
-            | LoadError::Status { .. } => 2,
-            _ => 1,
-        };
+        return if error.may_pass() { 1 } else { 2 };
+    }
+    if let Some(error) = error.downcast_ref::<DescriptionError>() {
+        return if error.may_pass() { 1 } else { 2 };
+    }
+    if error.is::<TlsError>() {
+        return 2;
     }
     if let Some(error) = error.downcast_ref::<StreamReceiveError>() {
         return match error {
             StreamReceiveError::Silent { .. } => 3,
             StreamReceiveError::NoKey | StreamReceiveError::Config(_) => 2,
+            StreamReceiveError::Transport(TransportError::Multicast(error))
+                if !error.may_pass() =>
+            {
+                2
+            }
             _ => 1,
         };
     }
@@ -228,6 +236,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         Some(
             Silent { .. } | Transport(TransportError::Silent(_)) | Decoder(DecoderError::Closed),
         ) => 3,
+        Some(Transport(TransportError::Multicast(error))) if !error.may_pass() => 2,
         Some(Session(_) | Config(_) | Unverified | NoMac | NoGroupKey) => 2,
         _ => 1,
     }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::cli::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use crate::display::Display;
 use crate::signals::interrupted;
+use crate::usage;
 
 /// Time after which publishing shows its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -30,7 +31,12 @@ pub(crate) struct Interrupted;
 async fn connect(args: &ClientArgs) -> Result<Client> {
     let secret = |path: &Path| -> Result<String> {
         let text = std::fs::read_to_string(path);
-        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let text = text.map_err(|error| {
+            let path = path.display();
+            usage(format!(
+                "cannot read {path}: {error}; check the path and its mode"
+            ))
+        })?;
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
     };
     let credentials = match (&args.user, &args.password_file, &args.token_file) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
 use manyflow_live::filecast::session::{Progress, SendProgress};
 use manyflow_live::net::amt::{HopTotals, RelayStats};
@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::address::cannot_listen;
 use crate::display::Display;
 use crate::signals::process_status;
 
@@ -36,9 +37,7 @@ pub(crate) async fn serve<P: Reported>(
         .sub_registry_with_prefix(P::PREFIX)
         .register_collector(Box::new(Watched(sessions)));
     let server = MetricsServer::serve(address, move || render(&registry)).await;
-    let server = server.with_context(|| {
-        format!("cannot serve metrics on {address}: choose another address or port")
-    })?;
+    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
     let url = format!("http://{}{METRICS_PATH}", server.local_address());
     display.print_line(&format!("metrics are at {url}"))?;
     display.print_json(&json!({"event": "metrics", "url": url}))?;

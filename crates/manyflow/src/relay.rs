@@ -13,12 +13,13 @@ use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
 use manyflow_live::filecast::session::{Route, flows};
 use manyflow_live::net::amt::StreamsConfig;
 use manyflow_live::net::forwarder::{
-    Feed, Forwarder, ForwarderConfig, ForwarderStatus, HostsConfig,
+    Feed, Forwarder, ForwarderConfig, ForwarderError, ForwarderStatus, HostsConfig,
 };
 use manyflow_live::stream::{StreamDescription, live_hop_config, report_address};
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::address::cannot_listen;
 use crate::cli::RelayArgs;
 use crate::display::{self, Display, OutputError};
 use crate::keygen::trusted_keys;
@@ -32,10 +33,18 @@ use manyflow_live::net::multicast::GroupRange;
 const GROUPS_MAX: u128 = 4_096;
 
 pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
-    let forwarder = Forwarder::open(config(&args).await?).await?;
-    announce(&forwarder, &args, display)?;
+    let forwarder = Forwarder::open(config(&args).await?).await;
+    let forwarder = forwarder.map_err(|error| match error {
+        ForwarderError::Listen { address, cause } => cannot_listen("--listen", address, cause),
+        ForwarderError::SameInterface(_)
+        | ForwarderError::Ipv6Hosts(_)
+        | ForwarderError::StreamsApart
+        | ForwarderError::StreamsUnserved => usage(error.to_string()),
+        error => error.into(),
+    })?;
     let progress = forwarder.progress();
     let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;
+    announce(&forwarder, &args, display)?;
     let (watching, unheard) = display::watch(watch_progress(progress, display.clone()));
     let stop = async {
         tokio::select! {

@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use crate::address::resolve;
+use crate::address::{cannot_listen, resolve};
 use crate::cli::RouterArgs;
 use crate::display::Display;
 use crate::metrics::{self, Process};
@@ -31,12 +31,7 @@ pub(crate) async fn run(args: &RouterArgs, display: &Display) -> Result<()> {
     let link = link(args)?;
     let seed = rand::random();
     let router = LastMile::listen(args.listen, server, link.clone(), link, seed).await;
-    let router = router.with_context(|| {
-        format!(
-            "cannot listen on {}: choose another address or port",
-            args.listen
-        )
-    })?;
+    let router = router.map_err(|cause| cannot_listen("--listen", args.listen, cause))?;
     let router = Arc::new(router);
     let _metrics = serve_metrics(args, &router, display).await?;
     let at = router.address();
@@ -111,9 +106,7 @@ async fn serve_metrics(
         .sub_registry_with_prefix("manyflow_router")
         .register_collector(Box::new(Watched(Arc::clone(router))));
     let server = MetricsServer::serve(address, move || metrics::render(&registry)).await;
-    let server = server.with_context(|| {
-        format!("cannot serve metrics on {address}: choose another address or port")
-    })?;
+    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
     let at = server.local_address();
     display.print_line(&format!("metrics at http://{at}{METRICS_PATH}"))?;
     Ok(Some(server))

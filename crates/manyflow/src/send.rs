@@ -6,7 +6,7 @@ mod session;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::session::SendProgress;
@@ -14,13 +14,14 @@ use manyflow_live::net::tls::Identity;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 
+use crate::address::cannot_listen;
 use crate::cli::{SendArgs, ServerArgs};
 use crate::display::{Display, OutputError, count_files, watch};
 use crate::metrics;
 use crate::signals::interrupted;
 use crate::stream::elapsed;
-pub(crate) use config::groups;
-pub(crate) use session::{Opened, Prepared};
+pub(crate) use config::{groups, signing_key};
+pub(crate) use session::{Opened, Prepared, announce_urls};
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
@@ -36,14 +37,14 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
         false => display.clone(),
     };
 
-    let url = publisher.as_ref();
-    let url = url.map(|publisher| prepared.url(publisher, DESCRIPTION_PATH));
-    prepared.announce(url, &lines)?;
+    let urls = publisher.as_ref();
+    let urls = urls.map(|publisher| prepared.urls(publisher, DESCRIPTION_PATH));
+    let sessions = vec![(None, prepared.session.progress())];
+    let _metrics = metrics::serve(args.servers.metrics, sessions, &lines).await?;
+    prepared.announce(&urls.unwrap_or_default(), &lines)?;
     if prints_description {
         display.print_line(prepared.text().trim_end())?;
     }
-    let sessions = vec![(None, prepared.session.progress())];
-    let _metrics = metrics::serve(args.servers.metrics, sessions, &lines).await?;
     send(prepared, interrupted(), &lines).await
 }
 
@@ -134,9 +135,8 @@ pub(crate) async fn publish(
         return Ok(None);
     };
     let publisher = Publisher::serve(address, descriptions, identity).await;
-    Ok(Some(publisher.with_context(|| {
-        format!("cannot publish on {address}: choose another address or port")
-    })?))
+    let publisher = publisher.map_err(|cause| cannot_listen("--publish", address, cause));
+    publisher.map(Some)
 }
 
 /// Reports the sender's progress, until it is aborted or standard output cannot be written to.

@@ -53,8 +53,9 @@ pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
     let _metrics = metrics::serve(servers.metrics, progress.collect(), display).await?;
     for named in &prepared {
         let publisher = publisher.as_ref();
-        let url = publisher.map(|publisher| named.session.url(publisher, &named.path()));
-        named.session.announce(url, &named.display)?;
+        let urls = publisher.map(|publisher| named.session.urls(publisher, &named.path()));
+        let urls = urls.unwrap_or_default();
+        named.session.announce(&urls, &named.display)?;
     }
     send_all(prepared).await
 }

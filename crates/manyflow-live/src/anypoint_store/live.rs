@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::{Connect, Frames};
 use crate::anypoint::{Connection, Options, connect};
+use crate::net::address::lookup;
 
 /// The time that one attempt to connect may take. A switch that starts meanwhile answers the next
 /// attempt at once, while the Opens of a long attempt come at longer and longer intervals.
@@ -47,10 +47,7 @@ impl LiveService {
     }
 
     async fn address(&self) -> io::Result<SocketAddr> {
-        let found: Vec<_> = lookup_host(&self.switch).await?.collect();
-        let ipv4 = found.iter().find(|address| address.is_ipv4());
-        let none = || io::Error::other(format!("{} has no address", self.switch));
-        ipv4.or(found.first()).copied().ok_or_else(none)
+        Ok(lookup(&self.switch, None).await?[0])
     }
 }
 

@@ -13,7 +13,6 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -23,6 +22,7 @@ use crate::filecast::publish::DESCRIPTION_PATH;
 use crate::filecast::sdp::{
     DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, SessionDescription, read_text, signature,
 };
+use crate::net::address::{Address, AddressError, Host, decode_zone, without_zone};
 use crate::net::tls::{self, TlsError};
 
 /// Maximum time from name resolution to the last byte.
@@ -51,7 +51,10 @@ pub enum LoadError {
          its path"
     )]
     NotHttp(String),
-    /// The host does not exist, or does not accept the connection.
+    /// The URL's host is not an address, or does not exist.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The host does not accept the connection.
     #[error("cannot connect to {host}: {cause}; is `manyflow send --publish` running there?")]
     Unreachable {
         /// The server's host and port.
@@ -80,6 +83,14 @@ pub enum LoadError {
         /// The HTTP library's reason.
         cause: hyper::Error,
     },
+    /// The answer broke off.
+    #[error("{url}: the answer broke off ({cause}): try again")]
+    Cut {
+        /// The requested URL.
+        url: String,
+        /// The reason.
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The answer took more than 10 seconds.
     #[error("{0} did not answer within 10 seconds: try again, or fetch the file by other means")]
     TimedOut(String),
@@ -93,6 +104,42 @@ pub enum LoadError {
         /// The server's status, which is not 200.
         status: StatusCode,
     },
+}
+
+impl LoadError {
+    /// Whether the same session may be loaded at a later attempt: the server, the network or a name
+    /// server fails at the moment, or the file is not written yet. An invalid URL, a description
+    /// that is invalid or not trusted, and a server that demands something else remain as they are.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Description(error) => error.may_pass(),
+            Self::Address(error) => error.may_pass(),
+            Self::Status { status, .. } => may_pass(*status),
+            Self::Untrusted { .. } | Self::NotHttp(_) | Self::Authorities(_) => false,
+            Self::Unreachable { .. }
+            | Self::Tls { .. }
+            | Self::Broken { .. }
+            | Self::Cut { .. }
+            | Self::TimedOut(_) => true,
+        }
+    }
+}
+
+/// Whether a server may answer with another status later. A publisher has all its descriptions from
+/// the start, so a page that is missing means a wrong URL.
+fn may_pass(status: StatusCode) -> bool {
+    let is_never_served = [
+        StatusCode::NOT_IMPLEMENTED,
+        StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+    ]
+    .contains(&status);
+    let is_for_now = [
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_EARLY,
+        StatusCode::TOO_MANY_REQUESTS,
+    ]
+    .contains(&status);
+    is_for_now || status.is_server_error() && !is_never_served
 }
 
 /// The parties whose descriptions a receiver accepts. The default is every signer, and every server
@@ -141,6 +188,9 @@ pub async fn load_text(
         url if url.contains("://") => fetch(url, trust.ca.as_deref()).await?,
         path => read_file(path)?,
     };
+    if text.trim().is_empty() {
+        return Err(DescriptionError::Empty(session.to_owned()).into());
+    }
     let signer = verify_signer(&text, &trust.signers)?;
     Ok((text, signer))
 }
@@ -182,21 +232,31 @@ pub async fn fetch(url: &str, ca: Option<&Path>) -> Result<String, LoadError> {
         .map_err(|_| timed_out())?
 }
 
-/// Returns the host in a session's URL, with IPv6 addresses in brackets; `None` for files.
-pub fn host(session: &str) -> Option<String> {
+/// Returns the host in a session's URL; `None` for files. The port of the address has no meaning.
+fn server_of(session: &str) -> Option<Address> {
     let uri: Uri = session.parse().ok()?;
     uri.scheme()?;
-    uri.host().map(str::to_owned)
+    Address::parse(&decode_zone(uri.authority()?.as_str()), Some(1)).ok()
 }
 
 /// Returns the address of a server that a description names, as `host:port`. A server on the
 /// unspecified address is reachable where the description was loaded from; `None` if that is a
-/// file.
+/// file. A link-local address has the interface of the address that the description was loaded
+/// from, since the sender cannot know the receiver's interfaces.
 pub fn reachable(server: &HostPort, session: &str) -> Option<String> {
-    let address: Result<IpAddr, _> = server.host.parse();
-    match address.is_ok_and(|address| address.is_unspecified()) {
-        true => host(session).map(|host| format!("{host}:{}", server.port)),
-        false => Some(server.authority()),
+    match server.host.parse() {
+        Ok(IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
+            let zone = match server_of(session)?.host() {
+                Host::Zoned(_, zone) => zone.clone(),
+                _ => return Some(server.authority()),
+            };
+            Some(Address::new(Host::Zoned(ip, zone), server.port).to_string())
+        }
+        Ok(ip) if ip.is_unspecified() => {
+            let host = server_of(session)?.host().clone();
+            Some(Address::new(host, server.port).to_string())
+        }
+        _ => Some(server.authority()),
     }
 }
 
@@ -208,28 +268,28 @@ async fn get(url: &str, ca: Option<&Path>) -> Result<String, LoadError> {
         Some("https") => (true, 443),
         _ => return Err(not_http()),
     };
-    let host = uri.host().ok_or_else(not_http)?;
-    let port = uri.port_u16().unwrap_or(default_port);
-    let authority = format!("{host}:{port}");
+    let authority = uri.authority().ok_or_else(not_http)?;
+    let server = Address::parse(&decode_zone(authority.as_str()), Some(default_port))?;
     // A URL with only host and port means the description.
     let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
         "/" => DESCRIPTION_PATH,
         path => path,
     };
     let request = Request::get(path)
-        .header(HOST, &authority)
+        .header(HOST, without_zone(&server))
         .body(Empty::<Bytes>::new());
     let request = request.map_err(|_| not_http())?;
-    let host = host.trim_matches(['[', ']']);
     let tls = match secure {
         true => {
-            let name = ServerName::try_from(host.to_owned()).map_err(|_| not_http())?;
+            let name = server.host().tls_name().map_err(|_| not_http())?;
             Some((tls::connector(ca)?, name))
         }
         false => None,
     };
 
-    let stream = TcpStream::connect((host, port)).await;
+    let addresses = server.resolve().await?;
+    let authority = server.to_string();
+    let stream = TcpStream::connect(&*addresses).await;
     let stream = stream.map_err(|cause| LoadError::Unreachable {
         host: authority.clone(),
         cause,
@@ -280,13 +340,69 @@ async fn text(url: &str, response: Response<Incoming>) -> Result<String, LoadErr
     let body = Limited::new(response.into_body(), DESCRIPTION_BYTES_MAX)
         .collect()
         .await;
-    let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-        true => DescriptionError::TooLong,
-        false => DescriptionError::Unreadable {
-            from: url.to_owned(),
-            cause: io::Error::other(error),
+    let body = body.map_err(|cause| match cause.is::<LengthLimitError>() {
+        true => DescriptionError::TooLong.into(),
+        false => LoadError::Cut {
+            url: url.to_owned(),
+            cause,
         },
     })?;
     String::from_utf8(body.to_bytes().into())
         .map_err(|_| DescriptionError::NotSdp("it is not UTF-8 text".to_owned()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_another_attempt_may_change_is_not_permanent() {
+        for (status, expected) in [
+            (503, true),
+            (500, true),
+            (404, false),
+            (429, true),
+            (408, true),
+            (501, false),
+            (505, false),
+            (301, false),
+            (401, false),
+            (403, false),
+            (410, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(may_pass(status), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_relay_of_the_description_has_host_and_interface_of_the_url() {
+        let server = |host: &str| HostPort {
+            host: host.to_owned(),
+            port: 2268,
+        };
+        for (host, session, expected) in [
+            (
+                "0.0.0.0",
+                "http://b.example.net/x.sdp",
+                Some("b.example.net:2268"),
+            ),
+            (
+                "::",
+                "http://[fe80::1%25eth0]:80/",
+                Some("[fe80::1%eth0]:2268"),
+            ),
+            (
+                "fe80::9",
+                "http://[fe80::1%eth0]:80/",
+                Some("[fe80::9%eth0]:2268"),
+            ),
+            ("fe80::9", "http://b.example.net/", Some("[fe80::9]:2268")),
+            ("192.0.2.1", "session.sdp", Some("192.0.2.1:2268")),
+            ("0.0.0.0", "session.sdp", None),
+        ] {
+            let found = reachable(&server(host), session);
+            assert_eq!(found.as_deref(), expected, "{host} {session}");
+        }
+    }
 }

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::HOST;
 use hyper::http::uri::Authority;
 use hyper::{Request, StatusCode};
+use nix::net::if_::if_indextoname;
 use tokio::net::{TcpListener, ToSocketAddrs};
 
 use super::http::{HttpServer, Page, TEXT, page};
+use crate::net::address::{Address, Host};
+use crate::net::interfaces::reachable_addresses;
 use crate::net::tls::Identity;
 
 /// The path of the description in the URL of a server of one session.
@@ -68,12 +71,39 @@ impl Publisher {
     /// Returns the URL of a path on this server for clients that reach the server's host at `host`.
     /// Only a server on the unspecified address needs `host`: nobody can connect to that address.
     pub fn url(&self, host: IpAddr, path: &str) -> String {
-        let mut address = self.local_address;
-        if address.ip().is_unspecified() {
-            address.set_ip(host);
-        }
+        let address = match self.local_address {
+            any if any.ip().is_unspecified() => SocketAddr::new(host, any.port()).to_string(),
+            SocketAddr::V6(local) if local.scope_id() != 0 => zoned(local),
+            local => local.to_string(),
+        };
         format!("{}://{address}{path}", self.scheme)
     }
+
+    /// Returns the URLs of a path on this server. There is one, as [`url`](Self::url) returns it,
+    /// unless the server is on the unspecified address and no route has given a `host` other than
+    /// a loopback address: then each address of this machine may be the one that clients reach.
+    pub fn urls(&self, host: IpAddr, path: &str) -> Vec<String> {
+        let any = self.local_address.ip();
+        let hosts = match any.is_unspecified() && host.is_loopback() {
+            true => reachable_addresses(any),
+            false => Vec::new(),
+        };
+        let urls = hosts.iter().map(|host| self.url(*host, path));
+        let urls: Vec<_> = urls.collect();
+        match urls.is_empty() {
+            true => vec![self.url(host, path)],
+            false => urls,
+        }
+    }
+}
+
+/// Returns a link-local address with the name of this machine's interface. A client writes the name
+/// of its own interface.
+fn zoned(local: SocketAddrV6) -> String {
+    let name = if_indextoname(local.scope_id()).ok();
+    let name = name.and_then(|name| name.into_string().ok());
+    let zone = name.unwrap_or_else(|| local.scope_id().to_string());
+    Address::new(Host::Zoned(*local.ip(), zone), local.port()).to_string()
 }
 
 /// The contents of the server.

@@ -1,11 +1,13 @@
 //! Sockets and the clock: what every role on the network needs.
 
+pub mod address;
 pub mod amt;
 pub(crate) mod background;
 pub(crate) mod client;
 pub mod clock;
 pub mod forwarder;
 pub mod inlet;
+pub mod interfaces;
 pub mod last_mile;
 pub mod mtu;
 pub mod multicast;

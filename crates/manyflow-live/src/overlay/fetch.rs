@@ -14,9 +14,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::status::DaemonStatus;
+use crate::net::address::{Address, decode_zone, without_zone};
 
 /// The path of the status.
 pub const STATUS_PATH: &str = "/status.json";
+/// The port of `metrics` in examples, which an address without a scheme and a port has.
+const STATUS_PORT: u16 = 9464;
 /// The time from name resolution to the last byte, at most.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The length of a status, at most. It has 100 groups with up to 1,024 daemons each.
@@ -34,7 +37,7 @@ const STATUS_BYTES_MAX: usize = 16 << 20;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusUrl {
-    authority: String,
+    server: Address,
     path: String,
 }
 
@@ -50,21 +53,22 @@ impl FromStr for StatusUrl {
 
     fn from_str(text: &str) -> Result<StatusUrl, StatusUrlError> {
         let invalid = || StatusUrlError(text.to_owned());
-        let full = match text.contains("://") {
-            true => text.to_owned(),
-            false => format!("http://{text}"),
+        let (full, default_port) = match text.contains("://") {
+            true => (text.to_owned(), 80),
+            false => (format!("http://{text}"), STATUS_PORT),
         };
         let uri: Uri = full.parse().map_err(|_| invalid())?;
         let authority = uri.authority().ok_or_else(invalid)?;
-        if uri.scheme_str() != Some("http") || authority.host().is_empty() {
+        let server = Address::parse(&decode_zone(authority.as_str()), Some(default_port));
+        let (Some("http"), Ok(server)) = (uri.scheme_str(), server) else {
             return Err(invalid());
-        }
+        };
         let path = match uri.path() {
             "/" | "" => STATUS_PATH,
             path => path,
         };
         Ok(StatusUrl {
-            authority: authority.to_string(),
+            server,
             path: path.to_owned(),
         })
     }
@@ -73,7 +77,7 @@ impl FromStr for StatusUrl {
 impl fmt::Display for StatusUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = Some(&self.path[..]).filter(|path| *path != STATUS_PATH);
-        write!(f, "http://{}{}", self.authority, path.unwrap_or_default())
+        write!(f, "http://{}{}", self.server, path.unwrap_or_default())
     }
 }
 
@@ -120,18 +124,12 @@ pub async fn fetch_page(url: &StatusUrl, path: &str) -> Result<Bytes, FetchError
 }
 
 async fn get(url: &StatusUrl, path: &str) -> Result<Bytes, FetchError> {
-    let has_port =
-        url.authority.rsplit(':').next().is_some_and(|port| {
-            !port.is_empty() && port.chars().all(|digit| digit.is_ascii_digit())
-        });
-    let address = match has_port {
-        true => url.authority.clone(),
-        false => format!("{}:80", url.authority),
-    };
-    let stream = TcpStream::connect(&address).await;
+    let addresses = url.server.resolve().await;
+    let addresses = addresses.map_err(|error| FetchError::Unreachable(error.into()))?;
+    let stream = TcpStream::connect(&*addresses).await;
     let stream = stream.map_err(FetchError::Unreachable)?;
     let request = Request::get(path)
-        .header(HOST, &url.authority)
+        .header(HOST, without_zone(&url.server))
         .body(Empty::<Bytes>::new())
         .expect("the parts of a URL are valid");
     let (mut requests, connection) = http1::handshake(TokioIo::new(stream))
@@ -161,10 +159,15 @@ mod tests {
         for (text, expected) in [
             ("127.0.0.1:9464", "http://127.0.0.1:9464"),
             ("http://[::1]:9464/", "http://[::1]:9464"),
-            ("http://b.example.net/status.json", "http://b.example.net"),
+            (
+                "http://b.example.net/status.json",
+                "http://b.example.net:80",
+            ),
+            ("b.example.net", "http://b.example.net:9464"),
+            ("http://[fe80::1%25eth0]:9464", "http://[fe80::1%eth0]:9464"),
             (
                 "http://b.example.net/a/status.json",
-                "http://b.example.net/a/status.json",
+                "http://b.example.net:80/a/status.json",
             ),
         ] {
             assert_eq!(text.parse::<StatusUrl>().unwrap().to_string(), expected);

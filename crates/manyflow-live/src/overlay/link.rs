@@ -21,6 +21,8 @@ use super::hello::{Hello, HelloError, Resume};
 use super::link_traffic::LinkMeter;
 use super::outgoing::Outgoing;
 use super::security::{Channel, LinkSecurity, Reader};
+use super::server::DAEMON_PORT;
+use crate::net::address::lookup;
 use crate::net::reach::{Notice, Reach};
 
 /// The number of bytes that the buffer of a link grows by.
@@ -159,7 +161,8 @@ impl Links {
 
     async fn open(&self, link: &LinkConfig) -> Result<Opened, LinkError> {
         let opened = async {
-            let socket = TcpStream::connect(&link.address).await?;
+            let socket =
+                TcpStream::connect(&*lookup(&link.address, Some(DAEMON_PORT)).await?).await?;
             prepare(&socket)?;
             let ends = Ends::of(&socket)?;
             let mut channel = self.security.connect(socket, &link.name).await?;

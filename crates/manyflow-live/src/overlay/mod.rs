@@ -42,12 +42,12 @@ mod server;
 mod status;
 
 pub use access::{Access, Credentials, User};
-pub use client::{Client, ClientError, ClientOptions, Members, Message, Messages};
+pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{LinkSecurity, LinkTls};
-pub use server::{Addresses, DaemonError, DaemonHandle, start};
+pub use server::{Addresses, DAEMON_PORT, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use bytes::Bytes;

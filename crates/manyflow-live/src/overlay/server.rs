@@ -15,11 +15,12 @@ use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{Daemon, DaemonId};
 use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
+use super::client::CLIENT_PORT;
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::Core;
 use super::daemon_id;
@@ -30,6 +31,7 @@ use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
 use super::status::DaemonStatus;
+use crate::net::address::{Address, listen_advice};
 use crate::net::background::Background;
 use crate::net::clock::Clock;
 
@@ -57,8 +59,10 @@ const CLOCK_MIN: u32 = 189_388_800;
 #[non_exhaustive]
 pub enum DaemonError {
     /// An address cannot be used.
-    #[error("{address}: {cause}")]
+    #[error("cannot listen on {address} ({key}): {cause}{}", listen_advice(.cause))]
     Address {
+        /// The key of the address: `listen` or `clients`.
+        key: &'static str,
         /// The address.
         address: String,
         /// The cause.
@@ -71,6 +75,9 @@ pub enum DaemonError {
     #[error("the daemon's thread cannot start: {0}")]
     Thread(io::Error),
 }
+
+/// The port of daemons for other daemons, if the address of a link has none.
+pub const DAEMON_PORT: u16 = 4747;
 
 /// The addresses at which a daemon listens.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -139,7 +146,7 @@ impl DaemonHandle {
 pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     check(&config)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
-    let clients = listen(config.clients.as_deref()).await?;
+    let clients = listen("clients", config.clients.as_deref(), CLIENT_PORT).await?;
     let addresses = Addresses {
         daemons: daemons.as_ref().map(|listener| listener.1),
         clients: clients.as_ref().map(|listener| listener.1),
@@ -203,7 +210,7 @@ async fn listen_for_daemons(
     // They keep their ports, so that the system chooses another one each time.
     let mut others = Vec::new();
     loop {
-        let listener = listen(config.listen.as_deref()).await?;
+        let listener = listen("listen", config.listen.as_deref(), DAEMON_PORT).await?;
         if !config.controller.needs_datagrams() {
             return Ok((listener, None));
         }
@@ -221,24 +228,33 @@ async fn listen_for_daemons(
             }
             Err(cause) => {
                 let address = format!("{address} (UDP)");
-                return Err(DaemonError::Address { address, cause });
+                return Err(DaemonError::Address {
+                    key: "listen",
+                    address,
+                    cause,
+                });
             }
         }
     }
 }
 
-async fn listen(address: Option<&str>) -> Result<Option<Listener>, DaemonError> {
+/// Listens on `address`. `port` is that of the examples if the text is no address.
+async fn listen(
+    key: &'static str,
+    address: Option<&str>,
+    port: u16,
+) -> Result<Option<Listener>, DaemonError> {
     let Some(address) = address else {
         return Ok(None);
     };
     let open = async {
-        let mut found = lookup_host(address).await?;
-        let resolved = found.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let resolved = Address::parse_listen(address, port)?;
         let listener = TcpListener::bind(resolved).await?;
         let local = listener.local_addr()?;
         Ok((listener.into_std()?, local))
     };
     let opened = open.await.map_err(|cause| DaemonError::Address {
+        key,
         address: address.to_owned(),
         cause,
     });

@@ -1,17 +1,16 @@
 //! A receiver's way to its parent: the relay of its tunnel, or the sender if packets come by IP
 //! multicast.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::relay::ReportingEnd;
 use manyflow_layered::{Experiment, Message};
 use ring::hmac;
-use tokio::net::lookup_host;
 
 use super::description::StreamDescription;
 use crate::filecast::session::GroupKey;
+use crate::net::address::lookup;
 use crate::net::forwarder::report_socket;
 use crate::net::inlet::{Inlet, Route, TransportError};
 
@@ -106,12 +105,10 @@ pub async fn report_address(description: &StreamDescription) -> Result<SocketAdd
         host.host = description.source.to_string();
     }
     let relay = host.authority();
-    let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let found = match lookup_host(&relay).await {
-        Ok(mut addresses) => addresses.next().ok_or_else(none),
-        Err(error) => Err(error),
-    };
-    found.map_err(|cause| TransportError::Relay { relay, cause })
+    let found = lookup(&relay, None).await;
+    found
+        .map(|addresses| addresses[0])
+        .map_err(|cause| TransportError::Relay { relay, cause })
 }
 
 async fn open_socket(description: &StreamDescription) -> Result<UdpSocket, TransportError> {

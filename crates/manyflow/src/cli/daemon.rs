@@ -46,13 +46,13 @@ pub(crate) struct DaemonArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
     pub(crate) name: Option<String>,
     /// Let other daemons connect at this host and port
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<4747>)]
     pub(crate) listen: Option<String>,
     /// Serve NATS clients at this host and port
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<4222>)]
     pub(crate) clients: Option<String>,
-    /// Connect to another daemon; can be repeated
-    #[arg(long, value_name = "NAME=HOST:PORT", conflicts_with = "file")]
+    /// Connect to another daemon, at port 4747 by default; can be repeated
+    #[arg(long, value_name = "NAME=HOST[:PORT]", conflicts_with = "file")]
     pub(crate) link: Vec<LinkArg>,
     /// The flow control, the same at all daemons: cost-benefit or none
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
@@ -62,7 +62,7 @@ pub(crate) struct DaemonArgs {
     pub(crate) insecure: bool,
     /// Serve the daemon's state over HTTP on this address: a page at /, metrics for Prometheus at
     /// /metrics, and /status.json, which `manyflow top` reads
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
     /// The time that clients have to connect elsewhere when the daemon stops (Ctrl-C, SIGTERM,
     /// SIGUSR2); a second one ends the daemon at once
@@ -84,9 +84,10 @@ impl FromStr for LinkArg {
         let parts = text.split_once('=');
         let (name, address) =
             parts.ok_or_else(|| format!("`{text}` is not a link such as b=192.0.2.1:4747"))?;
+        let address = crate::address::connect::<{ manyflow_live::overlay::DAEMON_PORT }>(address);
         Ok(LinkArg {
             name: name.to_owned(),
-            address: address.to_owned(),
+            address: address.map_err(|error| error.to_string())?,
         })
     }
 }

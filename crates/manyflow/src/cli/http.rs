@@ -43,7 +43,7 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) http: Origin,
     /// Accept connections of switches and gateways at this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
     /// Open messages that were sealed with this key, and seal the answers: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
@@ -55,7 +55,7 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }
 
@@ -63,10 +63,10 @@ pub(crate) struct MemberArgs {
 #[derive(Debug, Args)]
 pub(crate) struct GatewayArgs {
     /// Accept HTTP clients at this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
     /// The switch of the service, or its only member
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::address::connect_with_port)]
     pub(crate) to: String,
     /// Seal the requests with this key, which the members have, too: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
@@ -89,6 +89,6 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

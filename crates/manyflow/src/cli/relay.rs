@@ -64,14 +64,13 @@ pub(crate) struct RelayArgs {
     pub(crate) interface: Option<String>,
     /// Take packets from the first of these relays or senders that answers, even if a description
     /// names another: --relay one.example.net,two.example.net:2268
-    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', value_parser = crate::address::connect::<2268>)]
     pub(crate) relay: Vec<String>,
     /// Serve receivers and other relays on this address
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
-        required_unless_present = "multicast_interface"
-    )]
+        required_unless_present = "multicast_interface", value_parser = crate::address::listen::<2268>)]
     pub(crate) listen: Option<SocketAddr>,
     /// Send packets by multicast to the hosts on this interface that have joined their channel,
     /// with the original source: its name or address. IPv4 only; needs root, or the capabilities
@@ -100,7 +99,7 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }
 

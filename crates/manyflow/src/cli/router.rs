@@ -18,10 +18,10 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct RouterArgs {
     /// Take datagrams of clients at this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
     /// Forward them to this host
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::address::connect_with_port)]
     pub(crate) to: String,
     /// The link's rate in each direction
     #[arg(long)]
@@ -36,6 +36,6 @@ pub(crate) struct RouterArgs {
     #[arg(long)]
     pub(crate) drop_tail: bool,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

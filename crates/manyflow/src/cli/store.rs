@@ -61,7 +61,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: PathBuf,
     /// Accept connections of the switch at this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
     /// The member's name, which no other member has: letters, digits, or any of -._: [default: a
     /// random name, which the folder keeps]
@@ -71,7 +71,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct PutArgs {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::address::connect_with_port)]
     pub(crate) to: String,
     /// The number of members that store each chunk
     #[arg(long, value_name = "MEMBERS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -115,7 +115,7 @@ pub(crate) struct GetArgs {
     /// The name of the file in the store
     pub(crate) name: String,
     /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::address::connect_with_port)]
     pub(crate) from: String,
     /// The file to write, or a folder [default: the last part of the name, in the present folder]
     #[arg(long, short, value_name = "PATH")]

@@ -124,8 +124,7 @@ pub(crate) struct StreamSendArgs {
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
-        required_unless_present = "multicast"
-    )]
+        required_unless_present = "multicast", value_parser = crate::address::listen::<2268>)]
     pub(crate) listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) servers: ServerArgs,
@@ -186,7 +185,7 @@ pub(crate) struct StreamRecvArgs {
     pub(crate) interface: Option<String>,
     /// Receive through the first of these relays that answers, even if the description names
     /// another; --relay a --relay b is the same as --relay a,b
-    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', value_parser = crate::address::connect::<2268>)]
     pub(crate) relay: Vec<String>,
     /// Seal reports with this key, if the session needs one: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
@@ -198,6 +197,6 @@ pub(crate) struct StreamRecvArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

@@ -48,8 +48,7 @@ pub(crate) struct SwitchArgs {
         long,
         value_name = "ADDRESS:PORT",
         required_unless_present = "config",
-        conflicts_with = "config"
-    )]
+        conflicts_with = "config", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: Option<SocketAddr>,
     /// A member of the service, or another switch; can be repeated
     #[arg(
@@ -76,7 +75,7 @@ pub(crate) struct SwitchArgs {
     pub(crate) grace: Duration,
     /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics, and
     /// the status at /status.json
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }
 

@@ -1,14 +1,15 @@
 //! The file of `manyflow daemon`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_live::net::tls::Identity;
 use manyflow_live::overlay::{
-    Access, ControllerConfig, Credentials, DaemonConfig, LinkConfig, LinkSecurity, LinkTls, User,
-    group_number,
+    Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, LinkConfig, LinkSecurity,
+    LinkTls, User, group_number,
 };
 use manyflow_overlay::cost_benefit::CostBenefitConfig;
 use manyflow_overlay::tfrc::TfrcConfig;
@@ -17,7 +18,7 @@ use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, T
 use serde::Deserialize;
 
 use crate::cli::DaemonArgs;
-use crate::usage;
+use crate::{address, usage};
 
 /// The number of clients that may be connected, unless the file says otherwise.
 const CONNECTIONS_MAX: usize = 65_536;
@@ -44,7 +45,7 @@ pub(super) struct DaemonFile {
     id: Option<u16>,
     listen: Option<String>,
     clients: Option<String>,
-    pub(super) metrics: Option<std::net::SocketAddr>,
+    metrics: Option<String>,
     /// Neither TLS nor passwords.
     #[serde(default)]
     insecure: bool,
@@ -167,13 +168,34 @@ impl DaemonFile {
             .iter()
             .map(|link| (link.name.clone(), link.address.clone().into()));
         table.insert("links".to_owned(), toml::Value::Table(links.collect()));
-        let file: DaemonFile = table.try_into().map_err(|error: toml::de::Error| {
+        table.try_into().map_err(|error: toml::de::Error| {
             usage(format!("{}: see manyflow daemon --help", error.message()))
-        })?;
-        Ok(DaemonFile {
-            metrics: args.metrics,
-            ..file
         })
+    }
+
+    /// Returns the address for metrics.
+    pub(super) fn metrics(&self) -> Result<Option<SocketAddr>> {
+        let metrics = self.metrics.as_deref();
+        metrics
+            .map(|text| address::listen_of_key::<9464>("metrics", text))
+            .transpose()
+    }
+
+    /// Checks that all addresses are ones. Names are looked up later.
+    fn check_addresses(&self) -> Result<()> {
+        let listens = [("listen", &self.listen), ("clients", &self.clients)];
+        for (key, text) in listens {
+            if let Some(text) = text {
+                address::listen_of_key::<DAEMON_PORT>(key, text)?;
+            }
+        }
+        for (name, link) in &self.links {
+            let (LinkEntry::Address(text) | LinkEntry::Table(LinkTable { address: text, .. })) =
+                link;
+            let wrong = |error| address::explain(&format!("the link to {name}"), error);
+            address::connect::<DAEMON_PORT>(text).map_err(wrong)?;
+        }
+        Ok(())
     }
 
     /// Returns the daemon's configuration.
@@ -181,6 +203,7 @@ impl DaemonFile {
     /// # Errors
     /// If keys contradict each other, or a file with a secret cannot be read.
     pub(super) fn config(self) -> Result<DaemonConfig> {
+        self.check_addresses()?;
         Ok(DaemonConfig {
             access: self.access()?,
             security: self.security()?,
@@ -253,8 +276,7 @@ impl DaemonFile {
     fn user(&self, table: &UserTable) -> Result<User> {
         let secret = |path: &PathBuf| {
             let path = self.folder.join(path);
-            let text = std::fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
+            let text = crate::read_description(&path)?;
             let secret = text.trim_end_matches(['\r', '\n']).to_owned();
             match secret.is_empty() {
                 true => Err(usage(format!(

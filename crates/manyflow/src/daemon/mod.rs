@@ -6,12 +6,14 @@ mod pages;
 use std::time::Duration;
 
 use anyhow::Result;
-use manyflow_live::overlay::{self, DaemonHandle};
+use manyflow_live::net::address::listen_advice;
+use manyflow_live::overlay::{self, DaemonError, DaemonHandle};
 use serde_json::json;
 
 use crate::cli::DaemonArgs;
 use crate::display::Display;
 use crate::signals::{interrupted, lame_duck_requested};
+use crate::usage;
 use file::DaemonFile;
 
 pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
@@ -20,9 +22,20 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         Some(path) => DaemonFile::read(path)?,
         None => DaemonFile::of_arguments(&args)?,
     };
-    let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics));
+    let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics()?));
     let config = file.config()?;
-    let daemon = overlay::start(config).await?;
+    let daemon = overlay::start(config).await.map_err(|error| match error {
+        DaemonError::Address {
+            key,
+            address,
+            cause,
+        } if args.file.is_none() => {
+            let advice = listen_advice(&cause);
+            anyhow::anyhow!("cannot listen on {address} (--{key}): {cause}{advice}")
+        }
+        DaemonError::Config(error) => usage(error.to_string()),
+        error => error.into(),
+    })?;
     let _pages = match metrics {
         Some(address) => Some(pages::serve(address, daemon.status(), &display).await?),
         None => None,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus, STATUS_PATH};
 use prometheus_client::collector::Collector;
@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::address::cannot_listen;
 use crate::display::Display;
 use crate::metrics::Process;
 
@@ -49,9 +50,7 @@ pub(super) async fn serve(
         },
     ];
     let server = MetricsServer::serve_pages(address, pages).await;
-    let server = server.with_context(|| {
-        format!("cannot serve metrics on {address}: choose another address or port")
-    })?;
+    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
     let at = server.local_address();
     display.print_line(&format!(
         "status at http://{at}/, metrics at http://{at}{METRICS_PATH}"

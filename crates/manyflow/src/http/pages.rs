@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use manyflow_live::anypoint_http::{GatewayStatus, MemberCounters};
 use manyflow_live::filecast::metrics::{METRICS_PATH, MetricsServer};
 use prometheus_client::collector::Collector;
@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::address::cannot_listen;
 use crate::display::Display;
 use crate::metrics::{Process, render};
 
@@ -43,9 +44,7 @@ pub(super) async fn serve<S: Status + 'static>(
         .sub_registry_with_prefix(S::PREFIX)
         .register_collector(Box::new(Read(read)));
     let server = MetricsServer::serve(address, move || render(&registry)).await;
-    let server = server.with_context(|| {
-        format!("cannot serve metrics on {address}: choose another address or port")
-    })?;
+    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
     let at = server.local_address();
     display.print_line(&format!("metrics at http://{at}{METRICS_PATH}"))?;
     Ok(Some(server))

@@ -1,5 +1,7 @@
 //! The session that the options of `manyflow send` describe, and its errors in terms of options.
 
+use std::path::Path;
+
 use anyhow::{Error, Result};
 use manyflow_live::filecast::files::{Selection, SourceOptions};
 use manyflow_live::filecast::keys::SigningKey;
@@ -13,6 +15,7 @@ use manyflow_live::net::multicast::GroupRange;
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::SessionConfig;
 
+use crate::address::cannot_listen;
 use crate::cli::{Fec, Profile, SendArgs};
 use crate::{parameters, usage};
 
@@ -25,8 +28,9 @@ impl SendArgs {
     pub(super) async fn config(&self) -> Result<SendConfig> {
         let webrc = self.rate_control()?;
         let resume = self.earlier_session().await?;
-        let group = self.group_key.as_deref().map(GroupKey::read).transpose()?;
-        let signing = self.sign.as_deref().map(SigningKey::read).transpose()?;
+        let group = self.group_key.as_deref().map(GroupKey::read).transpose();
+        let group = group.map_err(|error| usage(format!("--group-key: {error}")))?;
+        let signing = signing_key(self.sign.as_deref())?;
         let selection = Selection::new(&self.include, &self.exclude);
         let defaults = SendConfig::new(self.paths.clone(), webrc);
         let scratch = self.scratch.clone();
@@ -102,12 +106,11 @@ impl SendArgs {
             OpenError::Session(_) | OpenError::Range { .. } | OpenError::Description(_) => {
                 usage(error.to_string())
             }
-            OpenError::Listen { address, cause } => Error::new(cause).context(format!(
-                "cannot listen on {address}: choose another address or port"
-            )),
-            OpenError::ListenForReports { address, cause } => Error::new(cause).context(format!(
-                "cannot listen for reports on {address}: choose another address or port with --reports"
-            )),
+            OpenError::Multicast(error) if !error.may_pass() => usage(error.to_string()),
+            OpenError::Listen { address, cause } => cannot_listen("--listen", address, cause),
+            OpenError::ListenForReports { address, cause } => {
+                cannot_listen("--reports", address, cause)
+            }
             error => error.into(),
         }
     }
@@ -129,6 +132,12 @@ impl SendArgs {
             error => format!("{session}: {error}"),
         }
     }
+}
+
+/// Reads the key of `--sign`, if there is one.
+pub(crate) fn signing_key(path: Option<&Path>) -> Result<Option<SigningKey>> {
+    let key = path.map(SigningKey::read).transpose();
+    key.map_err(|error| usage(format!("--sign: {error}")))
 }
 
 /// Returns the groups of `--multicast` and the way to them, if there are any.

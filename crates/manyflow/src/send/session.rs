@@ -9,6 +9,27 @@ use serde_json::json;
 use crate::cli::SendArgs;
 use crate::display::{Display, count_files};
 
+/// Prints the URLs of a description, for receivers with this command.
+pub(crate) fn announce_urls(command: &str, urls: &[String], display: &Display) -> Result<()> {
+    let Some(first) = urls.first() else {
+        return Ok(());
+    };
+    if urls.len() > 1 {
+        display.print_line(
+            "no default route shows which address of this machine receivers reach: take one that they do",
+        )?;
+    }
+    for at in urls {
+        display.print_line(&format!("receivers type: manyflow {command} {at}"))?;
+        if at.contains('%') {
+            display.print_line(
+                "receivers write the name of their own interface after %, since the address is a link-local one",
+            )?;
+        }
+    }
+    Ok(display.print_json(&json!({"event": "published", "url": first}))?)
+}
+
 /// The default of `recv --memory`.
 const RECEIVER_MEMORY: u64 = 256 << 20;
 
@@ -91,14 +112,14 @@ impl Prepared {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Returns the URL of the description that `publisher` serves at `path`. Its host is the
-    /// session's source, which is an address of this machine.
-    pub(crate) fn url(&self, publisher: &Publisher, path: &str) -> String {
-        publisher.url(self.session.description.source, path)
+    /// Returns the URLs of the description that `publisher` serves at `path`. Their host is the
+    /// session's source, which is an address of this machine, or each of its addresses.
+    pub(crate) fn urls(&self, publisher: &Publisher, path: &str) -> Vec<String> {
+        publisher.urls(self.session.description.source, path)
     }
 
-    /// Prints what is about to be sent, and the URL of the description.
-    pub(crate) fn announce(&self, url: Option<String>, display: &Display) -> Result<()> {
+    /// Prints what is about to be sent, and the URLs of the description.
+    pub(crate) fn announce(&self, urls: &[String], display: &Display) -> Result<()> {
         let (count, total) = (self.session.files, Bytes(self.session.bytes));
         display.print_line(&format!(
             "sending {}, {total}, at up to {} on {} channels",
@@ -106,10 +127,7 @@ impl Prepared {
             self.args.rate,
             self.session.description.channels()
         ))?;
-        if let Some(at) = url {
-            display.print_line(&format!("receivers type: manyflow recv {at}"))?;
-            display.print_json(&json!({"event": "published", "url": at}))?;
-        }
+        announce_urls("recv", urls, display)?;
         display.print_json(
             &json!({"event": "started", "session": self.text(), "files": count, "bytes": total.0}),
         )?;

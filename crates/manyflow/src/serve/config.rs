@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Args, Command};
 use toml::de::{DeTable, DeValue};
 
 use crate::cli::{SendArgs, ServerArgs};
-use crate::usage;
+use crate::{address, usage};
 
 /// The maximum length of a session's name in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -245,7 +245,11 @@ fn parse<T: Args>(session: Option<&str>, place: &str, entries: &[Entry<'_>]) -> 
     read.map_err(|error| {
         let entry = entries.iter().find(|entry| is_about(&error, &entry.key));
         let place = entry.map_or_else(|| place.to_owned(), at);
-        usage(format!("{place}: {}", one_line(&error)))
+        let message = format!("{place}: {}", one_line(&error));
+        match address::may_pass(&error) {
+            true => Error::msg(message),
+            false => usage(message),
+        }
     })
 }
 

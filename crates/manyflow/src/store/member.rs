@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::address::cannot_listen;
 use crate::cli::StoreArgs;
 use crate::display::Display;
 use crate::metrics::{self, Metrics, Reported};
@@ -39,8 +40,8 @@ pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
     let options = super::options(args.key.as_deref())?;
     let shelf = DiskShelf::open(&args.dir, name)?;
     let name = shelf.name().clone();
-    let listener = serve(args.listen, options)
-        .with_context(|| format!("cannot listen at {}: choose another address", args.listen))?;
+    let listener = serve(args.listen, options);
+    let listener = listener.map_err(|cause| cannot_listen("--listen", args.listen, cause))?;
     let at = listener.local_address();
     let (statuses, status) = watch::channel(Status {
         free_bytes: shelf.free_bytes(),

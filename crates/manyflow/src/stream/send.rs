@@ -3,12 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_layered::relay::{self, SessionInfo};
 use manyflow_layered::{GROUPS_MAX, rlm, sim};
-use manyflow_live::filecast::keys::SigningKey;
 use manyflow_live::filecast::publish::DESCRIPTION_PATH;
 use manyflow_live::filecast::sdp::{HostPort, ntp_seconds};
 use manyflow_live::filecast::sending::tunnel_source;
@@ -24,9 +23,10 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{elapsed, feed, read_key, write_text};
+use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::display::{self, Display, OutputError};
-use crate::send::{groups, publish};
+use crate::send::{announce_urls, groups, publish, signing_key};
 use crate::signals::interrupted;
 use crate::{metrics, usage};
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let multicast = multicast.map(MulticastSender::with_ecn);
     let mut description = describe(&args, &control, multicast.as_ref())?;
     let server = open_server(&args, &control, &mut description)?;
-    let signing = args.sign.as_deref().map(SigningKey::read).transpose()?;
+    let signing = signing_key(args.sign.as_deref())?;
     let text = description.to_sdp(signing.as_ref());
     let text = text.map_err(|error| usage(error.to_string()))?;
     if let Some(path) = &args.session {
@@ -53,18 +53,14 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     }
     let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())];
     let publisher = publish(&args.servers, descriptions.into(), identity).await?;
-    let url = publisher
+    let urls = publisher
         .as_ref()
-        .map(|publisher| publisher.url(description.source, DESCRIPTION_PATH));
-    let is_text_printed = url.is_none() && args.session.is_none();
+        .map(|publisher| publisher.urls(description.source, DESCRIPTION_PATH));
+    let is_text_printed = urls.is_none() && args.session.is_none();
     let lines = match is_text_printed {
         true => display.on_standard_error(),
         false => display.clone(),
     };
-    announce(&description, &text, url, &lines)?;
-    if is_text_printed {
-        display.print_line(text.trim_end())?;
-    }
     let outlets = Outlets::new(&description.flows(), multicast, Some(server));
     let sender = StreamSender::new(description.session, &control, outlets)
         .map_err(|error| usage(error.to_string()))?
@@ -72,6 +68,10 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let progress = sender.progress();
     let _metrics =
         metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
+    announce(&description, &text, &urls.unwrap_or_default(), &lines)?;
+    if is_text_printed {
+        display.print_line(text.trim_end())?;
+    }
     let (units, received) = mpsc::channel(UNITS_MAX);
     let feeding = tokio::spawn(feed::feed(source, units));
     let (watching, unheard) = display::watch(watch_progress(progress, lines.clone()));
@@ -220,8 +220,7 @@ fn open_server(
         ..RelayConfig::default()
     };
     let server = RelayServer::bind_with(listen, config, description.flows(), options);
-    let server = server
-        .with_context(|| format!("cannot listen on {listen}: choose another address or port"))?;
+    let server = server.map_err(|cause| cannot_listen("--listen", listen, cause))?;
     let local = HostPort {
         host: server.local_addr().ip().to_string(),
         port: server.local_addr().port(),
@@ -235,15 +234,12 @@ fn open_server(
 fn announce(
     description: &StreamDescription,
     text: &str,
-    url: Option<String>,
+    urls: &[String],
     display: &Display,
 ) -> Result<()> {
     let (name, protocol, groups) = (&description.name, description.protocol, description.groups);
     display.print_line(&format!("sending {name} by {protocol} in {groups} groups"))?;
-    if let Some(at) = url {
-        display.print_line(&format!("receivers type: manyflow stream recv {at}"))?;
-        display.print_json(&json!({"event": "published", "url": at}))?;
-    }
+    announce_urls("stream recv", urls, display)?;
     display.print_json(&json!({"event": "started", "session": text}))?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use manyflow_live::anypoint::switch::{MemberConfig, ServiceConfig};
 use serde::Deserialize;
 
-use crate::address::resolve;
+use crate::address::{listen_of_key, resolve};
 use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
 use crate::usage;
 
@@ -16,10 +16,10 @@ use crate::usage;
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ServiceFile {
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     #[serde(default)]
     policy: PolicyArg,
-    pub(super) metrics: Option<SocketAddr>,
+    metrics: Option<String>,
     #[serde(default)]
     members: BTreeMap<String, Entry>,
     /// The order of the members on the command line; in a file, that of their names.
@@ -71,7 +71,6 @@ impl ServiceFile {
 
     fn of_arguments(args: &SwitchArgs) -> Result<ServiceFile> {
         let mut file = ServiceFile {
-            listen: args.listen,
             policy: args.policy,
             ..ServiceFile::default()
         };
@@ -112,7 +111,18 @@ impl ServiceFile {
     /// Returns the address for peers.
     pub(super) fn listen(&self, args: &SwitchArgs) -> Result<SocketAddr> {
         let missing = || usage("the file has no `listen`: name the address for peers");
-        args.listen.or(self.listen).ok_or_else(missing)
+        let of_file = || {
+            let text = self.listen.as_deref().ok_or_else(missing)?;
+            listen_of_key::<7000>("listen", text)
+        };
+        args.listen.map_or_else(of_file, Ok)
+    }
+
+    /// Returns the address for metrics.
+    pub(super) fn metrics(&self, args: &SwitchArgs) -> Result<Option<SocketAddr>> {
+        let text = self.metrics.as_deref();
+        let of_file = text.map(|text| listen_of_key::<9464>("metrics", text));
+        Ok(args.metrics.or(of_file.transpose()?))
     }
 
     /// Returns the service. Names of hosts are looked up.

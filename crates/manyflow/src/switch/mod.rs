@@ -6,11 +6,14 @@ mod pages;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use manyflow_live::anypoint::switch::{ServiceError, SwitchHandle, SwitchOptions, start};
+use manyflow_live::anypoint::switch::{
+    ServiceError, StartError, SwitchHandle, SwitchOptions, start,
+};
 use manyflow_live::filecast::metrics::MetricsServer;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::address::cannot_listen;
 use crate::cli::SwitchArgs;
 use crate::display::Display;
 use crate::usage;
@@ -25,8 +28,12 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     // The handler exists before anybody learns that the switch is ready.
     let mut hangups = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let listen = file.listen(&args)?;
-    let switch = start(listen, file.service().await?, options)?;
-    let metrics = args.metrics.or(file.metrics);
+    let metrics = file.metrics(&args)?;
+    let switch = start(listen, file.service().await?, options);
+    let switch = switch.map_err(|error| match error {
+        StartError::Address(address, cause) => cannot_listen("--listen", address, cause),
+        error => error.into(),
+    })?;
     let pages = match metrics {
         Some(address) => Some(pages::serve(address, switch.status(), &display).await?),
         None => None,

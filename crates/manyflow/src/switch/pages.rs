@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_live::anypoint::switch::{MemberStatus, SwitchStatus};
 use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use prometheus_client::collector::Collector;
@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
+use crate::address::cannot_listen;
 use crate::display::Display;
 use crate::metrics::Process;
 
@@ -43,9 +44,7 @@ pub(super) async fn serve(
         },
     ];
     let server = MetricsServer::serve_pages(address, pages).await;
-    let server = server.with_context(|| {
-        format!("cannot serve metrics on {address}: choose another address or port")
-    })?;
+    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
     let at = server.local_address();
     display.print_line(&format!("metrics at http://{at}{METRICS_PATH}"))?;
     Ok(server)

@@ -171,9 +171,21 @@ fn a_session_that_cannot_be_received_is_reported() {
         &["404", "/session.sdp"],
     );
     fails(
-        &["recv", &url, "--relay", "no such host", "--patience", "1s"],
+        &[
+            "recv",
+            &url,
+            "--relay",
+            "no-such.invalid",
+            "--patience",
+            "1s",
+        ],
         1,
-        &["no such host"],
+        &["no-such.invalid"],
+    );
+    fails(
+        &["recv", &url, "--relay", "no such host"],
+        2,
+        &["--relay", "no such host", "space"],
     );
     let out = folder.path().join("out");
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -7,6 +7,7 @@
     reason = "tests fail by panicking, and print what they measured"
 )]
 
+mod addresses;
 mod archive;
 mod attack;
 mod book;
@@ -17,6 +18,7 @@ mod completion;
 mod crash;
 mod daemon_size;
 mod emulate;
+mod exit_codes;
 mod figures;
 mod gateway;
 #[path = "../../../manyflow-live/tests/common/mod.rs"]

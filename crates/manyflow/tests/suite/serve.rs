@@ -341,7 +341,6 @@ fn nothing_starts_if_something_cannot_be_opened() {
     let in_b = ":7: session b: ";
     for (line, part) in [
         ("paths = [\"no/such\"]".to_owned(), "no/such"),
-        ("sign = \"no.key\"".to_owned(), "no.key"),
         (format!("listen = \"{udp}\""), "choose another address"),
     ] {
         let service = config("", &line);
@@ -349,6 +348,7 @@ fn nothing_starts_if_something_cannot_be_opened() {
         assert!(!service.path("a.sdp").exists(), "{line}");
     }
     config("", "exclude = \"[\"").fails(2, &[in_b]);
+    config("", "sign = \"no.key\"").fails(2, &[in_b, "no.key"]);
     let address = tcp.to_string();
     config(&format!("publish = \"{tcp}\""), "").fails(1, &[&address, "choose another"]);
     config(&format!("metrics = \"{tcp}\""), "").fails(1, &[&address, "choose another"]);

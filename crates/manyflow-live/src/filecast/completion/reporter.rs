@@ -7,10 +7,11 @@ use std::time::Duration;
 use manyflow_core::Time;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::UdpSocket;
 
 use super::CompletionKey;
 use super::message::{Kind, MESSAGE_BYTES, Message};
+use crate::net::address::lookup;
 use crate::net::clock::Clock;
 
 /// Number of windows in which a receiver tries to report.
@@ -199,7 +200,7 @@ pub async fn report(key: CompletionKey, server: &str, window: Duration) -> Resul
 /// Opens a socket for the first address of `server` that has a route.
 async fn connect(server: &str) -> io::Result<UdpSocket> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for address in lookup_host(server).await? {
+    for address in lookup(server, None).await? {
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -21,6 +21,11 @@ pub enum DescriptionError {
         /// The system's reason.
         cause: io::Error,
     },
+    /// The text is empty.
+    #[error(
+        "the session description {0} is empty: its sender may not have written it yet, so try again"
+    )]
+    Empty(String),
     /// The text exceeds [`DESCRIPTION_BYTES_MAX`](super::DESCRIPTION_BYTES_MAX).
     #[error(
         "the session description is longer than 64 KiB: give the file that `manyflow send` writes"
@@ -53,6 +58,32 @@ pub enum DescriptionError {
          it again from its sender"
     )]
     Forged(PublicKey),
+}
+
+impl DescriptionError {
+    /// Whether the same description may be read at a later attempt: it is not written yet, or the
+    /// system fails at the moment.
+    pub fn may_pass(&self) -> bool {
+        use io::ErrorKind::{
+            InvalidData, InvalidFilename, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+        };
+        let is_wrong_path = |kind| {
+            [
+                InvalidData,
+                InvalidFilename,
+                IsADirectory,
+                NotADirectory,
+                NotFound,
+                PermissionDenied,
+            ]
+            .contains(&kind)
+        };
+        match self {
+            DescriptionError::Unreadable { cause, .. } => !is_wrong_path(cause.kind()),
+            DescriptionError::Empty(_) => true,
+            _ => false,
+        }
+    }
 }
 
 pub(crate) fn missing(what: &str, expected: &str) -> DescriptionError {

@@ -2,17 +2,17 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use manyflow_amt::wire::AMT_PORT;
 use manyflow_amt::{
     Family, GatewayConfig, GatewayEvent, JoinError, LossReason, RelayAddress, Subscription,
 };
-use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
+use crate::net::address::{Address, Host, lookup};
 use crate::net::inlet::TransportError;
 
 /// The number of unanswered Requests after which the next relay is tried.
@@ -204,7 +204,9 @@ impl Tunnel {
 impl fmt::Display for Tunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Relay { name, address } = &self.relays[self.current];
-        if with_port(name) == address.to_string() {
+        // An address that the user has written needs no second one beside it.
+        let is_number = |parsed: Address| !matches!(parsed.host(), Host::Name(_));
+        if Address::parse(name, Some(AMT_PORT)).is_ok_and(is_number) {
             return write!(f, "{name}");
         }
         write!(f, "{name} ({address})")
@@ -219,8 +221,8 @@ async fn resolve(names: &[String]) -> Result<Vec<Relay>, TransportError> {
     let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let (mut relays, mut cause) = (Vec::new(), unknown());
     for name in names {
-        match lookup_host(with_port(name)).await {
-            Ok(addresses) => relays.extend(addresses.map(|address| Relay {
+        match lookup(name, Some(AMT_PORT)).await {
+            Ok(addresses) => relays.extend(addresses.into_iter().map(|address| Relay {
                 name: name.clone(),
                 address,
             })),
@@ -258,31 +260,4 @@ fn connect(
         }
     }
     Err(result.expect("there is a relay"))
-}
-
-/// Returns the relay's address, with AMT's own port (RFC 7450 section 7.2) if it has none.
-fn with_port(relay: &str) -> String {
-    match relay.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, AMT_PORT).to_string(),
-        Err(_) if relay.contains(':') => relay.to_owned(),
-        Err(_) => format!("{relay}:{AMT_PORT}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_relay_without_a_port_has_that_of_amt() {
-        for (relay, full) in [
-            ("192.0.2.1", "192.0.2.1:2268"),
-            ("2001:db8::1", "[2001:db8::1]:2268"),
-            ("relay.example.net", "relay.example.net:2268"),
-            ("relay.example.net:1", "relay.example.net:1"),
-            ("[2001:db8::1]:1", "[2001:db8::1]:1"),
-        ] {
-            assert_eq!(with_port(relay), full);
-        }
-    }
 }

@@ -76,6 +76,15 @@ pub enum MulticastError {
 }
 
 impl MulticastError {
+    /// Whether a later attempt may succeed with the same configuration: an interface, an address or
+    /// a right may be there then.
+    pub fn may_pass(&self) -> bool {
+        !matches!(
+            self,
+            Self::NotMulticast(_) | Self::NotRange(_) | Self::MixedVersions(..)
+        )
+    }
+
     /// Returns a function for `map_err`: the kernel refused `action`, and `advice` says what to do.
     fn refused(action: impl Into<String>, advice: &'static str) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();

@@ -4,15 +4,18 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::wire::{Operation, parse};
 use super::{ClientError, ClientOptions};
+use crate::net::address::Address;
 use crate::net::tls::{Authorities, advice};
 use crate::overlay::Credentials;
+
+/// The port of daemons for clients, if an address has none: that of NATS.
+pub const CLIENT_PORT: u16 = 4222;
 
 pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
@@ -27,7 +30,7 @@ pub(super) struct Connected {
     pub(super) message_bytes_max: usize,
 }
 
-/// Connects to the daemon at `address`, a host and a port.
+/// Connects to the daemon at `address`, a host and a port, or a URL such as `nats://host:4222`.
 pub(super) async fn connect(
     address: &str,
     options: &ClientOptions,
@@ -36,7 +39,9 @@ pub(super) async fn connect(
         address: address.to_owned(),
         cause: Arc::new(cause),
     };
-    let mut stream = TcpStream::connect(address).await.map_err(failed)?;
+    let server = Address::parse_url(address, &["nats"], CLIENT_PORT);
+    let server = server.map_err(|error| failed(error.into()))?;
+    let mut stream = open_stream(&server).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let mut input = BytesMut::new();
     let info = match read_operation(&mut stream, &mut input)
@@ -56,7 +61,7 @@ pub(super) async fn connect(
         Some(authorities) => {
             // Bytes after INFO would be from before the handshake, so nobody vouches for them.
             input.clear();
-            let stream = start_tls(stream, address, authorities)
+            let stream = start_tls(stream, &server, authorities)
                 .await
                 .map_err(failed)?;
             let (reader, writer) = tokio::io::split(stream);
@@ -94,14 +99,16 @@ pub(super) async fn connect(
     })
 }
 
+async fn open_stream(server: &Address) -> io::Result<TcpStream> {
+    TcpStream::connect(&*server.resolve().await?).await
+}
+
 async fn start_tls(
     stream: TcpStream,
-    address: &str,
+    server: &Address,
     authorities: &Authorities,
 ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    let name = server.host().tls_name().map_err(io::Error::other)?;
     let stream = authorities.connector().connect(name, stream).await;
     stream.map_err(|error| io::Error::other(format!("{error}: {}", advice(&error))))
 }

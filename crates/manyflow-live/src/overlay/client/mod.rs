@@ -51,6 +51,7 @@ use tokio::sync::{OnceCell, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+pub use self::connect::CLIENT_PORT;
 use self::connection::{State, Target};
 pub use self::error::ClientError;
 pub use self::members::Members;

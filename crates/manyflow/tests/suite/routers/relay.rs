@@ -105,6 +105,6 @@ fn packets_cannot_be_sent_to_the_interface_that_they_come_from() {
         "10.77.0.1",
     ]);
     let ended = enter(&hosts.router, || Manyflow::start(command)).finish();
-    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert_eq!(ended.code(), 2, "{ended:?}");
     assert!(ended.stderr.contains("interface upstream"), "{ended:?}");
 }
