@@ -14,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::cli::{LogFormat, OutputArgs};
+use crate::shown::{shown, shown_json, shown_lines, shown_log};
 use crate::{events, usage};
 
 /// The variable with the levels of the log.
@@ -22,18 +23,6 @@ const LOG_VARIABLE: &str = "MANYFLOW_LOG";
 /// Whether the user permits colours (no-color.org).
 fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Escapes control characters, which names of files can have: an error is one line, and changes
-/// nothing on a terminal.
-fn one_line(message: &str) -> String {
-    let escaped = message
-        .chars()
-        .map(|character| match character.is_control() {
-            true => character.escape_default().to_string(),
-            false => character.to_string(),
-        });
-    escaped.collect()
 }
 
 /// Parses the value of MANYFLOW_LOG.
@@ -161,10 +150,19 @@ impl Display {
             self.print_note(line);
         } else if !self.options.json {
             let label = self.label();
+            let line = match io::stdout().is_terminal() {
+                true => shown_lines(line),
+                false => line.into(),
+            };
             self.bars
                 .suspend(|| print_line(format_args!("{label}{line}")))?;
         }
         Ok(())
+    }
+
+    /// Prints a screen with escape sequences of its own, whose texts have been escaped.
+    pub(crate) fn print_screen(&self, screen: &str) -> Result<(), OutputError> {
+        self.bars.suspend(|| print_line(screen))
     }
 
     /// Prints one line for people on standard error, for commands that use standard output
@@ -174,6 +172,7 @@ impl Display {
             tracing::info!("{line}");
         } else if !self.options.json && !self.options.quiet {
             let label = self.label();
+            let line = shown_lines(line);
             // If standard error is closed, the line cannot be reported anywhere.
             let _ = self
                 .bars
@@ -183,7 +182,7 @@ impl Display {
 
     /// Prints the reason for which the program fails, on standard error.
     pub(crate) fn fail(&self, message: &str) {
-        let message = one_line(message);
+        let message = shown(message);
         if self.options.log_format == LogFormat::Json {
             tracing::error!("{message}");
             return;
@@ -205,14 +204,11 @@ impl Display {
         if !self.options.json {
             return Ok(());
         }
-        match &self.session {
-            None => print_line(value),
-            Some(session) => {
-                let mut value = value.clone();
-                value["session_name"] = session.as_str().into();
-                print_line(value)
-            }
+        let mut value = value.clone();
+        if let Some(session) = &self.session {
+            value["session_name"] = session.as_str().into();
         }
+        print_line(shown_json(&value.to_string()))
     }
 
     /// The beginning of lines and bars.
@@ -350,6 +346,7 @@ impl<'a> MakeWriter<'a> for Display {
     fn make_writer(&'a self) -> LogLine {
         LogLine {
             bars: self.bars.clone(),
+            is_json: self.options.log_format == LogFormat::Json,
             line: Vec::new(),
         }
     }
@@ -359,6 +356,7 @@ impl<'a> MakeWriter<'a> for Display {
 #[derive(Debug)]
 pub(crate) struct LogLine {
     bars: MultiProgress,
+    is_json: bool,
     line: Vec<u8>,
 }
 
@@ -374,7 +372,14 @@ impl Write for LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
+        let line = String::from_utf8_lossy(&self.line);
+        let line = match self.is_json {
+            true => shown_json(&line),
+            false => shown_log(&line),
+        };
         // An error of standard error itself cannot be reported anywhere.
-        let _ = self.bars.suspend(|| io::stderr().write_all(&self.line));
+        let _ = self
+            .bars
+            .suspend(|| io::stderr().write_all(line.as_bytes()));
     }
 }

@@ -30,6 +30,7 @@ mod router;
 mod send;
 mod serve;
 mod shard;
+mod shown;
 mod signals;
 mod sim;
 mod soak;

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::cli::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use crate::display::Display;
+use crate::shown::shown;
 use crate::signals::interrupted;
 use crate::usage;
 
@@ -256,7 +257,8 @@ pub(crate) async fn subscribe(args: &SubArgs, display: &Display) -> Result<()> {
 
 fn print_message(display: &Display, event: &str, message: &Message) -> Result<()> {
     let payload = String::from_utf8_lossy(message.payload());
-    display.print_line(&format!("{}: {payload}", message.subject()))?;
+    let subject = shown(message.subject());
+    display.print_line(&format!("{subject}: {payload}"))?;
     if display.is_json() {
         display.print_json(&object(event, message))?;
     }

@@ -1,5 +1,6 @@
 //! `manyflow recv`: receives the files of a session.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,7 @@ use manyflow_live::filecast::sdp::{HostPort, Protection, SessionDescription};
 use manyflow_live::filecast::session::{
     self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
 };
+use manyflow_live::net::multicast::Choice;
 use manyflow_object::receiver::Progress as ObjectProgress;
 use manyflow_webrc::ReceiverConfig;
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::{RecvArgs, threads};
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
+use crate::shown::shown;
 use crate::signals::interrupted;
 use crate::{metrics, parameters, post_receive, usage};
 
@@ -45,21 +48,17 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let loaded = load::load(&args.session, &trust).await?;
     print_session(display, &loaded)?;
     let description = loaded.description;
-    let group_key = args.group_key.as_deref().map(GroupKey::read).transpose();
-    let group_key = group_key.map_err(|error| usage(format!("--group-key: {error}")))?;
-    if description.protection == Some(Protection::Mac) && group_key.is_none() {
-        tracing::warn!(
-            "the session has a group key; without --group-key, forged packets can disturb it"
-        );
-    }
+    let group_key = group_key(&args, &description)?;
     let reports = reports(&args, &description, group_key.as_ref());
+    let route = route_to(
+        &args.relay,
+        args.interface.as_deref(),
+        &args.session,
+        description.amt_relay.as_ref(),
+    )?;
+    announce_route(&route, description.source, display)?;
     let config = ReceiveConfig {
-        route: route_to(
-            &args.relay,
-            args.interface.as_deref(),
-            &args.session,
-            description.amt_relay.as_ref(),
-        )?,
+        route,
         description,
         webrc,
         output: args.output.clone(),
@@ -99,6 +98,18 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         reports.send(display, interruption).await?;
     }
     Ok(())
+}
+
+/// Reads the key of `--group-key`.
+fn group_key(args: &RecvArgs, description: &SessionDescription) -> Result<Option<GroupKey>> {
+    let key = args.group_key.as_deref().map(GroupKey::read).transpose();
+    let key = key.map_err(|error| usage(format!("--group-key: {error}")))?;
+    if description.protection == Some(Protection::Mac) && key.is_none() {
+        tracing::warn!(
+            "the session has a group key; without --group-key, forged packets can disturb it"
+        );
+    }
+    Ok(key)
 }
 
 /// Where to report that all files are here.
@@ -183,6 +194,18 @@ pub(crate) fn route_to(
     Ok(Route::Relays(vec![relay]))
 }
 
+/// Prints the interface of multicast that the user has not named.
+///
+/// # Errors
+/// If the interface cannot be chosen.
+pub(crate) fn announce_route(route: &Route, source: IpAddr, display: &Display) -> Result<()> {
+    if let Route::Multicast(None) = route {
+        let choice = Choice::towards(source)?;
+        display.print_note(&format!("multicast from {source} is received on {choice}"));
+    }
+    Ok(())
+}
+
 /// Prints who signed the session, and when: an old description may have been served again.
 fn print_session(display: &Display, loaded: &Loaded) -> Result<(), OutputError> {
     let Loaded {
@@ -193,6 +216,7 @@ fn print_session(display: &Display, loaded: &Loaded) -> Result<(), OutputError> 
     let written = description.written();
     if let Some(signer) = signer {
         let date = written.map_or("an unknown date".to_owned(), fmt_http_date);
+        let name = shown(name);
         display.print_line(&format!("{name}: signed by {signer}, written on {date}"))?;
     }
     let since_1970 = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs());
@@ -232,7 +256,7 @@ async fn watch_progress(
 }
 
 fn print_file(display: &Display, file: &FileDone) -> Result<(), OutputError> {
-    display.print_line(&format!("{}  {}", file.name, Bytes(file.bytes)))?;
+    display.print_line(&format!("{}  {}", shown(&file.name), Bytes(file.bytes)))?;
     display.print_json(&json!({"event": "file", "name": file.name, "bytes": file.bytes}))
 }
 

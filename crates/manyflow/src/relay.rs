@@ -23,7 +23,7 @@ use crate::address::cannot_listen;
 use crate::cli::RelayArgs;
 use crate::display::{self, Display, OutputError};
 use crate::keygen::trusted_keys;
-use crate::recv::route_to;
+use crate::recv::{announce_route, route_to};
 use crate::signals::interrupted;
 use crate::stream::read_key;
 use crate::{metrics, usage};
@@ -33,7 +33,7 @@ use manyflow_live::net::multicast::GroupRange;
 const GROUPS_MAX: u128 = 4_096;
 
 pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
-    let forwarder = Forwarder::open(config(&args).await?).await;
+    let forwarder = Forwarder::open(announced(config(&args).await?, display)?).await;
     let forwarder = forwarder.map_err(|error| match error {
         ForwarderError::Listen { address, cause } => cannot_listen("--listen", address, cause),
         ForwarderError::SameInterface(_)
@@ -65,6 +65,19 @@ pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
         status.relay.counters.forwarded + status.hosts.packets,
     ))?;
     Ok(())
+}
+
+/// Prints the interfaces of multicast that the user has not named, each once.
+fn announced(config: ForwarderConfig, display: &Display) -> Result<ForwarderConfig> {
+    let mut sources = Vec::new();
+    for feed in &config.feeds {
+        let source = feed.flows.first().map(|flow| flow.source.ip());
+        if let Some(source) = source.filter(|source| !sources.contains(source)) {
+            announce_route(&feed.route, source, display)?;
+            sources.push(source);
+        }
+    }
+    Ok(config)
 }
 
 /// Prints what the relay serves, and how receivers use it.

@@ -21,7 +21,7 @@ use crate::metrics;
 use crate::signals::interrupted;
 use crate::stream::elapsed;
 pub(crate) use config::{groups, signing_key};
-pub(crate) use session::{Opened, Prepared, announce_urls};
+pub(crate) use session::{Opened, Prepared, announce_multicast, announce_urls};
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;

@@ -77,7 +77,7 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
                 connections.spawn(client.ip(), serve).await;
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!("cannot accept a connection: {error}");
                 sleep(ACCEPT_PAUSE).await;
             }
         }

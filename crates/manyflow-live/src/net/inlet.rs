@@ -11,8 +11,10 @@ use manyflow_layered::relay::inner_ecn;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::amt::{FromRelay, Tunnel, TunnelDatagram};
+use super::interfaces::is_directly_connected;
 use super::multicast::{
-    Datagram, Interface, MulticastError, MulticastReceiver, ReceiverConfig, is_source_specific,
+    Datagram, Interface, MulticastError, MulticastReceiver, REJOIN_PAUSE, ReceiverConfig,
+    is_source_specific,
 };
 
 /// The reason why a transport does not work.
@@ -162,7 +164,10 @@ impl Inlet {
                 Kind::Multicast(socket) => tokio::select! {
                     biased;
                     waited = socket.wait() => return Ok(waited?),
-                    _ = self.network_check.tick() => socket.follow_interface(),
+                    _ = self.network_check.tick() => {
+                        socket.follow_interface();
+                        socket.follow_rejoin();
+                    }
                 },
                 Kind::Tunnel(tunnel) => tokio::select! {
                     biased;
@@ -202,11 +207,34 @@ impl Inlet {
         }
     }
 
-    /// Looks whether the way of packets still exists, since none come.
+    /// Looks whether the way of packets still exists, since none come: asks the relay, or leaves
+    /// the groups of IP multicast after some silence to join them again. The caller calls this once
+    /// a second or so.
     pub(crate) fn check_way(&mut self) {
-        if let Kind::Tunnel(tunnel) = &mut self.kind {
-            tunnel.check_relay();
+        match &mut self.kind {
+            Kind::Tunnel(tunnel) => tunnel.check_relay(),
+            Kind::Multicast(socket) => socket.check_silence(),
         }
+    }
+
+    /// Returns the time for which a silent session stays left before it is joined again, so that
+    /// routers take the join for a change: none in a tunnel.
+    pub(crate) fn rejoin_pause(&self) -> Duration {
+        match &self.kind {
+            Kind::Multicast(_) => REJOIN_PAUSE,
+            Kind::Tunnel(_) => Duration::ZERO,
+        }
+    }
+
+    /// Returns the end of a message about a silent session: a reason that its description shows, if
+    /// none of its `packets` have come. `ttl` is that of the description, which those of IPv6 do
+    /// not have.
+    pub(crate) fn silence_hint(&self, packets: u64, ttl: Option<u8>) -> String {
+        let (Kind::Multicast(socket), 0) = (&self.kind, packets) else {
+            return String::new();
+        };
+        let source = socket.source();
+        hint_of_ttl(ttl, source, is_directly_connected(source))
     }
 
     /// Ends the tunnel to the relay.
@@ -223,6 +251,20 @@ impl fmt::Display for Inlet {
             Kind::Multicast(_) => write!(f, "multicast"),
             Kind::Tunnel(tunnel) => write!(f, "the relay {tunnel}"),
         }
+    }
+}
+
+/// Returns the part of a message that says that a session does not pass routers; empty if it does.
+fn hint_of_ttl(ttl: Option<u8>, source: IpAddr, is_directly_connected: bool) -> String {
+    match ttl {
+        _ if is_directly_connected => String::new(),
+        Some(0 | 1) => format!(
+            "; the description states a TTL of 1, which no router forwards, and the source {source} is not on a network of this machine: send with --ttl"
+        ),
+        None => format!(
+            "; the source {source} is not on a network of this machine: routers forward the session only if it is sent with --ttl above 1"
+        ),
+        Some(_) => String::new(),
     }
 }
 
@@ -257,5 +299,23 @@ fn subscription(flow: Flow) -> Subscription {
     Subscription {
         group: flow.group.ip(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_source_behind_a_router_makes_the_ttl_worth_a_word() {
+        let source = "10.77.0.2".parse().unwrap();
+        let hint = hint_of_ttl(Some(1), source, false);
+        for part in ["TTL of 1", "10.77.0.2", "--ttl"] {
+            assert!(hint.contains(part), "{hint}");
+        }
+        assert_eq!(hint_of_ttl(Some(1), source, true), "");
+        assert_eq!(hint_of_ttl(Some(3), source, false), "");
+        let ipv6 = hint_of_ttl(None, "2001:db8::1".parse().unwrap(), false);
+        assert!(ipv6.contains("--ttl above 1"), "{ipv6}");
     }
 }

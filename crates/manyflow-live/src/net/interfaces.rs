@@ -22,6 +22,8 @@ pub struct OwnAddress {
     pub is_loopback: bool,
     /// Whether the interface is up.
     pub is_up: bool,
+    /// Whether the interface carries multicast.
+    pub is_multicast: bool,
 }
 
 impl OwnAddress {
@@ -32,6 +34,7 @@ impl OwnAddress {
             mask: entry.netmask.as_ref().and_then(ip),
             is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
             is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+            is_multicast: entry.flags.contains(InterfaceFlags::IFF_MULTICAST),
         })
     }
 
@@ -111,6 +114,7 @@ mod tests {
             mask: Some(mask.parse().unwrap()),
             is_loopback: false,
             is_up: true,
+            is_multicast: true,
         }
     }
 

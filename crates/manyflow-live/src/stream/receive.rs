@@ -64,12 +64,14 @@ pub enum StreamReceiveError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// No packet of the stream arrived.
-    #[error("nothing was heard of the stream for {} s: is the sender running, and does {via} lead to it?", .after.as_secs())]
+    #[error("nothing was heard of the stream for {} s: is the sender running, and does {via} lead to it?{hint}", .after.as_secs())]
     Silent {
         /// Duration of the silence.
         after: Duration,
         /// The way that packets should take.
         via: String,
+        /// A reason that the description shows, to be appended; often empty.
+        hint: String,
     },
 }
 
@@ -230,6 +232,11 @@ impl Driver {
             return Err(StreamReceiveError::Silent {
                 after: silence,
                 via: self.inlet.to_string(),
+                hint: {
+                    let packets = self.reception.progress.packets;
+                    let ttl = self.reception.config.description.ttl;
+                    self.inlet.silence_hint(packets, ttl)
+                },
             });
         }
         if silence >= SILENCE && now - self.last_check >= SILENCE {

@@ -286,13 +286,7 @@ async fn a_body_that_breaks_off_is_an_error() {
     let address =
         server_that_answers(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nv=0".to_vec()).await;
     let error = fetch(&url(address, "/"), None).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            LoadError::Description(DescriptionError::Unreadable { .. })
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, LoadError::Cut { .. }), "{error}");
 }
 
 /// The runtime's time is paused and jumps from timer to timer, so the test does not wait.

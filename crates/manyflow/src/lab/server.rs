@@ -46,7 +46,7 @@ pub(super) async fn serve(listener: TcpListener, lab: Arc<Lab>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!("cannot accept a connection: {error}");
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,9 +1,13 @@
 //! A session on its way to the network: [`Opened`], then [`Prepared`].
 
+use std::net::IpAddr;
+
 use anyhow::{Context, Result};
 use manyflow_core::units::Bytes;
 use manyflow_live::filecast::publish::Publisher;
 use manyflow_live::filecast::sending::{self, Conflict, ReceiverMemory};
+use manyflow_live::net::interfaces::own_addresses;
+use manyflow_live::net::multicast::Choice;
 use serde_json::json;
 
 use crate::cli::SendArgs;
@@ -28,6 +32,38 @@ pub(crate) fn announce_urls(command: &str, urls: &[String], display: &Display) -
         }
     }
     Ok(display.print_json(&json!({"event": "published", "url": first}))?)
+}
+
+/// Prints on which interface multicast leaves, and how far: the interface is that of `source`.
+pub(crate) fn announce_multicast(
+    source: IpAddr,
+    is_named: bool,
+    ttl: u8,
+    display: &Display,
+) -> Result<()> {
+    let own = own_addresses().unwrap_or_default();
+    let interface = own.iter().find(|own| own.ip == source);
+    let interface = interface.map_or("an unknown interface", |own| &own.interface);
+    let others = match is_named {
+        true => Vec::new(),
+        false => Choice::towards(source).map_or(Vec::new(), |choice| choice.others),
+    };
+    let others = match others.is_empty() {
+        true => String::new(),
+        false => format!(" (--interface names another: {})", others.join(", ")),
+    };
+    let reach = match ttl {
+        0 => "with TTL 0, so that it does not leave this machine".to_owned(),
+        1 => "with TTL 1, which no router forwards: receivers behind routers need a higher --ttl"
+            .to_owned(),
+        ttl => format!(
+            "with TTL {ttl}, for receivers behind at most {} routers",
+            ttl - 1
+        ),
+    };
+    Ok(display.print_line(&format!(
+        "multicast leaves from {source} on {interface}{others}, {reach}"
+    ))?)
 }
 
 /// The default of `recv --memory`.
@@ -127,6 +163,11 @@ impl Prepared {
             self.args.rate,
             self.session.description.channels()
         ))?;
+        if self.args.multicast.is_some() {
+            let source = self.session.description.source;
+            let is_named = self.args.interface.is_some();
+            announce_multicast(source, is_named, self.args.ttl, display)?;
+        }
         announce_urls("recv", urls, display)?;
         display.print_json(
             &json!({"event": "started", "session": self.text(), "files": count, "bytes": total.0}),

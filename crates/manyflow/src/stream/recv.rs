@@ -20,7 +20,7 @@ use super::{elapsed, read_key};
 use crate::cli::StreamRecvArgs;
 use crate::display::{self, Display, OutputError};
 use crate::keygen::trusted_keys;
-use crate::recv::route_to;
+use crate::recv::{announce_route, route_to};
 use crate::signals::interrupted;
 use crate::{metrics, usage};
 
@@ -49,7 +49,9 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     };
     print_session(&description, signer, &lines)?;
     let consumer = Consumer::open(&args, &lines)?;
+    let source = description.source;
     let config = config(&args, description)?;
+    announce_route(&config.route, source, &lines)?;
     let (watched, progress) = watch::channel(StreamReceiveProgress::default());
     let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], &lines).await?;
     let (units, received) = mpsc::channel(UNITS_MAX);

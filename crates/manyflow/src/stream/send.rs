@@ -26,7 +26,7 @@ use super::{elapsed, feed, read_key, write_text};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::display::{self, Display, OutputError};
-use crate::send::{announce_urls, groups, publish, signing_key};
+use crate::send::{announce_multicast, announce_urls, groups, publish, signing_key};
 use crate::signals::interrupted;
 use crate::{metrics, usage};
 
@@ -68,6 +68,10 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let progress = sender.progress();
     let _metrics =
         metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
+    if args.multicast.is_some() {
+        let is_named = args.interface.is_some();
+        announce_multicast(description.source, is_named, args.ttl, &lines)?;
+    }
     announce(&description, &text, &urls.unwrap_or_default(), &lines)?;
     if is_text_printed {
         display.print_line(text.trim_end())?;

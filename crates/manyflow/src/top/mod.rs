@@ -65,7 +65,7 @@ async fn watch(args: &TopArgs, display: &Display) -> Result<()> {
         let daemons: Vec<_> = daemons.collect();
         display.print_json(&to_json(&daemons))?;
         if !display.is_json() {
-            display.print_line(&to_screen(&table::render(&daemons), is_live))?;
+            display.print_screen(&to_screen(&table::render(&daemons), is_live))?;
         }
         if args.once {
             return match daemons.iter().any(|daemon| daemon.status.is_ok()) {

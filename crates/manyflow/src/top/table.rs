@@ -7,6 +7,7 @@ use manyflow_live::overlay::{DaemonStatus, LinkStatus, SlowMemberStatus, SlowVer
 
 use super::Seen;
 use super::rates::{LinkRates, Rates};
+use crate::shown::shown;
 
 /// The number of characters of a cell, at most.
 const CELL_CHARS_MAX: usize = 40;
@@ -197,8 +198,7 @@ fn time(seconds: f64) -> String {
 
 /// Returns text that a terminal shows as it is: names of clients and groups come from strangers.
 fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(shown).take(CELL_CHARS_MAX).collect()
+    shown(text).chars().take(CELL_CHARS_MAX).collect()
 }
 
 impl Table {
@@ -220,15 +220,15 @@ impl Table {
         let widths: Vec<_> = (0..self.titles.len()).map(width).collect();
         let mut text = String::new();
         for line in &lines {
-            let mut shown = String::new();
+            let mut padded = String::new();
             for ((cell, width), title) in line.iter().zip(&widths).zip(self.titles) {
                 // Writing to a String cannot fail.
                 let _ = match title.starts_with(' ') {
-                    true => write!(shown, "{cell:>width$}  "),
-                    false => write!(shown, "{cell:<width$}  "),
+                    true => write!(padded, "{cell:>width$}  "),
+                    false => write!(padded, "{cell:<width$}  "),
                 };
             }
-            text.push_str(shown.trim_end());
+            text.push_str(padded.trim_end());
             text.push('\n');
         }
         text
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_control_characters_are_replaced() {
+    fn columns_are_aligned_and_control_characters_are_escaped() {
         let table = Table {
             titles: &["name", " value"],
             rows: vec![
@@ -248,7 +248,7 @@ mod tests {
                 vec!["\x1b[2Jb".to_owned(), "7".to_owned()],
             ],
         };
-        let expected = "name   value\na       1000\n\u{fffd}[2Jb      7\n";
+        let expected = "name         value\na             1000\n\\u{1b}[2Jb      7\n";
         assert_eq!(table.render(), expected);
     }
 

@@ -173,6 +173,89 @@ fn a_transfer_goes_on_when_the_receivers_interface_is_made_again() {
     });
 }
 
+/// Gives a host a second interface, over which its default route leads.
+fn add_default_route() {
+    hosts::ip_here("link add decoy type veth peer name decoy-far");
+    hosts::ip_here("address add 10.99.0.2/24 dev decoy");
+    hosts::ip_here("link set decoy up");
+    hosts::ip_here("link set decoy-far up");
+    hosts::ip_here("route add default via 10.99.0.1 dev decoy");
+}
+
+#[test]
+fn without_an_option_a_receiver_joins_on_the_interface_towards_the_source() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    hosts.on_receiver(add_default_route);
+    let sources = Sources::new();
+    let range = ["--multicast", "232.1.2.0/24"];
+    let mut sender = sources.send(&hosts, &[&range[..], BY_INTERFACE].concat());
+    let url = sender.url();
+    let receiver = receive(&hosts, &url, &[]);
+    let ended = receiver.running.finish().succeeded("receiver");
+    assert_same(sources.path(), receiver.output.path(), &url);
+    let said = "multicast from 10.77.0.1 is received on wire (--interface names another: decoy)";
+    assert!(ended.stderr.contains(said), "{ended:?}");
+}
+
+#[test]
+fn a_relay_and_a_stream_join_on_the_interface_towards_the_source() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    hosts.on_receiver(add_default_route);
+    let folder = tempfile::tempdir().unwrap();
+    write_random(&folder.path().join("0.unit"), 20_000, 1);
+    let mut command = manyflow(&["stream", "send", "--folder", ".", "--repeat", "--json"]);
+    command.args(["--multicast", "232.1.3.0/24", "--publish", "10.77.0.1:0"]);
+    command.args(BY_INTERFACE).current_dir(folder.path());
+    let mut sender = hosts.on_sender(|| Manyflow::start(command));
+    let url: String = sender.wait_for(|line| Some(parsed(line)["url"].as_str()?.to_owned()));
+    let said = "multicast from 10.77.0.1 is received on wire (--interface names another: decoy)";
+    let listen = ["--listen", "127.0.0.1:0"];
+    let mut relay = manyflow(&["relay", "--session", &url]);
+    relay.args(listen);
+    let mut relay = hosts.on_receiver(|| Manyflow::start(relay));
+    relay.wait_for_message(said);
+    let address = relay.wait_for(|line| Some(line.split_once("--relay ")?.1.to_owned()));
+    let recv = manyflow(&["stream", "recv", &url, "--json", "--relay", &address]);
+    let mut behind = hosts.on_receiver(|| Manyflow::start(recv));
+    behind.wait_for(|line| (parsed(line)["units_complete"].as_u64()? > 0).then_some(()));
+    let mut beside = hosts.on_receiver(|| Manyflow::start(manyflow(&["stream", "recv", &url])));
+    beside.wait_for_message(said);
+}
+
+#[test]
+fn a_sender_says_where_its_multicast_leaves() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    hosts.on_sender(add_default_route);
+    let sources = Sources::new();
+    let mut sender = sources.send(&hosts, &["--multicast", "232.1.2.0/24", "--ttl", "3"]);
+    sender.wait_for(|line| {
+        let said = "multicast leaves from 10.99.0.2 on decoy (--interface names another: wire), with TTL 3, for receivers behind at most 2 routers";
+        line.contains(said).then_some(())
+    });
+}
+
+#[test]
+fn without_any_route_the_interface_is_refused_with_those_to_choose() {
+    let Some(hosts) = TwoHosts::new() else { return };
+    let sources = Sources::new();
+    let file = sources.path().join("session.sdp");
+    let file = file.to_str().unwrap();
+    let range = ["--multicast", "232.1.2.0/24", "--session", file];
+    let mut sender = sources.send(&hosts, &[&range[..], BY_INTERFACE].concat());
+    sender.url();
+    hosts.on_receiver(|| {
+        add_default_route();
+        hosts::ip_here("route delete default");
+        hosts::ip_here("address flush dev wire");
+        hosts::ip_here("address add 10.66.0.2/24 dev wire");
+    });
+    let ended = receive(&hosts, file, &[]).running.finish();
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    for part in ["10.77.0.1", "--interface", "wire", "decoy"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+    }
+}
+
 #[test]
 fn a_description_can_be_a_file_instead_of_a_url() {
     let Some(hosts) = TwoHosts::new() else { return };

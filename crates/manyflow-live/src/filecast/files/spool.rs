@@ -347,8 +347,13 @@ fn remove_leftovers(output: &Path) {
                     .is_ok_and(|age| age > KEPT_FOR)
             });
         if name.starts_with(TEMPORARY) || is_old {
-            let removed = fs::remove_dir_all(&folder);
-            tracing::info!("{}: left by a dead process; {removed:?}", folder.display());
+            let shown = folder.display();
+            match fs::remove_dir_all(&folder) {
+                Ok(()) => tracing::info!("{shown}: left by a dead process, and removed"),
+                Err(error) => tracing::warn!(
+                    "{shown}: left by a dead process, and cannot be removed ({error}): remove it by hand"
+                ),
+            }
         }
     }
 }

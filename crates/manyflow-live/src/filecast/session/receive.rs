@@ -93,12 +93,14 @@ pub enum ReceiveError {
     #[error(transparent)]
     Decoder(#[from] DecoderError),
     /// No packet of the session arrived.
-    #[error("nothing was heard of the session for {} s: is the sender running, and does {via} lead to it?", .after.as_secs())]
+    #[error("nothing was heard of the session for {} s: is the sender running, and does {via} lead to it?{hint}", .after.as_secs())]
     Silent {
         /// Duration of the silence.
         after: Duration,
         /// The way that packets should take.
         via: String,
+        /// A reason that the description shows, to be appended; often empty.
+        hint: String,
     },
     /// The sender sends another table of files than the description's.
     #[error(
@@ -387,6 +389,7 @@ impl Driver {
             return Err(ReceiveError::Silent {
                 after: self.now - self.last_packet,
                 via: self.inlet.to_string(),
+                hint: self.silence_hint(),
             });
         }
         // The decoder's last event says whether all files were complete.
@@ -513,7 +516,7 @@ impl Driver {
         // `wait_until` gives up a session that stays silent, with an error that says more.
         let is_silent = matches!(reason, EndReason::NoPackets(_));
         let (reason, pause) = match reason {
-            EndReason::NoPackets(_) => ("the session is silent", Duration::ZERO),
+            EndReason::NoPackets(_) => ("the session is silent", self.inlet.rejoin_pause()),
             EndReason::NoTimeSlotChange(_) => ("its time slots stand still", Duration::ZERO),
             // The path has to recover before it carries the session again.
             EndReason::BaseChannelLoss => (
@@ -524,7 +527,8 @@ impl Driver {
         if !is_silent && self.patience.is_over(self.now) {
             return Err(ReceiveError::Ended(reason));
         }
-        tracing::warn!("{reason}; joining the session again");
+        let hint = self.silence_hint();
+        tracing::warn!("{reason}; joining the session again{hint}");
         if is_silent {
             self.inlet.check_way();
         }
@@ -537,6 +541,13 @@ impl Driver {
             self.now + pause,
         )?;
         Ok(())
+    }
+
+    /// Returns a reason that the description shows, if nothing ever came.
+    fn silence_hint(&self) -> String {
+        let packets = self.progress.packets.received;
+        self.inlet
+            .silence_hint(packets, self.config.description.ttl)
     }
 
     fn report_if_due(&mut self) {

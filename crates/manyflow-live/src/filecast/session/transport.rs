@@ -85,6 +85,16 @@ impl Inlet {
         self.flows.check_way();
     }
 
+    /// Returns the time for which a silent session stays left before it is joined again.
+    pub(super) fn rejoin_pause(&self) -> Duration {
+        self.flows.rejoin_pause()
+    }
+
+    /// Returns a reason that the description shows for its silence, if no packets have come.
+    pub(super) fn silence_hint(&self, packets: u64, ttl: Option<u8>) -> String {
+        self.flows.silence_hint(packets, ttl)
+    }
+
     /// Ends the tunnel to the relay.
     pub(super) async fn close(self) {
         self.flows.close().await;

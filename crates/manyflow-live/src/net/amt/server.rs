@@ -412,9 +412,7 @@ impl Shared {
         let too_long = unsent.too_long;
         if too_long > 0 && self.too_long.fetch_add(too_long, Ordering::Relaxed) == 0 {
             tracing::warn!(
-                bytes = length,
-                gateway = %destination,
-                "a packet is longer than the interface's MTU: reduce --packet (logged once; more are counted)"
+                "a packet of {length} B to {destination} is longer than the interface's MTU: reduce --packet (logged once; more are counted)"
             );
         }
     }
@@ -461,7 +459,7 @@ async fn serve(shared: Arc<Shared>) {
                     shared.handle_datagram(arrival.source, arrival.destination, datagram);
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "the relay's socket failed");
+                    tracing::warn!("the relay's socket failed, and is tried again: {error}");
                     sleep(ERROR_PAUSE).await;
                 }
             },

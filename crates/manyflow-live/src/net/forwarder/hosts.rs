@@ -73,7 +73,7 @@ impl LocalHosts {
                 return event;
             }
             if let Err(error) = self.turn().await {
-                tracing::warn!(%error, "the socket for IGMP failed");
+                tracing::warn!("the socket for IGMP failed, and is tried again: {error}");
                 sleep(ERROR_PAUSE).await;
             }
         }

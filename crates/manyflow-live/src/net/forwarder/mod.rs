@@ -32,7 +32,7 @@ use self::upward::Upward;
 pub(crate) use self::upward::report_socket;
 use super::amt::{RelayOptions, RelaySender, RelayServer, RelayStats, StreamsConfig};
 use super::inlet::{Incoming, Inlet, Packet, Route, TransportError};
-use super::multicast::MulticastError;
+use super::multicast::{Choice, Interface, MulticastError};
 use super::train::Train;
 
 /// Time between two looks at upstream's silence, and between two reports of progress.
@@ -40,6 +40,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Silence on joined flows after which a forwarder asks whether its upstream relay is alive. The
 /// slowest sessions send a packet each second.
 const SILENCE: Duration = Duration::from_secs(2);
+/// Silence on joined flows that is logged.
+const SILENCE_LOGGED: Duration = Duration::from_secs(10);
 /// Maximum time for leaving upstream at the end.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
@@ -161,6 +163,10 @@ struct Upstream {
     joined: usize,
     /// Time of the last packet or of the first join.
     heard: Instant,
+    /// Number of packets that have come.
+    packets: u64,
+    /// Whether the present silence has been logged.
+    is_silence_logged: bool,
 }
 
 impl Forwarder {
@@ -307,7 +313,8 @@ impl Forwarder {
                 }
                 (Incoming::Hop(_), None) => continue,
             };
-            upstream.heard = packet.received_at;
+            (upstream.heard, upstream.is_silence_logged) = (packet.received_at, false);
+            upstream.packets += 1;
             let Some(flow) = self.table.find(packet.group, packet.source.ip()) else {
                 self.status.foreign += 1;
                 continue;
@@ -381,10 +388,16 @@ fn check_hosts(config: &ForwarderConfig) -> Result<(), ForwarderError> {
     }
     let towards_hosts = hosts.interface.index()?;
     for feed in &config.feeds {
-        if let Route::Multicast(Some(interface)) = &feed.route
-            && interface.index()? == towards_hosts
-        {
-            return Err(ForwarderError::SameInterface(interface.to_string()));
+        let Route::Multicast(named) = &feed.route else {
+            continue;
+        };
+        let from = match (named, feed.flows.first()) {
+            (Some(interface), _) => interface.clone(),
+            (None, Some(flow)) => Interface::Name(Choice::towards(flow.source.ip())?.interface),
+            (None, None) => continue,
+        };
+        if from.index()? == towards_hosts {
+            return Err(ForwarderError::SameInterface(from.to_string()));
         }
     }
     Ok(())
@@ -415,6 +428,8 @@ impl Upstream {
             inlet: Inlet::open(flow.source.ip(), flow.group.port(), route).await?,
             joined: 0,
             heard: Instant::now(),
+            packets: 0,
+            is_silence_logged: false,
         })
     }
 
@@ -433,8 +448,18 @@ impl Upstream {
 
     /// Looks whether the way still exists if no packets come although flows are joined.
     fn check_silence(&mut self) {
-        if self.joined > 0 && self.heard.elapsed() >= SILENCE {
-            self.inlet.check_way();
+        let silence = self.heard.elapsed();
+        if self.joined == 0 || silence < SILENCE {
+            return;
+        }
+        self.inlet.check_way();
+        if silence >= SILENCE_LOGGED && !self.is_silence_logged {
+            self.is_silence_logged = true;
+            let (inlet, hint) = (&self.inlet, self.inlet.silence_hint(self.packets, None));
+            tracing::warn!(
+                "nothing has come by {inlet} for {} s, although receivers have joined: is the sender running?{hint}",
+                SILENCE_LOGGED.as_secs()
+            );
         }
     }
 }

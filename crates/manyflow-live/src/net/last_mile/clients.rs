@@ -69,7 +69,9 @@ impl Clients {
                 Some(socket)
             }
             Err(error) => {
-                tracing::warn!(%error, client = %address, "cannot open a socket for a client");
+                tracing::warn!(
+                    "cannot open a socket for the client {address}, whose packets are dropped: {error}"
+                );
                 None
             }
         }

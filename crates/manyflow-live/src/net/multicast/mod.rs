@@ -6,12 +6,14 @@
 //! of that source. Elsewhere a join accepts any source, and [`MulticastReceiver`] drops and counts
 //! packets of other hosts than the session's sender.
 
+mod choice;
 mod group_range;
 mod interface;
 mod membership;
 mod receiver;
 mod router;
 mod sender;
+mod silence;
 
 use std::io;
 use std::net::IpAddr;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use nix::time::ClockId;
 
+pub use choice::Choice;
 pub use group_range::GroupRange;
 pub use interface::Interface;
 pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
@@ -60,6 +63,14 @@ pub enum MulticastError {
     /// No interface has this name or address.
     #[error("this host has no interface {0}: `ip address` lists names and addresses")]
     NoSuchInterface(String),
+    /// No route leads to the other side, and several interfaces or none could.
+    #[error("no route to {peer} shows which interface its multicast uses: name it with --interface{}", choices(.names))]
+    NoRoute {
+        /// The other side.
+        peer: IpAddr,
+        /// The names of the interfaces to choose from, separated by commas.
+        names: String,
+    },
     /// The interface has no IPv4 address to send from.
     #[error("interface {0} has no IPv4 address: give it one or choose another interface")]
     NoIpv4Address(String),
@@ -96,8 +107,22 @@ impl MulticastError {
     }
 }
 
+/// Lists the interfaces to choose from, if there are any.
+fn choices(names: &str) -> String {
+    match names {
+        "" => ", once one is up".to_owned(),
+        names => format!(": {names}"),
+    }
+}
+
 /// Advice that helps with most refusals, since the kernel's choice of interface is rarely obvious.
-const NAME_THE_INTERFACE: &str = "name the interface that leads to the other side";
+const NAME_THE_INTERFACE: &str = "name the interface that leads to the other side with --interface";
+
+/// Time between leaving the groups of a silent session and joining them again. A router forgets a
+/// group two seconds after the last host has left it (RFC 3376 sections 8.8 and 8.9); only then is
+/// the next join a change that it passes on to the routers before it, which may have been
+/// restarted.
+pub(crate) const REJOIN_PAUSE: Duration = Duration::from_secs(3);
 
 /// Advice for the sockets of a router.
 const ROUTER_ADVICE: &str =

@@ -13,8 +13,11 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use super::interface::LocalInterface;
 use super::is_source_specific;
 use super::membership::Membership;
-use super::{Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version};
-use crate::net::udp::{Arrival, Inbox, Port, route_to};
+use super::silence::Silence;
+use super::{
+    Choice, Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version,
+};
+use crate::net::udp::{Arrival, Inbox, Port};
 
 /// Linux's default limit of groups per socket (net.ipv4.igmp_max_memberships).
 const GROUPS_PER_SOCKET: usize = 20;
@@ -29,7 +32,8 @@ pub struct ReceiverConfig {
     pub source: IpAddr,
     /// The UDP port of all groups.
     pub port: u16,
-    /// The interface towards the sender; `None` takes the interface of the route.
+    /// The interface towards the sender; `None` takes the interface of the route to the source
+    /// ([`Choice`]).
     pub interface: Option<Interface>,
 }
 
@@ -55,7 +59,7 @@ pub struct Datagram<'a> {
 #[derive(Debug)]
 pub struct MulticastReceiver {
     config: ReceiverConfig,
-    /// The kernel's number of the interface; 0 for the interface of the route.
+    /// The kernel's number of the interface.
     interface: u32,
     sockets: Vec<Member>,
     /// The number of the interface at the last check.
@@ -66,6 +70,7 @@ pub struct MulticastReceiver {
     first: usize,
     inbox: Inbox,
     foreign_datagrams: u64,
+    silence: Silence,
 }
 
 /// A socket and the groups that it has joined.
@@ -82,10 +87,7 @@ impl MulticastReceiver {
     ///
     /// If called outside of a tokio runtime; so does [`join`](Self::join).
     pub fn open(config: ReceiverConfig) -> Result<Self, MulticastError> {
-        let interface = match &config.interface {
-            Some(interface) => LocalInterface::find(interface)?.index,
-            None => 0,
-        };
+        let interface = index_towards(&config)?;
         let sockets = vec![Member::open(&config)?];
         Ok(Self {
             config,
@@ -96,6 +98,7 @@ impl MulticastReceiver {
             first: 0,
             inbox: Inbox::default(),
             foreign_datagrams: 0,
+            silence: Silence::default(),
         })
     }
 
@@ -114,7 +117,10 @@ impl MulticastReceiver {
             return;
         }
         match self.reopen() {
-            Ok(()) => tracing::info!("the interface was made again; its groups are joined again"),
+            Ok(()) => tracing::info!(
+                "the interface towards {} was made again or is another one; the groups are joined there",
+                self.config.source
+            ),
             Err(error) => {
                 tracing::debug!(%error, "the groups cannot be joined again yet");
                 (self.seen, self.is_gone) = (None, true);
@@ -122,20 +128,59 @@ impl MulticastReceiver {
         }
     }
 
-    /// Returns the number of the interface that has the memberships; `None` if it does not exist.
-    fn present_interface(&self) -> Option<u32> {
-        if let Some(interface) = &self.config.interface {
-            return LocalInterface::find(interface)
-                .ok()
-                .map(|found| found.index);
+    /// Looks whether a session with joined groups is silent. After ten seconds, leaves the groups,
+    /// so that routers forget them; [`follow_rejoin`](Self::follow_rejoin) joins them again. The
+    /// caller calls this once a second or so while nothing comes.
+    pub(crate) fn check_silence(&mut self) {
+        let has_groups = self.sockets.iter().any(|member| !member.groups.is_empty());
+        if !has_groups || !self.silence.begins_rejoin(Instant::now()) {
+            return;
         }
-        let group = self
-            .sockets
-            .iter()
-            .find_map(|member| member.groups.first())?;
-        let address = route_to((*group, self.config.port).into()).ok()?;
-        let found = LocalInterface::find(&Interface::Address(address)).ok()?;
-        Some(found.index)
+        for group in self.groups() {
+            let left = self.set_membership(group, Membership::leave);
+            if let Err(error) = left {
+                tracing::debug!(%group, %error, "a silent group cannot be left");
+            }
+        }
+    }
+
+    /// Joins the groups again that were left because of their silence, after a pause. The caller
+    /// calls this once a second or so.
+    pub(crate) fn follow_rejoin(&mut self) {
+        if !self.silence.ends_rejoin(Instant::now()) {
+            return;
+        }
+        for group in self.groups() {
+            if let Err(error) = self.set_membership(group, Membership::join) {
+                tracing::warn!("cannot join {group} again: {error}; {JOIN_ADVICE}");
+            }
+        }
+        tracing::info!("the session is silent; its groups were left and are joined again");
+    }
+
+    fn groups(&self) -> Vec<IpAddr> {
+        let groups = self.sockets.iter().flat_map(|member| &member.groups);
+        groups.copied().collect()
+    }
+
+    /// Changes the membership in a group on its socket.
+    fn set_membership(
+        &self,
+        group: IpAddr,
+        change: impl Fn(&Membership, &SockRef<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut sockets = self.sockets.iter();
+        let member = sockets.find(|member| member.groups.contains(&group));
+        let member = member.ok_or(io::ErrorKind::NotFound)?;
+        change(
+            &self.membership(group),
+            &SockRef::from(member.port.socket()),
+        )
+    }
+
+    /// Returns the number of the interface towards the source; `None` if it does not exist.
+    fn present_interface(&self) -> Option<u32> {
+        index_towards(&self.config).ok()
     }
 
     fn reopen(&mut self) -> Result<(), MulticastError> {
@@ -144,6 +189,7 @@ impl MulticastReceiver {
             opened.join(*group)?;
         }
         (self.sockets, self.interface) = (opened.sockets, opened.interface);
+        self.silence.restart();
         self.first = 0;
         Ok(())
     }
@@ -161,8 +207,13 @@ impl MulticastReceiver {
             return Ok(());
         }
         let membership = self.membership(group);
-        let is_gone = self.is_gone;
+        let (is_gone, is_left) = (self.is_gone, self.silence.is_left());
         let member = self.member_with_room()?;
+        if is_left {
+            // It is joined with the others.
+            member.groups.push(group);
+            return Ok(());
+        }
         let joined = membership.join(&SockRef::from(member.port.socket()));
         // The groups of an interface that does not exist are joined when it is made again.
         if !is_gone {
@@ -188,7 +239,7 @@ impl MulticastReceiver {
         };
         member.groups.retain(|joined| *joined != group);
         let left = membership.leave(&SockRef::from(member.port.socket()));
-        if self.is_gone {
+        if self.is_gone || self.silence.is_left() {
             return Ok(());
         }
         left.map_err(MulticastError::refused(
@@ -221,6 +272,11 @@ impl MulticastReceiver {
     /// Returns the next datagram of those that were received together.
     pub(crate) fn next_datagram(&mut self) -> Option<Datagram<'_>> {
         self.next_arrival().map(|next| self.datagram(next))
+    }
+
+    /// Returns the source of the session.
+    pub(crate) fn source(&self) -> IpAddr {
+        self.config.source
     }
 
     /// Returns the number of datagrams that came to the port from other hosts than the session's
@@ -271,6 +327,7 @@ impl MulticastReceiver {
                 continue;
             };
             if arrival.source.ip() == self.config.source {
+                self.silence.hear();
                 return Some((arrival, group));
             }
             self.foreign_datagrams += 1;
@@ -287,6 +344,15 @@ impl MulticastReceiver {
             received_at: arrival.received_at,
             arrived_at: arrival.arrived_at,
         }
+    }
+}
+
+/// Returns the kernel's number of the interface towards the source: the named one, or that of the
+/// route.
+fn index_towards(config: &ReceiverConfig) -> Result<u32, MulticastError> {
+    match &config.interface {
+        Some(interface) => LocalInterface::find(interface).map(|found| found.index),
+        None => Choice::towards(config.source)?.index(),
     }
 }
 
@@ -332,9 +398,7 @@ fn warn_of_small_buffer(reported_bytes: usize) {
     let granted_bytes = reported_bytes / 2;
     if granted_bytes < SOCKET_BUFFER_BYTES {
         tracing::warn!(
-            granted_bytes,
-            wanted_bytes = SOCKET_BUFFER_BYTES,
-            "small receive buffer: raise net.core.rmem_max"
+            "the kernel grants a receive buffer of {granted_bytes} B instead of {SOCKET_BUFFER_BYTES} B, so bursts are lost: raise it with sysctl -w net.core.rmem_max={SOCKET_BUFFER_BYTES}"
         );
     }
 }

@@ -125,6 +125,7 @@ impl MulticastSender {
     }
 }
 
+/// Returns the named interface. `None` leaves the choice to the route.
 fn find_interface(config: &SenderConfig) -> Result<Option<LocalInterface>, MulticastError> {
     config
         .interface

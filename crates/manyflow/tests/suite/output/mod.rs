@@ -3,6 +3,7 @@
 
 use crate::common;
 mod documented;
+mod hidden;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

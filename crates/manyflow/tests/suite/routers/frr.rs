@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{MULTICAST, ThreeHosts, wait_until};
-use crate::common::text;
+use super::{MULTICAST, SecondRouter, ThreeHosts, wait_until};
+use crate::common::{Manyflow, PATIENT, assert_same, manyflow, text};
 use crate::hosts::{enter, ip};
 
 /// Where Debian installs the daemons.
@@ -21,12 +21,13 @@ const PIMD: &str = "interface upstream\n ip pim\ninterface downstream\n ip pim\n
 struct Frr {
     daemons: Vec<Child>,
     folder: TempDir,
+    namespace: String,
 }
 
 impl Frr {
     /// Starts the daemons in the router's namespace. Prints a message and returns `None` if FRR is
     /// not installed.
-    fn start(hosts: &ThreeHosts) -> Option<Frr> {
+    fn start(namespace: &str) -> Option<Frr> {
         if !Path::new(DAEMONS).join("pimd").exists() {
             println!("skipped: there is no FRR (Debian: frr)");
             return None;
@@ -37,14 +38,24 @@ impl Frr {
         let mut frr = Frr {
             daemons: Vec::new(),
             folder,
+            namespace: namespace.to_owned(),
         };
-        enter(&hosts.router, || {
+        enter(namespace, || {
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
             frr.start_daemon("zebra", "");
             wait_until("zebra listens", || frr.folder.path().join("zserv").exists());
             frr.start_daemon("pimd", PIMD);
         });
         Some(frr)
+    }
+
+    /// Kills `pimd`, so that it forgets all joins, and starts it again.
+    fn restart_pimd(&mut self) {
+        let mut pimd = self.daemons.pop().unwrap();
+        pimd.kill().unwrap();
+        pimd.wait().unwrap();
+        let namespace = self.namespace.clone();
+        enter(&namespace, || self.start_daemon("pimd", PIMD));
     }
 
     fn start_daemon(&mut self, name: &str, configuration: &str) {
@@ -80,7 +91,7 @@ fn a_receiver_joins_and_leaves_through_pimd() {
     let Some(hosts) = ThreeHosts::new() else {
         return;
     };
-    let Some(_frr) = Frr::start(&hosts) else {
+    let Some(_frr) = Frr::start(&hosts.router) else {
         return;
     };
     let routes = || ip(&format!("-netns {} mroute show", hosts.router));
@@ -95,4 +106,36 @@ fn a_receiver_joins_and_leaves_through_pimd() {
         wait_until("pimd forwards", || forwards() || receiver.is_finished());
     });
     wait_until("pimd forwards nothing", || !forwards());
+}
+
+/// The groups that a router forwards to its network `downstream`.
+fn forwards(router: &str) -> bool {
+    ip(&format!("-netns {router} mroute show")).contains("Oifs: downstream")
+}
+
+#[test]
+fn a_transfer_goes_on_after_the_first_of_two_routers_was_restarted() {
+    let Some(hosts) = ThreeHosts::new() else {
+        return;
+    };
+    let second = SecondRouter::insert(&hosts);
+    let (Some(mut first), Some(_second)) =
+        (Frr::start(&hosts.router), Frr::start(&second.namespace))
+    else {
+        return;
+    };
+    let slow = ["--ttl", "4", "--rate", "4Mbit/s"];
+    let _sender = hosts.send(&[MULTICAST, &slow].concat());
+    let output = tempfile::tempdir().unwrap();
+    let mut command = manyflow(&["recv", &hosts.description(), "--json", "--output"]);
+    command.arg(output.path()).args(PATIENT);
+    let mut receiver = enter(&hosts.receiver, || Manyflow::start(command));
+    receiver.wait_for(|line| {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        (event["bytes"].as_u64()? > 100_000).then_some(())
+    });
+    assert!(forwards(&hosts.router) && forwards(&second.namespace));
+    first.restart_pimd();
+    receiver.finish().succeeded("receiver");
+    assert_same(hosts.folder.path(), output.path(), "receiver");
 }

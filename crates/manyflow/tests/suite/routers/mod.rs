@@ -69,7 +69,10 @@ impl ThreeHosts {
     /// Starts a sender, which writes its description.
     fn send(&self, arguments: &[&str]) -> Manyflow {
         let description = self.description();
-        let mut command = manyflow(&["send", "file", "--rate", "20Mbit/s"]);
+        let mut command = manyflow(&["send", "file"]);
+        if !arguments.contains(&"--rate") {
+            command.args(["--rate", "20Mbit/s"]);
+        }
         command.args(["--session", &description]);
         command.args(arguments).current_dir(self.folder.path());
         let sender = enter(&self.sender, || Manyflow::start(command));
@@ -91,6 +94,77 @@ impl ThreeHosts {
         receiver.finish().succeeded("receiver");
         assert_same(self.folder.path(), output.path(), "receiver");
     }
+}
+
+/// A second router between the first one and the receiver, removed on drop.
+struct SecondRouter {
+    namespace: String,
+}
+
+impl SecondRouter {
+    fn insert(hosts: &ThreeHosts) -> SecondRouter {
+        let (first, receiver) = (&hosts.router, &hosts.receiver);
+        let namespace = format!("{first}-2");
+        let second = &namespace;
+        ip(&format!("netns add {second}"));
+        ip(&format!("-netns {second} link set lo up"));
+        ip(&format!("-netns {first} link delete downstream"));
+        for (host, near, far, network) in [
+            (first, "downstream", "upstream", 79),
+            (receiver, "wire", "downstream", 78),
+        ] {
+            ip(&format!(
+                "link add {near} netns {host} type veth peer name {far} netns {second}"
+            ));
+            let lasts = if host == first { (1, 2) } else { (2, 1) };
+            for (namespace, interface, last) in [(host, near, lasts.0), (second, far, lasts.1)] {
+                ip(&format!(
+                    "-netns {namespace} address add 10.{network}.0.{last}/24 dev {interface}"
+                ));
+                ip(&format!("-netns {namespace} link set {interface} up"));
+            }
+        }
+        ip(&format!(
+            "-netns {receiver} route add default via 10.78.0.1"
+        ));
+        // pimd does not look sources up by a default route.
+        ip(&format!(
+            "-netns {second} route add 10.77.0.0/24 via 10.79.0.1"
+        ));
+        ip(&format!(
+            "-netns {first} route add 10.78.0.0/24 via 10.79.0.2"
+        ));
+        SecondRouter { namespace }
+    }
+}
+
+impl Drop for SecondRouter {
+    fn drop(&mut self) {
+        // It may not exist.
+        let _ = Command::new("ip")
+            .args(["netns", "delete", &self.namespace])
+            .output();
+    }
+}
+
+#[test]
+fn both_ends_say_that_a_ttl_of_1_passes_no_router() {
+    let Some(hosts) = ThreeHosts::new() else {
+        return;
+    };
+    let mut sender = hosts.send(MULTICAST);
+    sender.wait_for(|line| {
+        line.contains("TTL 1, which no router forwards")
+            .then_some(())
+    });
+    let output = tempfile::tempdir().unwrap();
+    let mut command = manyflow(&["recv", &hosts.description(), "--patience", "1s"]);
+    command.args(["--output", text(output.path())]);
+    let receiver = enter(&hosts.receiver, || Manyflow::start(command));
+    let ended = receiver.finish();
+    assert_eq!(ended.code(), 3, "{ended:?}");
+    let said = "states a TTL of 1, which no router forwards, and the source 10.77.0.2 is not on";
+    assert!(ended.stderr.contains(said), "{ended:?}");
 }
 
 impl Drop for ThreeHosts {
