@@ -302,7 +302,8 @@ pub(crate) struct SendArgs {
     /// Send to consecutive multicast groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
     pub(crate) multicast: Option<GroupRange>,
-    /// The interface for outgoing multicast: its name or address
+    /// The interface for outgoing multicast: its name or address [default: that of the route to
+    /// the groups]
     #[arg(long, value_name = "NAME|ADDRESS", requires = "multicast")]
     pub(crate) interface: Option<String>,
     /// The time to live of multicast packets: the maximum number of hops
@@ -458,7 +459,8 @@ pub(crate) struct RecvArgs {
     /// equation-factor=mean and loss-event-rtts=2, which it has otherwise
     #[arg(long)]
     pub(crate) strict_rfc3738: bool,
-    /// Receive by multicast on this interface: its name or address
+    /// Receive by multicast on this interface: its name or address. Without it, and without a relay
+    /// in the description, the route to the source decides
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
     /// Receive through the first of these AMT relays that answers, even if the description names

@@ -3,7 +3,6 @@
 mod body;
 mod counters;
 mod exchange;
-mod framing;
 mod link;
 mod request;
 mod upload;
@@ -20,11 +19,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use super::framing::Checked;
 use crate::anypoint::{Options, connect};
 use crate::net::reach::Reach;
 use counters::Counters;
 pub use counters::GatewayCounters;
-use framing::Checked;
 use link::Link;
 
 /// The first pause before another attempt to connect; each following one is twice as long.

@@ -58,6 +58,7 @@
 //! requests with 502 and the reason, and aborts a response that the client has begun to receive. A
 //! member that is given a message of a request that it does not know answers Failed at once.
 
+pub mod framing;
 mod gateway;
 mod headers;
 mod member;

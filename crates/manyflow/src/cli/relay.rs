@@ -59,7 +59,8 @@ pub(crate) struct RelayArgs {
     /// those that this machine trusts
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Take packets by multicast on this interface: its name or address
+    /// Take packets by multicast on this interface: its name or address. Without it, and without a
+    /// relay in the description, the route to the source decides
     #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
     /// Take packets from the first of these relays or senders that answers, even if a description

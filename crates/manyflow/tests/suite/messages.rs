@@ -2,6 +2,7 @@
 use crate::common;
 
 use std::io::Write as _;
+use std::net::TcpStream;
 use std::process::Stdio;
 
 use common::{Ended, Manyflow, manyflow, run};
@@ -160,4 +161,21 @@ fn sub_fails_when_its_daemon_stops() {
     let ended = sub.finish();
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("was lost"), "{ended:?}");
+}
+
+/// Without any option, a member that reads nothing holds its group up for a time only.
+#[test]
+fn a_member_that_reads_nothing_is_removed_and_the_others_go_on() {
+    let (mut daemon, address) = start_daemon();
+    let mut stopped = TcpStream::connect(&address).unwrap();
+    let subscribe = b"CONNECT {\"verbose\":false,\"name\":\"laptop\"}\r\nSUB news 1\r\n";
+    stopped.write_all(subscribe).unwrap();
+    let sub = start_sub(&address, &["news", "--count", "30000"]);
+    let arguments = ["news", "--size", "1KB", "--count", "30000"];
+    publish(&address, &arguments).succeeded("pub");
+    sub.finish().succeeded("sub");
+    for message in ["a member reads too slowly", "it was removed from the group"] {
+        daemon.wait_for_message(message);
+    }
+    daemon.wait_for_message("laptop");
 }

@@ -165,7 +165,7 @@ fn requests_go_on_after_the_mtu_has_become_smaller() {
     ];
     let (_switch, started) = bridge.on(1, || start(&switch));
     let at = listen_address(&started);
-    let (_gateway, address, _) = bridge.on(3, || start_gateway(at, &[]));
+    let (mut gateway, address, _) = bridge.on(3, || start_gateway(at, &[]));
     let long: Vec<u8> = (0..1_500_000).map(pattern).collect();
     let mut client = bridge.on(3, || Client::connect(address));
     let mut ask = |when: &str| {
@@ -175,10 +175,13 @@ fn requests_go_on_after_the_mtu_has_become_smaller() {
         assert!(answer.body.as_ref() == Some(&long), "{when}");
     };
     ask("with 1500");
+    bridge.set_hosts_mtu(1400);
+    ask("with a smaller interface");
+    gateway.wait_for_message("its MTU has become smaller");
     bridge.set_bridge_mtu(1300);
     ask("with a black hole behind the interface");
-    bridge.set_hosts_mtu(1280);
-    ask("with a smaller interface");
+    bridge.set_hosts_mtu(1230);
+    ask("with an interface that is smaller still");
     bridge.set_bridge_mtu(1500);
     bridge.set_hosts_mtu(1500);
     ask("with 1500 again");

@@ -11,12 +11,12 @@ use hyper::header::{
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
+use super::super::framing::is_host;
 use super::super::headers::{add_forwarded_for, add_via, content_length, remove_hop_by_hop};
 use super::super::wire::{self, FailureKind, RequestHead, RequestId, is_safe};
 use super::body::{GatewayBody, Streamed};
 use super::counters::Counter;
 use super::exchange::Event;
-use super::framing::is_host;
 use super::link::{Link, Ticket};
 use super::upload::Upload;
 use super::{LinkState, Shared};

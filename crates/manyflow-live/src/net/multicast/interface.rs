@@ -73,11 +73,9 @@ impl LocalInterface {
             Interface::Name(name) => entry.interface_name == *name,
             Interface::Address(address) => ip(entry) == Some(*address),
         };
-        let name = &addresses
-            .iter()
-            .find(matches)
-            .ok_or_else(no_such)?
-            .interface_name;
+        let found = addresses.iter().filter(matches);
+        let name = only_name(wanted, found.map(|entry| &entry.interface_name))?;
+        let name = &name.ok_or_else(no_such)?;
         let ipv4 = match wanted {
             Interface::Address(IpAddr::V4(address)) => Some(*address),
             _ => addresses
@@ -114,6 +112,25 @@ impl LocalInterface {
     }
 }
 
+/// Returns the name that all these entries have; `None` if there are none.
+///
+/// # Errors
+/// If they have different names.
+fn only_name<'a>(
+    wanted: &Interface,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<Option<String>, MulticastError> {
+    let mut names: Vec<_> = names.cloned().collect();
+    names.dedup();
+    match (wanted, &names[..]) {
+        (Interface::Address(address), [_, _, ..]) => Err(MulticastError::SeveralInterfaces {
+            address: *address,
+            names: names.join(", "),
+        }),
+        _ => Ok(names.into_iter().next()),
+    }
+}
+
 fn ipv4(entry: &InterfaceAddress) -> Option<Ipv4Addr> {
     Some(entry.address.as_ref()?.as_sockaddr_in()?.ip())
 }
@@ -143,6 +160,20 @@ mod tests {
             assert_eq!(found.name, "lo");
             assert_eq!(found.ipv4().unwrap(), Ipv4Addr::LOCALHOST);
         }
+    }
+
+    #[test]
+    fn an_address_of_several_interfaces_needs_a_name() {
+        let names = ["eth0".to_owned(), "eth1".to_owned()];
+        let address = "fe80::1".parse().unwrap();
+        let error = only_name(&address, names.iter()).unwrap_err().to_string();
+        assert!(
+            error.contains("fe80::1") && error.contains("eth0, eth1"),
+            "{error}"
+        );
+        let twice = [&names[0], &names[0]];
+        let found = only_name(&address, twice.into_iter()).unwrap();
+        assert_eq!(found.as_deref(), Some("eth0"));
     }
 
     #[test]

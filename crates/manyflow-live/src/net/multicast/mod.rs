@@ -63,6 +63,14 @@ pub enum MulticastError {
     /// No interface has this name or address.
     #[error("this host has no interface {0}: `ip address` lists names and addresses")]
     NoSuchInterface(String),
+    /// Several interfaces have this address, as link-local ones may.
+    #[error("{address} is an address of several interfaces: name one of {names}")]
+    SeveralInterfaces {
+        /// The address.
+        address: IpAddr,
+        /// The names, separated by commas.
+        names: String,
+    },
     /// No route leads to the other side, and several interfaces or none could.
     #[error("no route to {peer} shows which interface its multicast uses: name it with --interface{}", choices(.names))]
     NoRoute {

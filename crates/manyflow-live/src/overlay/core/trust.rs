@@ -66,11 +66,14 @@ impl Core {
         let now = self.clock.now();
         self.counters.refused_states += 1;
         self.trust.refused.insert(neighbour, now + REFUSED_FOR);
-        let origin = daemon_name(&self.daemon_names(), origin);
+        let whose = match origin == neighbour {
+            true => "its own".to_owned(),
+            false => format!("that of {}", daemon_name(&self.daemon_names(), origin)),
+        };
         if let Some(known) = self.neighbours.get(&neighbour) {
             tracing::warn!(
-                "the link to the daemon {} is refused for a minute: it announced, as the state of \
-                 {origin}, {misconduct}; check that daemon's program and clock",
+                "the link to the daemon {} is refused for a minute: it announced a state, {whose}, \
+                 with {misconduct}; check that daemon's program and clock",
                 known.name,
             );
         }

@@ -23,11 +23,11 @@ const INVALID: u8 = 0;
 
 /// The reason why bytes are not the framing of a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal(pub(super) &'static str);
+pub struct Refusal(pub &'static str);
 
 /// Finds the parts of the requests on one connection.
 #[derive(Debug)]
-pub(super) struct Scanner {
+pub struct Scanner {
     state: State,
     /// The bytes of the present line, without its end.
     line: Vec<u8>,
@@ -74,7 +74,7 @@ impl Scanner {
     ///
     /// # Errors
     /// The reason why a byte is refused, and its place in `bytes`.
-    pub(super) fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), (usize, Refusal)> {
+    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), (usize, Refusal)> {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
