@@ -13,17 +13,17 @@ struct Role(&'static str, &'static str);
 
 /// Each option with an address to listen on. Words are separated by spaces.
 const LISTENERS: &[Role] = &[
-    Role("send Cargo.toml --for 1s --listen", ""),
+    Role("send file --for 1s --listen", ""),
     Role(
-        "send Cargo.toml --for 1s --listen 127.0.0.1:0 --publish",
+        "send file --for 1s --listen 127.0.0.1:0 --publish",
         "",
     ),
     Role(
-        "send Cargo.toml --for 1s --listen 127.0.0.1:0 --metrics",
+        "send file --for 1s --listen 127.0.0.1:0 --metrics",
         "",
     ),
     Role(
-        "send Cargo.toml --for 1s --listen 127.0.0.1:0 --until-done 1 --reports",
+        "send file --for 1s --listen 127.0.0.1:0 --until-done 1 --reports",
         "",
     ),
     Role("stream send --pattern --for 1s --listen", ""),
@@ -54,7 +54,7 @@ const LISTENERS: &[Role] = &[
         "",
     ),
     Role("router --listen", "--to 127.0.0.1:1 --rate 1Mbit/s"),
-    Role("store --dir target/tmp/addresses --listen", ""),
+    Role("store --dir folder --listen", ""),
     Role("member --http http://127.0.0.1:1 --listen", ""),
     Role("gateway --listen", "--to 127.0.0.1:1"),
 ];
@@ -71,7 +71,7 @@ const CONNECTORS: &[Role] = &[
     Role("sub a --server", ""),
     Role("router --listen 127.0.0.1:0 --rate 1Mbit/s --to", ""),
     Role("gateway --listen 127.0.0.1:0 --to", ""),
-    Role("put Cargo.toml --to", ""),
+    Role("put file --to", ""),
     Role("get a --from", ""),
 ];
 
@@ -79,7 +79,11 @@ impl Role {
     fn with(&self, value: &str) -> Ended {
         let words = self.0.split(' ').chain([value]);
         let words: Vec<_> = words.chain(self.1.split_whitespace()).collect();
-        run(&words)
+        // Roles may leave files where they run.
+        let folder = folder_with_file(1_000);
+        let mut command = manyflow(&words);
+        command.current_dir(folder.path());
+        Manyflow::start(command).finish()
     }
 
     fn option(&self) -> &'static str {
