@@ -14,14 +14,8 @@ struct Role(&'static str, &'static str);
 /// Each option with an address to listen on. Words are separated by spaces.
 const LISTENERS: &[Role] = &[
     Role("send file --for 1s --listen", ""),
-    Role(
-        "send file --for 1s --listen 127.0.0.1:0 --publish",
-        "",
-    ),
-    Role(
-        "send file --for 1s --listen 127.0.0.1:0 --metrics",
-        "",
-    ),
+    Role("send file --for 1s --listen 127.0.0.1:0 --publish", ""),
+    Role("send file --for 1s --listen 127.0.0.1:0 --metrics", ""),
     Role(
         "send file --for 1s --listen 127.0.0.1:0 --until-done 1 --reports",
         "",
