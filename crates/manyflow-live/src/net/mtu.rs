@@ -2,7 +2,7 @@
 //!
 //! A session's packets have one length for all receivers, so it is chosen before any receiver is
 //! known: packets fit the interfaces by which they leave. A path that is narrower further on gets
-//! fragments: see [`allow_fragments`].
+//! fragments, which the kernel makes of packets above the MTU that routers report.
 
 use std::collections::BTreeSet;
 use std::io;
