@@ -58,6 +58,9 @@ pub enum SlowPolicy {
     /// The group's senders wait for the member. A member that has not caught up this long after the
     /// senders first waited is evicted from the group.
     Evict(Duration),
+    /// The group's senders wait for the member. A member that takes no message for this long
+    /// meanwhile is evicted from the group; one that reads slowly remains.
+    EvictStalled(Duration),
 }
 
 /// A daemon's action on a slow member.

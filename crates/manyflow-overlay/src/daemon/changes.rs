@@ -228,7 +228,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     pub(super) fn handle_took(&mut self, now: Time, client: ClientId, messages: u32) {
         let groups = self
             .delivery
-            .handle_took(client, messages, &mut self.outbox);
+            .handle_took(now, client, messages, &mut self.outbox);
         for group in groups {
             self.resume_senders(now, group, client);
         }

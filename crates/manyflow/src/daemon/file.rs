@@ -29,7 +29,7 @@ const QUEUE_MESSAGES: usize = 4096;
 /// The number of messages that wait for a client when it counts as slow: some tenths of a second of
 /// a fast group, in which the client's process may be busy.
 const CLIENT_MESSAGES: usize = 2048;
-/// The time that a slow member has to catch up under `evict`, the default.
+/// The time after which a member that takes no message is removed under `evict`, the default.
 const EVICT_AFTER: Duration = Duration::from_secs(10);
 
 /// The file of a daemon.
@@ -312,14 +312,14 @@ impl DaemonFile {
             queue_messages: QUEUE_MESSAGES,
             client_messages: CLIENT_MESSAGES,
             // A program that was stopped must not stop a group forever.
-            slow: SlowPolicy::Evict(EVICT_AFTER),
+            slow: SlowPolicy::EvictStalled(EVICT_AFTER),
             ..OverlayConfig::default()
         };
         for (pattern, name) in &self.slow {
             let policy = match name {
                 SlowName::Block => SlowPolicy::Block,
                 SlowName::Drop => SlowPolicy::Drop,
-                SlowName::Evict => SlowPolicy::Evict(EVICT_AFTER),
+                SlowName::Evict => SlowPolicy::EvictStalled(EVICT_AFTER),
             };
             if pattern == "default" {
                 config.slow = policy;

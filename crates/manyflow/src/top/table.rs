@@ -248,7 +248,7 @@ mod tests {
                 vec!["\x1b[2Jb".to_owned(), "7".to_owned()],
             ],
         };
-        let expected = "name         value\na             1000\n\\u{1b}[2Jb      7\n";
+        let expected = "name        value\na            1000\n\\u{1b}[2Jb      7\n";
         assert_eq!(table.render(), expected);
     }
 

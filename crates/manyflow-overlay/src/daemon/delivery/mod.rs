@@ -218,6 +218,7 @@ impl<P: Payload + Default> Delivery<P> {
     #[must_use]
     pub(super) fn handle_took(
         &mut self,
+        now: Time,
         client: ClientId,
         messages: u32,
         outbox: &mut Outbox<P>,
@@ -231,6 +232,10 @@ impl<P: Payload + Default> Delivery<P> {
         if waiting == 0 {
             // A member that is always slow has room now and then, but never catches up.
             self.slow.forget_deadlines(client);
+        } else if messages > 0 {
+            let config = &self.config;
+            self.slow
+                .restart_deadlines(now, client, |group| config.slow_policy(group));
         }
         if waiting > self.config.client_messages / 2 {
             return Vec::new();

@@ -27,8 +27,8 @@ pub(super) enum Slow {
 }
 
 impl SlowMembers {
-    /// Records that a group's senders must wait for a member. Under [`SlowPolicy::Evict`], sets the
-    /// member's deadline.
+    /// Records that a group's senders must wait for a member. Under [`SlowPolicy::Evict`] and
+    /// [`SlowPolicy::EvictStalled`], sets the member's deadline.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -41,7 +41,7 @@ impl SlowMembers {
         if !members.insert(client) {
             return Slow::Still;
         }
-        if let SlowPolicy::Evict(patience) = policy
+        if let SlowPolicy::Evict(patience) | SlowPolicy::EvictStalled(patience) = policy
             && !self.has_deadline(group, client)
         {
             self.deadlines.insert((now + patience, group, client));
@@ -82,6 +82,27 @@ impl SlowMembers {
     /// Drops all deadlines of a client that has caught up.
     pub(super) fn forget_deadlines(&mut self, client: ClientId) {
         self.deadlines.retain(|(.., who)| *who != client);
+    }
+
+    /// Moves the deadlines of a client that has taken messages, in groups whose policy is
+    /// [`SlowPolicy::EvictStalled`].
+    pub(super) fn restart_deadlines(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        policy: impl Fn(GroupId) -> SlowPolicy,
+    ) {
+        let own = self.deadlines.iter().filter(|(.., who)| *who == client);
+        let moved: Vec<_> = own
+            .filter_map(|&(time, group, _)| match policy(group) {
+                SlowPolicy::EvictStalled(patience) => Some((time, group, now + patience)),
+                _ => None,
+            })
+            .collect();
+        for (time, group, later) in moved {
+            self.deadlines.remove(&(time, group, client));
+            self.deadlines.insert((later, group, client));
+        }
     }
 
     /// Drops the deadline of a client that leaves a group.

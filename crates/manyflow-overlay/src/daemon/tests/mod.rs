@@ -174,9 +174,19 @@ fn a_slow_member_is_evicted_when_its_time_is_over() {
 /// The member reads now and then, so that the senders continue at its pace.
 #[test]
 fn a_slow_member_is_evicted_unless_it_catches_up() {
-    for (read, verdict) in [(8, Verdict::Evicted), (CLIENT + 20, Verdict::Resumed)] {
-        let patience = Duration::from_secs(5);
-        let (mut world, slow, _, sender) = slow_world(SlowPolicy::Evict(patience));
+    let patience = Duration::from_secs(5);
+    let (evict, stalled) = (
+        SlowPolicy::Evict(patience),
+        SlowPolicy::EvictStalled(patience),
+    );
+    for (policy, read, verdict) in [
+        (evict, 8, Verdict::Evicted),
+        (evict, CLIENT + 20, Verdict::Resumed),
+        // One that reads slowly remains, and one that reads nothing does not.
+        (stalled, 8, Verdict::Resumed),
+        (stalled, 0, Verdict::Evicted),
+    ] {
+        let (mut world, slow, _, sender) = slow_world(policy);
         for _ in 0..60 {
             world.now += Duration::from_millis(100);
             if world.daemons[3]
@@ -197,7 +207,7 @@ fn a_slow_member_is_evicted_unless_it_catches_up() {
         assert_eq!(
             is_evicted,
             verdict == Verdict::Evicted,
-            "{read} messages read at a time"
+            "{policy:?}, {read} messages read at a time"
         );
     }
 }
