@@ -32,8 +32,8 @@ local function name(reader, field)
         return
     elseif length == 0 or length > NAME_BYTES_MAX then
         return reader:refuse("a name of %d bytes: it has 1 to %d", length, NAME_BYTES_MAX)
-    elseif reader:left() >= length and not common.is_utf8(reader.tvb:range(reader.at, length):raw()) then
-        return reader:refuse("a name is not UTF-8")
+    elseif reader:left() >= length and not reader.tvb:range(reader.at, length):raw():match("^[%w%-_.]+$") then
+        return reader:refuse("a name has other characters than letters, digits, dots, hyphens and underscores")
     end
     reader:take(field, length)
 end
