@@ -26,8 +26,8 @@ const SLOWER_S: f64 = 5.0;
 const FASTER_S: f64 = 20.0;
 
 /// The seeds of every run, and what they miss. The parameters of live streams were chosen with
-/// seeds 0 to 129. With seed 201, the group follows its slower link in 7.75 s, since a group without
-/// receivers falls to the initial rate instead of the minimum.
+/// seeds 0 to 129. With seed 201, the group follows its slower link in 7.75 s, since a group
+/// without receivers falls to the initial rate instead of the minimum.
 const SEEDS: [u8; 4] = [0, 1, 200, 201];
 const KNOWN_MISSES: [(u8, &str); 1] = [(201, "slower")];
 /// The minimum share of many seeds that hold all bounds.
