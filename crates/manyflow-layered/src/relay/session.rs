@@ -10,8 +10,13 @@ use crate::{Data, Feedback, GROUPS_MAX, Message};
 const PATIENCE_ROUNDS: u16 = 4;
 /// The number of data packets in a row with old requests after which the sender has restarted.
 const RESTART_PACKETS: u32 = 32;
-/// The maximum of round-trip times and holding times that are believed, in microseconds.
-const MICROS_MAX: u32 = 10_000_000;
+/// The maximum of round-trip times and holding times that are believed, in microseconds. A round of
+/// the session takes two of the longest round-trip times, so a child that states a false one slows
+/// the control of all groups down.
+const MICROS_MAX: u32 = 2_000_000;
+/// The maximum number of receivers for which a child is believed to report. Without it, the sums
+/// over all children saturate, and reports of honest children no longer count.
+const REPORTS_MAX: u32 = 1 << 20;
 
 /// A session of a relay.
 #[derive(Debug)]
@@ -119,8 +124,15 @@ impl Session {
     /// Adds feedback of the reporter `source` to the round.
     pub(super) fn add(&mut self, now: Time, source: u32, feedback: &Feedback) {
         debug_assert!(self.check(feedback).is_ok());
+        let scale = |count: u32| match feedback.reports {
+            ..=REPORTS_MAX => count,
+            all => (u64::from(count) * u64::from(REPORTS_MAX) / u64::from(all)) as u32,
+        };
         let feedback = Feedback {
             source,
+            reports: scale(feedback.reports),
+            congested: scale(feedback.congested),
+            population: feedback.population.min(REPORTS_MAX),
             hold_us: feedback.hold_us.min(MICROS_MAX),
             rtt_us: feedback.rtt_us.min(MICROS_MAX),
             ..*feedback

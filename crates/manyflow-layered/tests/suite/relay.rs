@@ -1,5 +1,6 @@
 //! Tests of relays without sockets, in simulated time.
 
+mod liars;
 mod rejoin;
 mod tree;
 

@@ -13,7 +13,7 @@ use rand_pcg::Pcg64;
 use super::tree::{Tree, ms};
 
 /// Returns a tree with the parameters of live streams (`manyflow-live/src/stream/config.rs`).
-fn live_tree(links: &[(u64, Duration)]) -> Tree {
+pub(crate) fn live_tree(links: &[(u64, Duration)]) -> Tree {
     let sender = SenderConfig {
         packet_bytes: 1400,
         increase: 3.0,

@@ -10,7 +10,7 @@ use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Pac
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
 use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use manyflow_layered::{Data, Message};
+use manyflow_layered::{Data, Feedback, Message};
 
 pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SESSION: u32 = 7;
@@ -88,6 +88,8 @@ struct Leaf {
     down: Link<Datagram>,
     up: Link<Datagram>,
     received: u64,
+    /// Changes each report of the receiver.
+    lie: Option<fn(&mut Feedback)>,
 }
 
 impl Leaf {
@@ -110,6 +112,7 @@ impl Leaf {
             down: Link::new(down, u64::from(number)),
             up: Link::new(up, u64::from(number)),
             received: 0,
+            lie: None,
         }
     }
 
@@ -199,6 +202,11 @@ impl Tree {
             ghosts: Vec::new(),
             joins: 0,
         }
+    }
+
+    /// Lets a receiver change its reports.
+    pub(crate) fn let_lie(&mut self, place: usize, lie: fn(&mut Feedback)) {
+        self.leaves[place].lie = Some(lie);
     }
 
     /// Removes a receiver. Without a word, the relay keeps sending to its address.
@@ -356,7 +364,8 @@ impl Tree {
         while let Some(action) = leaf.receiver.poll_action(now) {
             match action {
                 Action::Send(packet) => {
-                    if let Message::Feedback(feedback) = packet.header {
+                    if let Message::Feedback(mut feedback) = packet.header {
+                        leaf.lie.iter().for_each(|lie| lie(&mut feedback));
                         leaf.end.report(&[feedback]);
                     }
                 }
