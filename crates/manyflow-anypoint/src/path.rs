@@ -198,8 +198,8 @@ impl PathMtu {
         }
     }
 
-    /// Handles that this host cannot send a datagram of `length` bytes: it is longer than the MTU
-    /// of the interface. Returns whether that was not known.
+    /// Handles a datagram of `length` bytes that this host cannot send, because it is longer than
+    /// the MTU of the interface. Returns true if the MTU was not known to be this small.
     pub fn handle_too_long(&mut self, now: Time, length: usize) -> bool {
         let place = SIZES.partition_point(|size| usize::from(*size) < length);
         let is_news = place < self.too_long;

@@ -23,8 +23,8 @@ pub fn expires(ntp_seconds: u64) -> u32 {
     ((at_least | (SPAN - 1)) % ERA) as u32
 }
 
-/// Whether a table that gives this time has expired at `ntp_seconds`, in seconds since 1900. Values
-/// of more than 32 bits, which some senders write, need no era.
+/// Whether a table that gives this time has expired at `ntp_seconds`, in seconds since 1900. Some
+/// senders write more than 32 bits, which are compared directly.
 pub fn has_expired(expires: u64, ntp_seconds: u64) -> bool {
     if expires >= ERA {
         return expires < ntp_seconds;

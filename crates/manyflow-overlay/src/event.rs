@@ -3,7 +3,7 @@
 use super::{ClientId, DaemonId, GroupId, LinkId, Verdict};
 use manyflow_core::units::Rate;
 
-/// The reason why a state is none that a daemon can have.
+/// The reason why a state cannot be that of a daemon.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misconduct {

@@ -13,8 +13,8 @@
 //!
 //! A PathProbe asks whether the path carries its size
 //! ([`PathMtu`](manyflow_anypoint::PathMtu)), and a PathAnswer says how many bytes have arrived. A
-//! datagram that is too long for its path is sent as `count` Parts: all have `total / count` bytes
-//! of it, rounded up, but the last one, which has the rest. The next host joins them.
+//! datagram of `total` bytes that is too long for its path is sent as `count` Parts of `total /
+//! count` bytes, rounded up. The last Part has the rest. The next host joins the Parts.
 //!
 //! A Challenge answers an Open whose cookie is not valid. It is shorter than an Open, so a forged
 //! source address gains an attacker nothing. Decoding is strict, as in

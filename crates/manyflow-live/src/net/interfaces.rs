@@ -70,7 +70,7 @@ pub fn own_addresses() -> io::Result<Vec<OwnAddress>> {
 
 /// Returns the addresses under which other machines may reach a server on the unspecified address
 /// `any`: those of interfaces that are up, without loopback and link-local addresses. A server on
-/// `[::]` is reached by both IP versions. Empty if there is none, or if the kernel does not say.
+/// `[::]` has addresses of both IP versions. Returns none if the kernel does not list them.
 pub fn reachable_addresses(any: IpAddr) -> Vec<IpAddr> {
     let is_link_local = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

@@ -152,25 +152,15 @@ pub(super) fn send(
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => match count {
                 1 => unsent.too_long += 1,
                 // The kernel may divide single datagrams, but not those of a train.
-                _ => unsent += send_one_by_one(socket, state, to, now, length),
+                _ => {
+                    for datagram in now.chunks(length) {
+                        unsent += send(socket, state, to, datagram, length);
+                    }
+                }
             },
             Err(_) => unsent.refused += count,
         }
         rest = later;
-    }
-    unsent
-}
-
-fn send_one_by_one(
-    socket: &impl AsFd,
-    state: &UdpSocketState,
-    to: Towards,
-    train: &[u8],
-    length: usize,
-) -> Unsent {
-    let mut unsent = Unsent::default();
-    for datagram in train.chunks(length) {
-        unsent += send(socket, state, to, datagram, length);
     }
     unsent
 }

@@ -9,7 +9,7 @@ use super::tree::ms;
 const LINKS_BITS: [u64; 4] = [4_000_000, 4_000_000, 1_000_000, 4_000_000];
 const LIAR: usize = 3;
 
-/// Returns the share of its link that each honest receiver gets from the second minute on, beside a
+/// Returns the share of its link that each honest receiver gets between 60 and 90 s, beside a
 /// receiver that changes its reports from the start.
 fn shares_beside(lie: fn(&mut Feedback)) -> Vec<f64> {
     let mut tree = live_tree(&LINKS_BITS.map(|rate| (rate, ms(20))));

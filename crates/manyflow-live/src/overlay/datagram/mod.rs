@@ -47,10 +47,9 @@ use link::Body;
 use super::core::Core;
 use crate::net::udp::{Inbox, Port};
 
-/// The maximum number of bytes of a message of the overlay on such a link. With all headers, those
-/// of IPv6 and UDP included, a packet has at most 1,280 bytes, which every path with IPv6 and the
-/// usual tunnels carry (RFC 8200 section 5). Packets are not fragmented below, and a router that
-/// drops longer ones may say nothing.
+/// The maximum number of bytes of a message of the overlay on such a link. A packet with the
+/// headers of IPv6 and UDP then has at most 1,280 bytes, which every path of IPv6 carries (RFC 8200
+/// section 5). IP does not fragment the packets, and a router may drop longer ones silently.
 pub(super) const FRAGMENT_BYTES: usize = 1152;
 /// The size of the socket's buffers in bytes.
 const BUFFER_BYTES: usize = 4 << 20;

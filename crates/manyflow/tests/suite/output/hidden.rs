@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::common::{Manyflow, PATIENT, manyflow, run, send, write_random};
 
-/// Writes from right to left from here on: `gpj.exe` is shown as `exe.jpg`.
+/// A name whose second character reverses the rest: terminals show `gpj.exe` as `exe.jpg`.
 const REVERSED: &str = "a\u{202e}gpj.exe";
 const ESCAPED: &str = "a\\u{202e}gpj.exe";
 
