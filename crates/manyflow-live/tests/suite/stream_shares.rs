@@ -26,8 +26,8 @@ const SLOWER_S: f64 = 5.0;
 const FASTER_S: f64 = 20.0;
 
 /// The seeds of every run, and what they miss. The parameters of live streams were chosen with
-/// seeds 0 to 129. With seed 201, the group follows its slower link in 7.75 s, since a group
-/// without receivers falls to the initial rate instead of the minimum.
+/// seeds 0 to 129. The miss was added after groups without receivers fell to the initial rate
+/// instead of the minimum: 17 of the seeds 0 to 23 hold all bounds since then, and 15 before.
 const SEEDS: [u8; 4] = [0, 1, 200, 201];
 const KNOWN_MISSES: [(u8, &str); 1] = [(201, "slower")];
 /// The minimum share of many seeds that hold all bounds.
@@ -127,7 +127,9 @@ fn rates_beside(lie: Option<Lie>, seed: u8) -> Vec<f64> {
 const KEPT: f64 = 90.0;
 /// The seeds of every run.
 const LIE_SEEDS: [u8; 2] = [1, 3];
-/// The receiver behind the third link keeps 83 % with this seed.
+/// The receiver behind the third link keeps 83 % with this seed. The seed was 3 before groups
+/// without receivers fell to the initial rate: of 48 cases (seeds 0 to 23), 15 are not kept since
+/// then, and 19 before.
 const NOT_KEPT: [(u8, Lie); 1] = [(1, Lie::AlwaysCongested)];
 
 /// Returns the seeds and lies with which an honest receiver keeps less than the bound.
