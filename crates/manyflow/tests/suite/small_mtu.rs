@@ -1,5 +1,5 @@
-//! Anypoint on paths with an MTU below 1500: namespaces on a bridge. They need root; the tests are
-//! skipped without it.
+//! Ensembles, files and streams on paths with an MTU below 1500: namespaces on a bridge. They need
+//! root; the tests are skipped without it.
 //!
 //! The MTU of the hosts is what their kernels refuse; that of the bridge's ports is a black hole,
 //! because a bridge drops longer packets without a message.
@@ -7,7 +7,12 @@
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{Ended, Manyflow, assert_same, manyflow, text, write_random};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::common::{
+    Ended, Manyflow, PATIENT, assert_same, folder_with_file, manyflow, text, write_random,
+};
 use crate::hosts::{enter, ip, may_make_namespaces};
 use crate::http_stage::{
     Client, Server, listen_address, pattern, start, start_gateway, start_member,
@@ -185,4 +190,67 @@ fn requests_go_on_after_the_mtu_has_become_smaller() {
     bridge.set_bridge_mtu(1500);
     bridge.set_hosts_mtu(1500);
     ask("with 1500 again");
+}
+
+/// The address of the first host, with any port.
+const SENDER: &str = "10.77.0.1:0";
+
+/// Starts a sender of files or of a stream on the first host. Returns it with the URL of its
+/// description.
+fn start_sender(bridge: &Bridge, arguments: &[&str]) -> (Manyflow, String) {
+    let mut command = manyflow(arguments);
+    command.args(["--listen", SENDER, "--publish", SENDER]);
+    let mut sender = bridge.on(1, || Manyflow::start(command));
+    let url = sender.wait_for(|line| {
+        let command = line.strip_prefix("receivers type: ")?;
+        Some(command.rsplit(' ').next()?.to_owned())
+    });
+    (sender, url)
+}
+
+/// Starts a receiver on the second host, and waits until it has this number of bytes or units.
+fn receive(bridge: &Bridge, arguments: &[&str], key: &str, least: u64) -> Manyflow {
+    let mut command = manyflow(arguments);
+    command.arg("--json").args(PATIENT);
+    let mut receiver = bridge.on(2, || Manyflow::start(command));
+    receiver.wait_for(|line| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        (event[key].as_u64()? >= least).then_some(())
+    });
+    receiver
+}
+
+#[test]
+fn files_and_streams_pass_tunnels_on_interfaces_with_a_small_mtu() {
+    let Some(bridge) = Bridge::new(2) else { return };
+    let sent = folder_with_file(300_000);
+    for mtu in [1492, 1460, 1450, 1420, 1280, 1000] {
+        bridge.set_hosts_mtu(mtu);
+        let (_sender, url) = start_sender(&bridge, &["send", text(&sent.path().join("file"))]);
+        let received = tempfile::tempdir().unwrap();
+        let arguments = ["recv", &url, "--output", text(received.path())];
+        let receiver = receive(&bridge, &arguments, "bytes", 1);
+        receiver.finish().succeeded(&format!("MTU {mtu}"));
+        assert_same(sent.path(), received.path(), &format!("MTU {mtu}"));
+
+        let (_sender, url) = start_sender(&bridge, &["stream", "send", "--pattern"]);
+        let receiver = receive(&bridge, &["stream", "recv", &url], "units", 5);
+        receiver.signal(Signal::SIGINT);
+        receiver.finish().succeeded(&format!("a stream, MTU {mtu}"));
+    }
+}
+
+/// The length of packets is that of the session, so the kernel divides them from then on.
+#[test]
+fn a_transfer_goes_on_after_the_mtu_has_become_smaller() {
+    let Some(bridge) = Bridge::new(2) else { return };
+    let sent = folder_with_file(3_000_000);
+    let file = sent.path().join("file");
+    let (_sender, url) = start_sender(&bridge, &["send", text(&file), "--rate", "5Mbit/s"]);
+    let received = tempfile::tempdir().unwrap();
+    let arguments = ["recv", &url, "--output", text(received.path())];
+    let receiver = receive(&bridge, &arguments, "bytes", 100_000);
+    bridge.set_hosts_mtu(1280);
+    receiver.finish().succeeded("the transfer");
+    assert_same(sent.path(), received.path(), "the transfer");
 }

@@ -16,6 +16,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc, oneshot};
 use super::connect::{ReadHalf, WriteHalf, malformed};
 use super::wire::{self, Operation, parse};
 use super::{ClientError, Message};
+use crate::overlay::nats::session::REMOVED;
 
 /// Bytes of published messages from which on publishers write to the socket themselves.
 const OUTPUT_BYTES: usize = 32 << 10;
@@ -41,7 +42,7 @@ struct Inner {
     flushes: VecDeque<oneshot::Sender<()>>,
     /// Requests that wait for an answer, by the subject of the answer.
     requests: BTreeMap<Bytes, oneshot::Sender<Message>>,
-    /// The patterns that the daemon refused.
+    /// The daemon's reasons for subscriptions that it has refused or ended.
     refusals: BTreeMap<u64, String>,
     failure: Option<ClientError>,
 }
@@ -159,13 +160,19 @@ impl State {
         self.write(|output| output.extend_from_slice(line.as_bytes()))
             .await?;
         self.flush().await?;
-        match self.inner().refusals.remove(&number) {
+        match self.take_refusal(number) {
             None => Ok(number),
-            Some(reason) => Err(ClientError::Refused {
-                address: self.address.clone(),
-                reason,
-            }),
+            Some(refused) => Err(refused),
         }
+    }
+
+    /// Returns the error of a subscription that the daemon has refused or ended, once.
+    pub(super) fn take_refusal(&self, number: u64) -> Option<ClientError> {
+        let reason = self.inner().refusals.remove(&number)?;
+        Some(ClientError::Refused {
+            address: self.address.clone(),
+            reason,
+        })
     }
 
     /// Forgets a subscription. The daemon learns of it with the next write.
@@ -260,8 +267,10 @@ impl State {
     /// connection if the error is fatal.
     fn handle_error(&self, reason: &str) {
         let mut inner = self.inner();
-        let refused = reason
-            .strip_prefix("Permissions Violation for Subscription to ")
+        let prefixes = ["Permissions Violation for Subscription to ", REMOVED];
+        let refused = prefixes
+            .iter()
+            .find_map(|prefix| reason.strip_prefix(prefix))
             .map(|pattern| pattern.trim_matches('"'));
         let found = inner.subscriptions.iter().find(|(_, target)| match target {
             Target::Messages { pattern, .. } => Some(pattern.as_str()) == refused,

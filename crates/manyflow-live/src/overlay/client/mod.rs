@@ -353,8 +353,9 @@ impl Drop for ForgetRequest<'_> {
 
 /// The messages of the groups that a client has joined by one call, in the order of each sender.
 ///
-/// If the connection ends, the last item is an error: later messages were missed. Dropping the
-/// stream leaves the groups.
+/// If the connection ends, or the daemon removes the client from the groups because it read too
+/// slowly, the last item is an error: later messages were missed. Dropping the stream leaves the
+/// groups.
 #[derive(Debug)]
 pub struct Messages {
     connection: Arc<Connection>,
@@ -391,7 +392,9 @@ impl Messages {
                 None if self.has_ended => None,
                 None => {
                     self.has_ended = true;
-                    let failure = self.connection.state.failure();
+                    let state = &self.connection.state;
+                    let failure = state.take_refusal(self.number);
+                    let failure = failure.or_else(|| state.failure());
                     let failure =
                         failure.filter(|failure| !matches!(failure, ClientError::Drained { .. }));
                     failure.map(Err)

@@ -16,7 +16,7 @@ use crate::overlay::fragment;
 use crate::overlay::link::LinkError;
 use crate::overlay::nats::interest::GroupName;
 use crate::overlay::nats::parse::Published;
-use crate::overlay::nats::session::{Peer, Session, Subscription};
+use crate::overlay::nats::session::{Peer, REMOVED, Session, Subscription};
 use crate::overlay::nats::shares::subscription_bytes;
 use crate::overlay::outgoing::Outgoing;
 
@@ -283,9 +283,10 @@ impl Core {
         for sid in self.sessions[key].sids_of(group) {
             if let Some((subscription, _)) = self.sessions[key].unsubscribe(&sid) {
                 self.give_back(key, &subscription, &sid);
+                let pattern = String::from_utf8_lossy(&subscription.pattern);
+                self.sessions[key].report(&format!("{REMOVED}\"{pattern}\""));
             }
         }
-        self.sessions[key].report("Slow Consumer: removed from the group");
     }
 
     /// Answers a client's request for the members of a group: the version of all memberships, the

@@ -47,6 +47,9 @@ fn yes() -> bool {
     true
 }
 
+/// The error of a client that is removed from a group, before the pattern in quotation marks.
+pub(crate) const REMOVED: &str = "Slow Consumer: removed from the group ";
+
 /// A subscription of a client.
 #[derive(Debug)]
 pub(crate) struct Subscription {

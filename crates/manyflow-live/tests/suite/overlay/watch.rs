@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use manyflow_live::overlay::{DaemonConfig, DaemonHandle, DaemonStatus, SlowVerdict, start};
+use manyflow_live::overlay::{
+    Client, ClientOptions, DaemonConfig, DaemonHandle, DaemonStatus, SlowVerdict, start,
+};
 use manyflow_overlay::{OverlayConfig, SlowPolicy};
 use tokio::time::timeout;
 
@@ -123,6 +125,46 @@ async fn a_member_that_misses_messages_is_listed_until_it_disconnects() {
 async fn an_evicted_member_remains_listed() {
     let daemon = daemon_with(SlowPolicy::Evict(Duration::from_millis(100))).await;
     let _member = publish_until_slow(&daemon, SlowVerdict::Evicted).await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_removed_from_a_group_has_an_error_behind_the_last_message() {
+    let daemon = daemon_with(SlowPolicy::EvictStalled(Duration::from_millis(100))).await;
+    let address = daemon.addresses().clients.unwrap().to_string();
+    let client = Client::connect(&address, &ClientOptions::default()).await;
+    let client = client.unwrap();
+    let mut messages = client.join("prices.*").await.unwrap();
+    let mut others = client.join("news").await.unwrap();
+    let mut sender = Nats::connect(&daemon).await;
+    let message = format!("PUB prices.oil 100000\r\n{}\r\n", "x".repeat(100_000));
+    let publish = async {
+        loop {
+            sender.send(&message).await;
+        }
+    };
+    let evicted = |status: &DaemonStatus| {
+        let mut members = status.first_slow_members.iter();
+        members.any(|member| member.verdict == SlowVerdict::Evicted)
+    };
+    tokio::select! {
+        _ = wait_for(&daemon, "the member is evicted", evicted) => {}
+        () = publish => unreachable!("publishing does not end"),
+    }
+    let error = loop {
+        match timeout(LIMIT, messages.next()).await.unwrap() {
+            Some(Ok(message)) => assert_eq!(message.payload().len(), 100_000),
+            Some(Err(error)) => break error,
+            None => panic!("the stream ends without an error"),
+        }
+    };
+    let reason = "removed from the group \"prices.*\"";
+    assert!(error.to_string().contains(reason), "{error}");
+    assert!(messages.next().await.is_none());
+    // The client remains a member of its other groups.
+    let mut sender = Nats::connect(&daemon).await;
+    sender.send("PUB news 4\r\ndata\r\n").await;
+    let news = timeout(LIMIT, others.next()).await.unwrap();
+    assert_eq!(&news.unwrap().unwrap().payload()[..], b"data");
 }
 
 #[tokio::test]
