@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
+use manyflow_live::child::Program;
 use manyflow_live::filecast::session::Received;
-use tokio::process::Command;
 
 /// The reason why the command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub(crate) enum PostReceiveError {
     Interrupted(String),
 }
 
-/// Runs `command` with `sh -c`, and waits for its end, or kills it when `interruption` completes.
+/// Runs `command` with `sh -c`, and waits for its end, or ends it when `interruption` completes.
 /// Its output goes to standard error, because `--json` uses standard output.
 pub(crate) async fn run(
     command: &str,
@@ -48,19 +48,21 @@ pub(crate) async fn run(
         error,
     })?;
     let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .env("MANYFLOW_OUTPUT", folder)
-        .env("MANYFLOW_FILES", received.files.len().to_string())
-        .env("MANYFLOW_BYTES", bytes.to_string())
-        .stdin(Stdio::null())
-        .stdout(io::stderr())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(PostReceiveError::Shell)?;
+    let program = Program::start(command, |shell| {
+        shell
+            .env("MANYFLOW_OUTPUT", folder)
+            .env("MANYFLOW_FILES", received.files.len().to_string())
+            .env("MANYFLOW_BYTES", bytes.to_string())
+            .stdin(Stdio::null())
+            .stdout(io::stderr());
+    });
+    let mut program = program.map_err(PostReceiveError::Shell)?;
     let status = tokio::select! {
-        status = child.wait() => status.map_err(PostReceiveError::Shell)?,
-        () = interruption => return Err(PostReceiveError::Interrupted(command.to_owned())),
+        status = program.wait() => status.map_err(PostReceiveError::Shell)?,
+        () = interruption => {
+            program.end().await;
+            return Err(PostReceiveError::Interrupted(command.to_owned()));
+        }
     };
     match status.success() {
         true => Ok(()),

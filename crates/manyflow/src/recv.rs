@@ -24,14 +24,11 @@ use crate::cli::{RecvArgs, threads};
 use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
 use crate::shown::shown;
-use crate::signals::interrupted;
+use crate::signals::{END_GRACE, interrupted};
 use crate::{metrics, parameters, post_receive, usage};
 
 /// How often progress is reported with `--json`.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time from an interruption to the end. A disk or a silent relay can take longer, but a
-/// file is complete under its name whenever the process ends, and the spool continues.
-const STOP_GRACE: Duration = Duration::from_millis(1500);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let mut webrc = match args.strict_rfc3738 {
@@ -164,10 +161,12 @@ impl Reports {
     }
 }
 
-/// Completes when an interrupted receiver has not ended in time.
+/// Completes when an interrupted receiver has not ended in time. A disk or a silent relay can take
+/// longer, but a file is complete under its name whenever the process ends, and the spool
+/// continues.
 async fn overdue() {
     interrupted().await;
-    tokio::time::sleep(STOP_GRACE).await;
+    tokio::time::sleep(END_GRACE).await;
 }
 
 /// Chooses the route of a session's packets to this host: the one on the command line, else the

@@ -2,6 +2,7 @@
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
+use std::time::Duration;
 
 use nix::libc::SIGHUP;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,6 +27,9 @@ pub(crate) fn interrupted() -> impl Future<Output = ()> {
         }
     })
 }
+
+/// Time for outputs, programs, disks and peers of a command to end after the command was asked to.
+pub(crate) const END_GRACE: Duration = Duration::from_millis(1500);
 
 /// Completes when an operator sends SIGUSR2, by which nats-server enters its lame duck mode.
 pub(crate) async fn lame_duck_requested() {

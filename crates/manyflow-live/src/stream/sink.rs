@@ -13,10 +13,11 @@ use std::thread;
 
 use bytes::Bytes;
 use manyflow_layered::unit::UNIT_BYTES_MAX;
-use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 
 use super::framing::write_unit;
+use crate::child::Program;
+use crate::filecast::files::is_special;
 
 /// The units that may wait for the thread.
 const QUEUE_UNITS: usize = 64;
@@ -63,6 +64,9 @@ pub enum SinkError {
         /// The system's reason.
         error: io::Error,
     },
+    /// A unit's file would replace a device, a pipe or a socket.
+    #[error("{path} is no regular file, and a unit would replace it: move it, or choose another folder", path = .0.display())]
+    Special(PathBuf),
     /// The extension of files contains a separator of folders.
     #[error("{0:?} is no extension of a file: give letters and digits, such as bin")]
     Extension(String),
@@ -87,7 +91,8 @@ pub enum SinkError {
     Thread(io::Error),
 }
 
-/// Writes units in a thread.
+/// Writes units in a thread. Dropping a sink ends its program; a thread that waits for a pipe or a
+/// disk ends with the process.
 #[derive(Debug)]
 pub struct Sink {
     queue: mpsc::Sender<(u32, Bytes)>,
@@ -95,7 +100,7 @@ pub struct Sink {
     dropped: u64,
     /// The result of the thread.
     ended: oneshot::Receiver<Result<(), SinkError>>,
-    program: Option<(String, Child)>,
+    program: Option<(String, Program)>,
 }
 
 /// Counts that the thread changes.
@@ -125,8 +130,8 @@ impl Sink {
             }
             Output::Pipe(path) => Writer::Unopened(path),
             Output::Program(command) => {
-                let (child, input) = start_program(&command)?;
-                program = Some((command.clone(), child));
+                let (started, input) = start_program(&command)?;
+                program = Some((command.clone(), started));
                 Writer::Program { command, input }
             }
             Output::Discard => Writer::Discard,
@@ -197,8 +202,8 @@ impl Sink {
         let (shared, dropped) = (self.shared.clone(), self.dropped);
         drop(self.queue);
         self.ended.await.unwrap_or_else(|_| Err(thread_ended()))?;
-        if let Some((command, child)) = &mut self.program {
-            let status = child.wait().await;
+        if let Some((command, program)) = &mut self.program {
+            let status = program.wait().await;
             check_status(command, status)?;
         }
         let written = shared.written.load(Ordering::Relaxed);
@@ -250,21 +255,20 @@ fn spawn(
 }
 
 /// Starts a program whose input is a pipe of units.
-fn start_program(command: &str) -> Result<(Child, File), SinkError> {
+fn start_program(command: &str) -> Result<(Program, File), SinkError> {
     let shell = |error| SinkError::Shell {
         command: command.to_owned(),
         error,
     };
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(shell)?;
-    let input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe);
+    let program = Program::start(command, |shell| {
+        shell.stdin(Stdio::piped());
+    });
+    let mut program = program.map_err(shell)?;
+    let input = program.child().stdin.take();
+    let input = input.ok_or(io::ErrorKind::BrokenPipe);
     let input = input.map_err(|kind| shell(kind.into()))?;
     let input = input.into_owned_fd().map_err(shell)?;
-    Ok((child, File::from(input)))
+    Ok((program, File::from(input)))
 }
 
 fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SinkError {
@@ -323,6 +327,11 @@ fn write_file(folder: &Path, extension: &str, number: u32, unit: &[u8]) -> Resul
     let mut path = folder.join(format!("{number:010}"));
     path.set_extension(extension);
     let part = folder.join(format!(".{number:010}.part"));
+    for path in [&part, &path] {
+        if is_special(path) {
+            return Err(SinkError::Special(path.clone()));
+        }
+    }
     fs::write(&part, unit).map_err(unwritable(&part))?;
     fs::rename(&part, &path).map_err(unwritable(&path))
 }

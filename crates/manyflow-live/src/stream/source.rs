@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_layered::unit::{UNIT_BYTES_MAX, pattern};
-use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::framing::{FramingError, read_unit};
+use crate::child::Program;
 
 /// The units that are read before they are asked for.
 const AHEAD: usize = 2;
@@ -113,12 +113,13 @@ pub enum SourceError {
 
 type Next = Result<Bytes, SourceError>;
 
-/// Gives the units of a stream, one after the other, at their times.
+/// Gives the units of a stream, one after the other, at their times. Dropping a source ends its
+/// program.
 #[derive(Debug)]
 pub struct Source {
     units: mpsc::Receiver<Next>,
     pace: Pace,
-    program: Option<(String, Child)>,
+    program: Option<(String, Program)>,
 }
 
 /// When the next unit is due.
@@ -154,8 +155,8 @@ impl Source {
                 open_pipe(&path)
             }))?,
             Input::Program(command) => {
-                let (child, output) = start_program(&command)?;
-                program = Some((command.clone(), child));
+                let (started, output) = start_program(&command)?;
+                program = Some((command.clone(), started));
                 spawn(Framed::new(format!("`{command}`"), || Ok(output)))?
             }
             Input::Pattern(size) => spawn(pictures(size))?,
@@ -198,10 +199,10 @@ impl Source {
     }
 
     async fn finish_program(&mut self) -> Result<(), SourceError> {
-        let Some((command, mut child)) = self.program.take() else {
+        let Some((command, mut program)) = self.program.take() else {
             return Ok(());
         };
-        match child.wait().await {
+        match program.wait().await {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(SourceError::Failed { command, status }),
             Err(error) => Err(SourceError::Shell { command, error }),
@@ -350,22 +351,20 @@ fn open_pipe(path: &Path) -> Result<Box<dyn Read + Send>, SourceError> {
 }
 
 /// Starts a program whose output is a pipe of units.
-fn start_program(command: &str) -> Result<(Child, File), SourceError> {
+fn start_program(command: &str) -> Result<(Program, File), SourceError> {
     let shell = |error| SourceError::Shell {
         command: command.to_owned(),
         error,
     };
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(shell)?;
-    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe);
+    let program = Program::start(command, |shell| {
+        shell.stdin(Stdio::null()).stdout(Stdio::piped());
+    });
+    let mut program = program.map_err(shell)?;
+    let output = program.child().stdout.take();
+    let output = output.ok_or(io::ErrorKind::BrokenPipe);
     let output = output.map_err(|kind| shell(kind.into()))?;
     let output = output.into_owned_fd().map_err(shell)?;
-    Ok((child, File::from(output)))
+    Ok((program, File::from(output)))
 }
 
 /// Units of a pipe, which the first call opens.

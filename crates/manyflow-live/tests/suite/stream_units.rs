@@ -1,6 +1,7 @@
 //! Sources and sinks of streams, on files, pipes and programs.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -102,6 +103,31 @@ async fn a_sink_writes_a_file_for_each_unit() {
     names.sort();
     assert_eq!(names, ["0000000007.j2k", "4294967295.j2k"]);
     assert_eq!(fs::read(folder.join("0000000007.j2k")).unwrap(), b"seven");
+}
+
+#[tokio::test]
+async fn units_replace_no_pipe_or_socket() {
+    let files = tempfile::tempdir().unwrap();
+    let pipe = files.path().join("0000000007.j2k");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Where a unit is written before it has its name.
+    let socket = files.path().join(".0000000008.part");
+    let _bound = UnixListener::bind(&socket).unwrap();
+    for (number, kept) in [(7, &pipe), (8, &socket)] {
+        let mut sink = Sink::open(Output::Folder {
+            folder: files.path().to_owned(),
+            extension: "j2k".to_owned(),
+        })
+        .unwrap();
+        sink.push(number, Bytes::from_static(b"unit")).unwrap();
+        let error = sink.finish().await.unwrap_err();
+        assert!(
+            matches!(&error, SinkError::Special(path) if path == kept),
+            "{error}"
+        );
+        let kind = fs::symlink_metadata(kept).unwrap().file_type();
+        assert!(!kind.is_file(), "{} was replaced", kept.display());
+    }
 }
 
 #[tokio::test]

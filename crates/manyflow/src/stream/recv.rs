@@ -14,6 +14,8 @@ use manyflow_live::stream::{
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::consume::Consumer;
 use super::{elapsed, read_key};
@@ -21,7 +23,7 @@ use crate::cli::StreamRecvArgs;
 use crate::display::{self, Display, OutputError};
 use crate::keygen::trusted_keys;
 use crate::recv::{announce_route, route_to};
-use crate::signals::interrupted;
+use crate::signals::{END_GRACE, interrupted};
 use crate::{metrics, usage};
 
 /// Units that wait for the consumer. More are dropped.
@@ -65,6 +67,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
         let _ = failed.await;
     };
     let (watching, unheard) = display::watch(watch_progress(progress, lines.clone()));
+    let mut is_asked = false;
     let stop = async {
         tokio::select! {
             () = interrupted() => {}
@@ -72,12 +75,15 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
             () = elapsed(args.duration) => {}
             () = failed => {}
         }
+        is_asked = true;
     };
     let result = receive(config, units, watched, stop).await;
     watching.abort();
-    watching.await.unwrap_or(Ok(()))?;
+    let watched = watching.await.unwrap_or(Ok(()));
+    let consumed = end_consumer(consuming, is_asked).await;
+    watched?;
     let progress = result?;
-    consuming.await??;
+    consumed?;
     lines.print_json(&to_json("done", &progress))?;
     lines.print_line(&format!(
         "{} units, {} in prefixes; {} packets lost of {}",
@@ -87,6 +93,30 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
         progress.packets + progress.lost
     ))?;
     Ok(())
+}
+
+/// Waits until the consumer has taken the last units. After this process was asked to end, a pipe
+/// without a reader or a program that does not end holds it up for a short time only.
+async fn end_consumer(mut consuming: JoinHandle<Result<()>>, is_asked: bool) -> Result<()> {
+    let overdue = async {
+        if !is_asked {
+            interrupted().await;
+        }
+        sleep(END_GRACE).await;
+    };
+    tokio::select! {
+        ended = &mut consuming => ended?,
+        () = overdue => {
+            tracing::warn!(
+                "the last units are lost: the output has not taken them within {:.1} s",
+                END_GRACE.as_secs_f64()
+            );
+            // Ends the program of the output, if there is one.
+            consuming.abort();
+            let _ = consuming.await;
+            Ok(())
+        }
+    }
 }
 
 /// Loads the description of a stream, with the key that signed it.

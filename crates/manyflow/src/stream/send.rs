@@ -89,8 +89,13 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let sent = sender.run(received, stop).await;
     watching.abort();
     watching.await.unwrap_or(Ok(()))?;
-    if feeding.is_finished() {
-        feeding.await??;
+    match feeding.is_finished() {
+        true => feeding.await??,
+        false => {
+            // Ends the program of the source, if there is one.
+            feeding.abort();
+            let _ = feeding.await;
+        }
     }
     lines.print_json(&to_json("done", &sent))?;
     lines.print_line(&format!(

@@ -74,3 +74,25 @@ fn a_signal_ends_a_command_that_runs() {
     assert_eq!(ended.code(), 130, "{ended:?}");
     assert!(ended.stderr.contains("was interrupted"), "{ended:?}");
 }
+
+#[test]
+fn a_command_that_ignores_signals_ends_with_all_that_it_started() {
+    let folder = folder_with_file(20_000);
+    let (_sender, url) = send(folder.path(), &[]);
+    let output = tempfile::tempdir().unwrap();
+    let number = output.path().join("number");
+    let wait = "trap '' TERM INT HUP; while :; do sleep 1; done";
+    let command = format!("({wait}) & echo $! > {}; {wait}", text(&number));
+    let arguments = ["recv", &url, "--output", text(output.path())];
+    let receiver = manyflow(&[&arguments[..], &["--post-receive", &command]].concat());
+    let receiver = Manyflow::start(receiver);
+    let started = || std::fs::read_to_string(&number).is_ok_and(|number| number.ends_with('\n'));
+    common::wait_until("the command has started another", started);
+    receiver.signal(Signal::SIGTERM);
+    assert_eq!(receiver.finish().code(), 130);
+    let number = std::fs::read_to_string(&number).unwrap();
+    let stat = format!("/proc/{}/stat", number.trim());
+    common::wait_until("the other has ended", || {
+        std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+}

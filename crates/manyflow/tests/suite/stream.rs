@@ -147,6 +147,71 @@ fn units_pass_from_program_to_program() {
     );
 }
 
+/// A command that writes its process number into a file, ignores signals and waits.
+fn stubborn(folder: &Path) -> (String, std::path::PathBuf) {
+    let number = folder.join("number");
+    let write = format!("echo $$ > {}", text(&number));
+    let wait = "trap '' TERM INT HUP; while :; do sleep 1; done";
+    (format!("{write}; {wait}"), number)
+}
+
+/// Waits until the process whose number is in a file has ended.
+fn wait_for_end_of(number: &Path) {
+    let number = fs::read_to_string(number).unwrap();
+    let stat = format!("/proc/{}/stat", number.trim());
+    wait_until("the program ends", || {
+        fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
+#[test]
+fn a_pipe_without_a_reader_does_not_keep_a_receiver() {
+    let sent = units();
+    let (_sending, url) = sender(sent.path(), &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for ends in [&["--for", "2s"][..], &[]] {
+        let mut command = manyflow(&["stream", "recv", &url, "--json", "--pipe", text(&pipe)]);
+        command.args(PATIENT).args(ends);
+        let mut receiving = Manyflow::start(command);
+        wait_for_units(&mut receiving, 1);
+        if ends.is_empty() {
+            receiving.signal(Signal::SIGTERM);
+        }
+        let ended = receiving.finish().succeeded("the receiver");
+        assert!(
+            ended.stderr.contains("the last units are lost"),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn programs_that_ignore_signals_end_with_the_sender_and_the_receiver() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, number) = stubborn(folder.path());
+    let source = format!("printf '\\000\\000\\000\\003abc'; {program}");
+    let mut command = manyflow(&["stream", "send", "--json", "--program", &source]);
+    command.args(["--listen", "127.0.0.1:0", "--publish", "127.0.0.1:0"]);
+    let mut sending = Manyflow::start(command);
+    published(&mut sending);
+    wait_until("the source begins", || {
+        fs::read_to_string(&number).is_ok_and(|number| number.ends_with('\n'))
+    });
+    stop(sending);
+    wait_for_end_of(&number);
+
+    let sent = units();
+    let (_sending, url) = sender(sent.path(), &[]);
+    let mut command = manyflow(&["stream", "recv", &url, "--json", "--program", &program]);
+    command.args(PATIENT);
+    let mut receiving = Manyflow::start(command);
+    wait_for_units(&mut receiving, 1);
+    stop(receiving);
+    wait_for_end_of(&number);
+}
+
 #[test]
 fn a_given_link_of_a_relay_limits_its_receivers() {
     let sent = units();
