@@ -49,18 +49,27 @@ pub fn each<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> impl Iterator<Item = T> {
     })
 }
 
-/// Runs `target` with the inputs of a plain run. If it panics, prints the seed that made the input.
+/// Runs `target` with the inputs of a plain run, or with that of the seed that the first argument
+/// gives. If it panics, prints the seed that made the input.
 pub fn run(target: impl Fn(&[u8])) {
     struct Report(u64);
     impl Drop for Report {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                eprintln!("the input of seed {} caused the panic", self.0);
+                let program = std::env::args().next().unwrap_or_default();
+                let seed = self.0;
+                eprintln!(
+                    "the input of seed {seed} caused the panic; to repeat it: {program} {seed}"
+                );
             }
         }
     }
     let mut bytes = [0; LONGEST];
-    for seed in 0..INPUTS {
+    let only = std::env::args().nth(1);
+    let only = only.map(|seed| seed.parse::<u64>().expect("the argument is a seed"));
+    let seeds = only.map_or(0..INPUTS, |seed| seed..seed + 1);
+    let inputs = seeds.end - seeds.start;
+    for seed in seeds {
         let report = Report(seed);
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         random.fill_bytes(&mut bytes);
@@ -70,5 +79,5 @@ pub fn run(target: impl Fn(&[u8])) {
         target(&bytes[..length]);
         drop(report);
     }
-    println!("{INPUTS} inputs, no finding");
+    println!("{inputs} inputs, no finding");
 }

@@ -312,6 +312,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
                 Heard::Nothing
             };
         }
+        // A summary without changes asks for a state, and offers none: two daemons that lack the
+        // state of a later incarnation would ask each other without end.
+        if age.1 == ChangeSeq(0) {
+            return Heard::Nothing;
+        }
         self.offer(from, origin, age)
     }
 

@@ -280,3 +280,19 @@ fn a_daemon_is_learnt_even_if_groups_fill_the_memory() {
     assert!(matches!(received, Some(Received::New { .. })));
     assert_eq!(database.topology().unwrap().len(), 2);
 }
+
+#[test]
+fn a_summary_without_changes_is_no_offer() {
+    let mut database = database();
+    assert!(learn(&mut database, NEAR, NEAR, HERE));
+    // The neighbour has dropped the state of a later incarnation, and asks for it.
+    for incarnation in [0, 1, 6] {
+        let summary = Summary {
+            incarnation,
+            change: ChangeSeq(0),
+        };
+        let heard = database.handle_summary(Time::ZERO, NEAR, FAR, &summary);
+        assert_eq!(heard, Heard::Nothing, "{incarnation}");
+        assert!(database.wanted.is_empty());
+    }
+}
