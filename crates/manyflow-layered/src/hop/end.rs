@@ -2,24 +2,36 @@
 
 use super::wire::{Echo, Sounding, Stamp};
 
-/// The number of earlier hops of the same parent that a child remembers.
-const EARLIER_MAX: usize = 4;
+/// The number of other hops that a child remembers.
+const OTHERS_MAX: usize = 4;
+/// The number of soundings of other hops in a row after which one of them is the child's parent.
+const UNHEARD_MAX: u32 = 8;
+
+/// A hop of which soundings have come.
+#[derive(Copy, Clone, Debug, Default)]
+struct Heard {
+    /// The nonce; 0 for none.
+    nonce: u64,
+    /// The number of the last sounding.
+    number: u32,
+}
 
 /// The child's end of a hop.
 ///
-/// A new nonce means that the parent has started again. Counts then begin again at once.
+/// A new nonce means that the parent has started again, or that somebody else has sent a sounding
+/// under its address. Each is answered, because a parent ignores answers to others. Reports go to
+/// the parent and to the latest of the others, until only one of them is heard.
 #[derive(Clone, Debug)]
 pub struct HopEnd {
     child: u32,
-    nonce: u64,
-    /// The number of the last sounding; 0 before the first.
-    number: u32,
     packets: u64,
     bytes: u64,
     counter: u32,
-    /// Nonces before the present one, and the numbers of their last soundings. An earlier nonce is
-    /// accepted again only with a higher number, so a replay of old soundings changes nothing.
-    earlier: [(u64, u32); EARLIER_MAX],
+    parent: Heard,
+    /// Other hops, the latest first. A sounding of theirs is a replay unless its number is higher.
+    others: [Heard; OTHERS_MAX],
+    /// The soundings of others since the last one of the parent.
+    unheard: u32,
 }
 
 impl HopEnd {
@@ -27,12 +39,12 @@ impl HopEnd {
     pub fn new(seed: u32) -> HopEnd {
         HopEnd {
             child: seed,
-            nonce: 0,
-            number: 0,
             packets: 0,
             bytes: 0,
             counter: 0,
-            earlier: [(0, 0); EARLIER_MAX],
+            parent: Heard::default(),
+            others: [Heard::default(); OTHERS_MAX],
+            unheard: 0,
         }
     }
 
@@ -45,55 +57,70 @@ impl HopEnd {
 
     /// Handles a sounding. Returns the answer, unless the sounding is an old one.
     pub fn handle_sounding(&mut self, sounding: &Sounding) -> Option<Echo> {
-        if sounding.nonce != self.nonce {
-            self.begin(sounding)?;
+        let heard = Heard {
+            nonce: sounding.nonce,
+            number: sounding.number,
+        };
+        if self.parent.nonce == 0 {
+            self.parent.nonce = heard.nonce;
         }
-        if sounding.number <= self.number {
-            return None;
+        if heard.nonce == self.parent.nonce {
+            if heard.nonce == 0 || heard.number <= self.parent.number {
+                return None;
+            }
+            self.parent = heard;
+            self.unheard = 0;
+        } else {
+            self.hear_other(heard)?;
         }
-        self.number = sounding.number;
         Some(Echo {
-            nonce: self.nonce,
-            number: self.number,
+            nonce: heard.nonce,
+            number: heard.number,
             child: self.child,
             packets: self.packets,
             bytes: self.bytes,
         })
     }
 
-    /// Begins to count for another instance of the parent, unless the sounding is a replay.
-    fn begin(&mut self, sounding: &Sounding) -> Option<()> {
-        let known = self.earlier.iter();
-        let mut same = known.filter(|(nonce, _)| *nonce == sounding.nonce);
-        let last = same.next().map_or(0, |(_, number)| *number);
-        if sounding.number <= last || sounding.nonce == 0 {
+    /// Notes the sounding of another hop, unless it is a replay. After some of them without one of
+    /// the parent, the other hop is the parent.
+    fn hear_other(&mut self, heard: Heard) -> Option<()> {
+        let mut others = self.others.iter();
+        let known = others.position(|other| other.nonce == heard.nonce);
+        if heard.nonce == 0 || known.is_some_and(|place| heard.number <= self.others[place].number)
+        {
             return None;
         }
-        self.earlier.rotate_right(1);
-        self.earlier[0] = (self.nonce, self.number);
-        (self.nonce, self.number) = (sounding.nonce, last);
-        (self.packets, self.bytes) = (0, 0);
-        self.child = self.child.wrapping_add(1);
-        debug_assert!(self.number < sounding.number);
+        self.others[..=known.unwrap_or(OTHERS_MAX - 1)].rotate_right(1);
+        self.others[0] = heard;
+        self.unheard += 1;
+        if self.unheard >= UNHEARD_MAX {
+            core::mem::swap(&mut self.parent, &mut self.others[0]);
+            self.unheard = 0;
+        }
         Some(())
     }
 
-    /// Returns the stamp of the next report or experiment.
-    pub fn next_stamp(&mut self) -> Stamp {
+    /// Returns the stamps of the next report or experiment: that for the parent, and that for the
+    /// latest other hop if it has been heard since.
+    pub fn next_stamps(&mut self) -> impl Iterator<Item = Stamp> + use<> {
         self.counter = self.counter.wrapping_add(1);
-        Stamp {
-            nonce: self.nonce,
-            number: self.number,
-            counter: self.counter,
-        }
+        let counter = self.counter;
+        let other = (self.unheard > 0).then_some(self.others[0]);
+        let hops = [Some(self.parent), other];
+        hops.into_iter().flatten().map(move |hop| Stamp {
+            nonce: hop.nonce,
+            number: hop.number,
+            counter,
+        })
     }
 
     /// Returns the nonce of the parent; 0 before the first sounding.
     pub fn nonce(&self) -> u64 {
-        self.nonce
+        self.parent.nonce
     }
 
-    /// Returns the data packets that have arrived since the parent started, and their bytes.
+    /// Returns the data packets that have arrived, and their bytes.
     pub fn received(&self) -> (u64, u64) {
         (self.packets, self.bytes)
     }
@@ -113,16 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_parent_is_answered_at_its_first_sounding() {
+    fn a_restarted_parent_is_answered_at_its_first_sounding_and_gets_the_next_report() {
         let mut end = HopEnd::new(5);
         assert!(end.handle_sounding(&sounding(7, 1000)).is_some());
         end.handle_data(1028);
         let echo = end.handle_sounding(&sounding(7, 1001)).unwrap();
         assert_eq!((echo.packets, echo.bytes), (1, 1028));
         let restarted = end.handle_sounding(&sounding(8, 1)).unwrap();
-        assert_eq!((restarted.number, restarted.packets), (1, 0));
-        assert_ne!(restarted.child, echo.child);
-        assert_eq!(end.next_stamp().nonce, 8);
+        assert_eq!((restarted.nonce, restarted.number), (8, 1));
+        // The parent measures by differences, so the count goes on.
+        assert_eq!((restarted.child, restarted.packets), (echo.child, 1));
+        assert_eq!(nonces(&mut end), [7, 8]);
+        for number in 2..=UNHEARD_MAX {
+            assert!(end.handle_sounding(&sounding(8, number)).is_some());
+        }
+        assert_eq!(nonces(&mut end), [8]);
     }
 
     #[test]
@@ -132,20 +164,43 @@ mod tests {
         assert_eq!(end.handle_sounding(&sounding(7, 3)), None);
         assert_eq!(end.handle_sounding(&sounding(7, 2)), None);
         end.handle_sounding(&sounding(8, 1));
+        assert_eq!(end.handle_sounding(&sounding(8, 1)), None);
         assert_eq!(end.handle_sounding(&sounding(7, 3)), None);
-        assert_eq!(end.nonce(), 8);
         // The parent with the earlier nonce still runs: the other one was forged.
         assert!(end.handle_sounding(&sounding(7, 4)).is_some());
         assert_eq!(end.handle_sounding(&sounding(8, 1)), None);
+        assert_eq!(nonces(&mut end), [7]);
+    }
+
+    #[test]
+    fn forged_soundings_take_neither_counts_nor_reports_from_the_parent() {
+        let mut end = HopEnd::new(5);
+        let mut forged = 1 << 40;
+        for number in 1..100 {
+            end.handle_data(1000);
+            let echo = end.handle_sounding(&sounding(7, number)).unwrap();
+            assert_eq!(echo.packets, u64::from(number));
+            for _ in 1..UNHEARD_MAX {
+                forged += 1;
+                end.handle_sounding(&sounding(forged, u32::MAX));
+                assert_eq!(nonces(&mut end)[0], 7);
+            }
+        }
+    }
+
+    /// Returns the nonces of the parents that get the next report.
+    fn nonces(end: &mut HopEnd) -> Vec<u64> {
+        end.next_stamps().map(|stamp| stamp.nonce).collect()
     }
 
     #[test]
     fn stamps_of_one_end_follow_each_other() {
         let mut end = HopEnd::new(5);
-        let first = end.next_stamp();
-        let second = end.next_stamp();
+        let next = |end: &mut HopEnd| end.next_stamps().next().unwrap();
+        let first = next(&mut end);
+        let second = next(&mut end);
         end.handle_sounding(&sounding(7, 1));
-        let third = end.next_stamp();
+        let third = next(&mut end);
         assert!(second.follows(&first) && third.follows(&second));
         assert!(!first.follows(&first) && !second.follows(&third));
     }

@@ -78,19 +78,21 @@ impl ReportingEnd {
     /// Sends feedback to the parent.
     pub fn report(&mut self, feedbacks: &[Feedback]) {
         for some in feedbacks.chunks(FEEDBACKS_MAX) {
-            let mut out = Vec::new();
-            let stamp = self.end.next_stamp();
-            stamp.encode_report(some, self.key.as_ref(), &mut out);
-            self.queue(out);
+            for stamp in self.end.next_stamps() {
+                let mut out = Vec::new();
+                stamp.encode_report(some, self.key.as_ref(), &mut out);
+                self.queue(out);
+            }
         }
     }
 
     /// Announces an experiment of RLM to the parent.
     pub fn announce(&mut self, experiment: Experiment) {
-        let mut out = Vec::new();
-        let stamp = self.end.next_stamp();
-        stamp.encode_experiment(experiment, Direction::Up, self.key.as_ref(), &mut out);
-        self.queue(out);
+        for stamp in self.end.next_stamps() {
+            let mut out = Vec::new();
+            stamp.encode_experiment(experiment, Direction::Up, self.key.as_ref(), &mut out);
+            self.queue(out);
+        }
     }
 
     /// Queues a datagram. If the driver has not taken any for a long time, the oldest is lost.
@@ -121,7 +123,7 @@ impl ReportingEnd {
         self.experiments.pop_front()
     }
 
-    /// Returns the data packets that have arrived since the parent started, and their bytes.
+    /// Returns the data packets that have arrived, and their bytes.
     pub fn received(&self) -> (u64, u64) {
         self.end.received()
     }

@@ -80,26 +80,12 @@ impl Attacker {
         per_s: u32,
         mut forge: impl FnMut(&mut Attacker, u64) + Send + 'static,
     ) -> Attack {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            let mut due = Instant::now();
-            let mut repetitions = 0;
-            while !stopped.load(Ordering::Relaxed) {
-                self.listen();
-                let now = Instant::now();
-                if now < due {
-                    thread::sleep(Duration::from_millis(1));
-                    continue;
-                }
-                forge(&mut self, repetitions);
-                repetitions += 1;
-                let earliest = now.checked_sub(BURST).unwrap_or(now);
-                due = due.max(earliest) + Duration::from_secs(1) / per_s;
+        Attack::start(per_s, move |number| {
+            self.listen();
+            if let Some(number) = number {
+                forge(&mut self, number);
             }
-            repetitions
-        });
-        Attack { stop, thread }
+        })
     }
 
     /// Takes the session's packets that have arrived.
@@ -240,15 +226,19 @@ impl Attacker {
         (SENDER, port).into()
     }
 
-    /// Sends a UDP datagram whose source is that of `flow`.
     fn send_ip(&self, flow: &Flow, payload: &[u8]) {
-        let mut datagram = Vec::new();
-        if ip::encode_udp(flow, payload, &mut datagram).is_err() {
-            return;
-        }
-        // A full queue drops packets, as any network does.
-        let _ = self.raw.send_to(&datagram, &flow.group.into());
+        send_ip(&self.raw, flow, payload);
     }
+}
+
+/// Sends a UDP datagram whose source is that of `flow`.
+pub(crate) fn send_ip(raw: &Socket, flow: &Flow, payload: &[u8]) {
+    let mut datagram = Vec::new();
+    if ip::encode_udp(flow, payload, &mut datagram).is_err() {
+        return;
+    }
+    // A full queue drops packets, as any network does.
+    let _ = raw.send_to(&datagram, &flow.group.into());
 }
 
 /// An attack under way, which ends when it is dropped.
@@ -258,6 +248,31 @@ pub(crate) struct Attack {
 }
 
 impl Attack {
+    /// Calls `turn` again and again in a thread of its own. No more often than this rate, it passes
+    /// the number of the repetition.
+    pub(crate) fn start(per_s: u32, mut turn: impl FnMut(Option<u64>) + Send + 'static) -> Attack {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut due = Instant::now();
+            let mut repetitions = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let now = Instant::now();
+                if now < due {
+                    turn(None);
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                turn(Some(repetitions));
+                repetitions += 1;
+                let earliest = now.checked_sub(BURST).unwrap_or(now);
+                due = due.max(earliest) + Duration::from_secs(1) / per_s;
+            }
+            repetitions
+        });
+        Attack { stop, thread }
+    }
+
     /// Ends the attack, and returns the number of its repetitions.
     pub(crate) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
@@ -265,7 +280,8 @@ impl Attack {
     }
 }
 
-fn open_raw() -> Socket {
+/// Opens a socket of the attacker for packets with any source.
+pub(crate) fn open_raw() -> Socket {
     let protocol = Some(Protocol::from(COMPLETE_HEADER));
     let raw = Socket::new(Domain::IPV4, Type::RAW, protocol).unwrap();
     raw.set_multicast_if_v4(&ATTACKER).unwrap();

@@ -1,4 +1,4 @@
-//! An attacker against `manyflow recv` and `manyflow send`, each in a network namespace of its own.
+//! An attacker against `manyflow recv` and `manyflow send`, and their streams, each in a network namespace of its own.
 //! The tests need root, and are skipped without it.
 //!
 //! The attacker knows the session description, joins the multicast session as anyone can, and sends

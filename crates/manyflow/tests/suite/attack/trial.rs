@@ -184,21 +184,8 @@ impl Receiver {
 
     /// Waits for the receiver's tunnel, and returns its UDP port.
     pub(crate) fn tunnel_port(&self, attacked: &Trial) -> u16 {
-        let deadline = Instant::now() + LIMIT;
         let relay = attacked.description.amt_relay.as_ref().unwrap().port;
-        let relay = format!("{:08X}:{relay:04X}", u32::from_le_bytes(SENDER.octets()));
-        loop {
-            let table = std::fs::read_to_string(format!("/proc/{}/net/udp", self.running.id()));
-            if let Some(port) = table
-                .unwrap()
-                .lines()
-                .find_map(|line| port_of(line, &relay))
-            {
-                return port;
-            }
-            assert!(Instant::now() < deadline, "the receiver opens no tunnel");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        tunnel_port(&self.running, relay)
     }
 
     /// Waits for the end of the receiver.
@@ -222,6 +209,20 @@ impl Receiver {
         };
         report.print();
         report
+    }
+}
+
+/// Waits for a receiver's tunnel to a port of the sender's host, and returns its own UDP port.
+pub(crate) fn tunnel_port(receiver: &Manyflow, relay: u16) -> u16 {
+    let deadline = Instant::now() + LIMIT;
+    let relay = format!("{:08X}:{relay:04X}", u32::from_le_bytes(SENDER.octets()));
+    loop {
+        let table = std::fs::read_to_string(format!("/proc/{}/net/udp", receiver.id())).unwrap();
+        if let Some(port) = table.lines().find_map(|line| port_of(line, &relay)) {
+            return port;
+        }
+        assert!(Instant::now() < deadline, "the receiver opens no tunnel");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -4,6 +4,7 @@ mod floods;
 mod packets;
 mod rates;
 mod restart;
+mod streams;
 mod symbols;
 mod tables;
 mod tunnels;
