@@ -10,12 +10,14 @@ use manyflow_layered::hop::HopKey;
 use manyflow_layered::unit::{Assembler, AssemblerConfig, AssemblerStats, Latency, Piece, Unit};
 use manyflow_layered::{Data, Event, Message, rlm, sim};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::description::{StreamDescription, StreamProtocol};
 use super::parent::Parent;
 use super::send::LayeredEndpoint;
 use crate::net::clock::Clock;
 use crate::net::inlet::{self, Incoming, Inlet, Route, TransportError};
+use crate::net::reach::{Notice, Reach};
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -126,6 +128,8 @@ struct Driver {
     clock: Clock,
     reception: Reception,
     last_check: Time,
+    /// Whether packets come.
+    reach: Reach,
     next_report: Time,
     units: mpsc::Sender<Unit>,
     watched: watch::Sender<StreamReceiveProgress>,
@@ -141,8 +145,11 @@ impl Driver {
         if description.needs_key && config.key.is_none() {
             return Err(StreamReceiveError::NoKey);
         }
+        let inlet = Inlet::open(description.source, description.port, &config.route).await?;
+        let sender = format!("the sender {} by {inlet}", description.source);
         Ok(Driver {
-            inlet: Inlet::open(description.source, description.port, &config.route).await?,
+            reach: Reach::new(sender, "is it running?"),
+            inlet,
             flows: description.flows(),
             patience: config.patience,
             clock: Clock::start(),
@@ -224,26 +231,34 @@ impl Driver {
         while self.reception.assembler.poll_event().is_some() {}
     }
 
-    /// Looks after a way without packets: asks the relay whether it is alive, and ends a stream
-    /// that has been silent for too long.
+    /// Looks after a way without packets: asks the relay whether it is alive, warns, and ends a
+    /// stream that has been silent for too long.
     fn check_silence(&mut self, now: Time) -> Result<(), StreamReceiveError> {
         let silence = now - self.reception.last_packet;
         if silence >= self.patience {
             return Err(StreamReceiveError::Silent {
                 after: silence,
                 via: self.inlet.to_string(),
-                hint: {
-                    let packets = self.reception.progress.packets;
-                    let ttl = self.reception.config.description.ttl;
-                    self.inlet.silence_hint(packets, ttl)
-                },
+                hint: self.silence_hint(),
             });
         }
-        if silence >= SILENCE && now - self.last_check >= SILENCE {
+        if silence < SILENCE && self.reception.progress.packets > 0 {
+            self.reach.up().iter().for_each(Notice::log);
+        } else if now - self.last_check >= SILENCE {
             self.last_check = now;
             self.inlet.check_way();
+            self.reach
+                .down(format_args!("no packet comes{}", self.silence_hint()));
         }
+        let notice = self.reach.poll(Instant::now());
+        notice.iter().for_each(Notice::log);
         Ok(())
+    }
+
+    fn silence_hint(&self) -> String {
+        let packets = self.reception.progress.packets;
+        let ttl = self.reception.config.description.ttl;
+        self.inlet.silence_hint(packets, ttl)
     }
 
     fn report_if_due(&mut self, now: Time) {

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::framing::{FramingError, read_unit};
 use crate::child::Program;
+use crate::net::reach::{Notice, Reach};
 
 /// The units that are read before they are asked for.
 const AHEAD: usize = 2;
@@ -120,6 +121,8 @@ pub struct Source {
     units: mpsc::Receiver<Next>,
     pace: Pace,
     program: Option<(String, Program)>,
+    /// Warns until the first unit has come. Later units come when they will.
+    first: Option<Reach>,
 }
 
 /// When the next unit is due.
@@ -142,6 +145,7 @@ impl Source {
     /// If the rate is outside its range, the folder has no files, or the program does not start.
     pub fn open(config: SourceConfig) -> Result<Source, SourceError> {
         let pace = Pace::of(&config)?;
+        let first = Some(reach_of(&config.input));
         let mut program = None;
         let units = match config.input {
             Input::Folder {
@@ -165,6 +169,7 @@ impl Source {
             units,
             pace,
             program,
+            first,
         })
     }
 
@@ -180,8 +185,17 @@ impl Source {
             interval.tick().await;
             *is_due = true;
         }
-        match self.units.recv().await {
+        let unit = match &mut self.first {
+            None => self.units.recv().await,
+            Some(reach) => tokio::select! {
+                unit = self.units.recv() => unit,
+                never = reach.warn_while_down() => match never {},
+            },
+        };
+        let notice = self.first.take().and_then(|mut reach| reach.up());
+        match unit {
             Some(unit) => {
+                notice.iter().for_each(Notice::log);
                 self.pace.note_unit();
                 unit.map(Some)
             }
@@ -208,6 +222,28 @@ impl Source {
             Err(error) => Err(SourceError::Shell { command, error }),
         }
     }
+}
+
+/// Returns the warnings for a source that gives no unit.
+fn reach_of(input: &Input) -> Reach {
+    let (source, hint) = match input {
+        Input::Folder { folder, .. } => (folder.display().to_string(), "can its files be read?"),
+        Input::Pipe(path) => {
+            let pipe = match path.as_os_str() == "-" {
+                true => "standard input".to_owned(),
+                false => format!("the pipe {}", path.display()),
+            };
+            (pipe, "does a program write units with their lengths to it?")
+        }
+        Input::Program(command) => (
+            format!("`{command}`"),
+            "does it write units with their lengths to its standard output?",
+        ),
+        Input::Pattern(_) => ("the test picture".to_owned(), ""),
+    };
+    let mut reach = Reach::new(source, hint);
+    reach.down("no unit has come");
+    reach
 }
 
 impl Pace {

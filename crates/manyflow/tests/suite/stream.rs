@@ -213,6 +213,31 @@ fn programs_that_ignore_signals_end_with_the_sender_and_the_receiver() {
 }
 
 #[test]
+fn both_ends_say_that_nothing_comes_and_when_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = manyflow(&["stream", "send", "--json", "--pipe", text(&pipe)]);
+    command.args(["--listen", "127.0.0.1:0", "--publish", "127.0.0.1:0"]);
+    let mut sending = Manyflow::start(command);
+    sending.wait_for_message("no unit has come; still trying");
+    fs::write(&pipe, b"\0\0\0\x04unit").unwrap();
+    sending.wait_for_message(&format!("the pipe {} is back after", pipe.display()));
+
+    let sent = units();
+    let (sending, url) = sender(sent.path(), &[]);
+    let mut command = manyflow(&["stream", "recv", &url, "--json"]);
+    command.args(PATIENT);
+    let mut receiving = Manyflow::start(command);
+    wait_for_units(&mut receiving, 1);
+    sending.signal(Signal::SIGSTOP);
+    receiving.wait_for_message("no packet comes; still trying: is it running?");
+    sending.signal(Signal::SIGCONT);
+    receiving.wait_for_message("is back after");
+    stop(receiving);
+}
+
+#[test]
 fn a_given_link_of_a_relay_limits_its_receivers() {
     let sent = units();
     let (mut sending, url) = sender(sent.path(), &[]);
