@@ -12,6 +12,7 @@
 //! | `control.rs` | congestion controls that are written in Python |
 //! | `live.rs` | clients of the overlay |
 //! | `transfer.rs` | sending and receiving files |
+//! | `runtime.rs` | the runtime of the live roles |
 //! | `results.rs` | the results of runs |
 //! | `table.rs` | columns for Arrow's C interface |
 //! | `errors.rs` | errors as Python's exceptions |
@@ -22,6 +23,7 @@ mod errors;
 mod live;
 mod results;
 mod running;
+mod runtime;
 mod scenario;
 mod table;
 mod transfer;

@@ -13,10 +13,10 @@ use manyflow_live::overlay::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyo3_async_runtimes::tokio::{future_into_py, get_runtime};
 use tokio::sync::{Mutex, Notify};
 
 use crate::errors::{in_python, live_error};
+use crate::runtime::{future_into_py, runtime};
 
 /// Connects to the daemon at `address`. `tls` is whether to use TLS, with the authorities in the
 /// file `ca` instead of those of the platform.
@@ -201,9 +201,15 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        // A stream that is dropped tells the daemon in a task of the runtime around it.
-        let _runtime = get_runtime().enter();
-        self.state.take();
+        // A stream that is dropped tells the daemon in a task of the runtime around it. In a process
+        // that was forked, the stream is still that of its parent, which goes on.
+        match runtime() {
+            Ok(runtime) => {
+                let _runtime = runtime.enter();
+                self.state.take();
+            }
+            Err(_) => std::mem::forget(self.state.take()),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The results of runs for Python.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use manyflow_scenario::results::{self, CellResult, Provenance};
+use manyflow_scenario::shard::outcomes_to_text;
 use manyflow_scenario::{Job, Outcome, Scenario};
 use pyo3::prelude::*;
 
@@ -25,24 +26,11 @@ impl Results {
     pub(crate) fn new(
         scenario: Arc<Scenario>,
         jobs: Vec<Job>,
-        mut outcomes: Vec<Outcome>,
+        outcomes: Vec<Outcome>,
     ) -> PyResult<Results> {
         let cell = scenario.cell(0);
         let cell = cell.map_err(|error| Python::attach(|py| scenario_error(py, &error)))?;
-        let plots = &cell.schema.plots;
-        let series = table::series(plots, &outcomes).map_err(broken)?;
-        let mut places = BTreeMap::new();
-        for run in outcomes.iter_mut().flatten() {
-            let place = places.entry(run.cell).or_insert(0);
-            // Figures show the first runs only, as those of the binary do.
-            let hidden = run
-                .series
-                .iter_mut()
-                .zip(plots)
-                .filter(|(_, plot)| *place >= plot.seeds.get());
-            hidden.for_each(|(series, _)| series.clear());
-            *place += 1;
-        }
+        let series = table::series(&cell.schema.plots, &outcomes).map_err(broken)?;
         Ok(Results {
             scenario,
             jobs,
@@ -79,6 +67,11 @@ impl Results {
             .iter()
             .find_map(|outcome| outcome.as_ref().err());
         failed.map_or(Ok(()), |failed| Err(run_error(py, failed)))
+    }
+
+    /// The outcomes of all runs as a text, from which `Scenario.restore` makes the same results.
+    fn outcomes(&self, py: Python<'_>) -> String {
+        py.detach(|| outcomes_to_text(&self.outcomes))
     }
 
     /// The text of `summary.json`.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use manyflow_scenario::{Form, Job, Scenario as Inner};
+use manyflow_scenario::shard::outcomes_from_text;
+use manyflow_scenario::{Cell, Form, Job, Outcome, Scenario as Inner};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::scenario_error;
@@ -122,5 +124,42 @@ impl Scenario {
             threads,
         };
         runs.run(py, progress.as_ref(), controls.unwrap_or_default())
+    }
+    /// Makes the results of which `Results.outcomes` has returned the outcomes.
+    fn restore(&self, py: Python<'_>, outcomes: &str) -> PyResult<Results> {
+        let restored = py.detach(|| {
+            let outcomes = outcomes_from_text(outcomes).map_err(|(_, error)| error.to_string())?;
+            let cell = self.inner.cell(0).map_err(|error| error.to_string())?;
+            match outcomes.iter().all(|outcome| self.fits(&cell, outcome)) {
+                true => Ok(outcomes),
+                false => Err("they are those of another scenario".to_owned()),
+            }
+        });
+        let outcomes = restored
+            .map_err(|why| PyValueError::new_err(format!("these results cannot be read: {why}")))?;
+        let jobs = outcomes.iter().map(|outcome| {
+            let (cell, seed) = match outcome {
+                Ok(run) => (run.cell, run.seed),
+                Err(failed) => (failed.cell, failed.seed),
+            };
+            Job {
+                cell,
+                seed,
+                place: 0,
+            }
+        });
+        Results::new(Arc::clone(&self.inner), jobs.collect(), outcomes)
+    }
+}
+
+impl Scenario {
+    /// Returns whether an outcome has as many measures and series as runs of this scenario have.
+    fn fits(&self, cell: &Cell, outcome: &Outcome) -> bool {
+        let Ok(run) = outcome else {
+            return true;
+        };
+        run.cell < self.inner.cells()
+            && run.measures.len() == cell.schema.measure.len()
+            && run.series.len() == cell.schema.plots.len()
     }
 }

@@ -24,10 +24,10 @@ use manyflow_live::net::tls::Identity;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3_async_runtimes::tokio::{future_into_py, get_runtime};
 use tokio::sync::{Mutex, watch};
 
 use crate::errors::{in_python, transfer_error};
+use crate::runtime::{future_into_py, runtime};
 
 /// The maximum memory for the bookkeeping of a receiver, in bytes.
 const MEMORY_MAX: u64 = 256 << 20;
@@ -59,21 +59,25 @@ struct Role<T> {
 
 impl<T: Clone + Send + Sync + 'static> Role<T> {
     /// Starts a role, which gets a future that is ready when the role has to stop.
-    fn start<F>(run: impl FnOnce(Stop) -> F) -> Role<T>
+    ///
+    /// # Errors
+    /// Returns the error of [`runtime`].
+    fn start<F>(run: impl FnOnce(Stop) -> F) -> PyResult<Role<T>>
     where
         F: Future<Output = Result<T, (String, String)>> + Send + 'static,
     {
+        let runtime = runtime()?;
         let (stop, stopped) = watch::channel(());
         let (ended, end) = watch::channel(None);
         let running = run(Stop(stopped));
-        get_runtime().spawn(async move {
+        runtime.spawn(async move {
             // A role whose object was dropped has nobody to report to.
             let _ = ended.send(Some(running.await));
         });
-        Role {
+        Ok(Role {
             end,
             stop: std::sync::Mutex::new(Some(stop)),
-        }
+        })
     }
 
     fn stop(&self) {
@@ -265,7 +269,7 @@ async fn start_sending(
         let sent = prepared.run(ends).await;
         drop(publisher);
         sent.map_err(|error| (error.name.clone(), error.to_string()))
-    });
+    })?;
     Ok(Sender {
         role,
         progress,
@@ -374,7 +378,7 @@ pub(crate) fn start_receiving(
         let session = wish.session.clone();
         let received = run_receiver(wish, sinks, stop).await;
         received.map(Arc::new).map_err(|problem| (session, problem))
-    });
+    })?;
     Ok(FileReceiver {
         role,
         progress: Arc::new(Mutex::new(progress)),

@@ -118,6 +118,12 @@ def test_a_session_or_a_controller_that_does_not_exist_is_refused(link: mf.Scena
         link.with_({"sessions.own.tcp.control": "reno"}).run()
 
 
+def test_a_session_that_is_not_of_tcp_is_refused(link: mf.Scenario) -> None:
+    other = mf.Scenario(link.file, link.text.replace('protocol = "tcp"', 'protocol = "cbr"\ncbr.rate = "1 Mbit/s"'))
+    with pytest.raises(mf.ScenarioError, match="`sessions.own.tcp`: a session of cbr does not read this key"):
+        other.with_controller("own", Reno)
+
+
 def test_a_fingerprint_depends_on_the_source_of_the_controller(link: mf.Scenario) -> None:
     first, second = link.with_controller("own", Reno), link.with_controller("own", Paced)
     assert len({link.fingerprint, first.fingerprint, second.fingerprint}) == 3

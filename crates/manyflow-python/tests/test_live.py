@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import pickle
 import socket
 import subprocess
+import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Tuple
@@ -174,3 +178,81 @@ def test_the_example_of_the_manual_runs(address: str, capsys: pytest.CaptureFixt
     assert len(found) == 1
     exec(compile(found[0].replace(LIVE, address), "docs/python.md", "exec"), {"__name__": "example"})
     assert capsys.readouterr().out == "news.sport b'3:1'\n"
+
+
+def test_a_client_serves_threads_with_event_loops_of_their_own(address: str) -> None:
+    async def publish(client: mf.live.Client, number: int) -> None:
+        for _ in range(20):
+            await client.publish("numbers", bytes([number]))
+        await client.flush()
+
+    async def program() -> list[int]:
+        async with await mf.live.connect(address) as client, client.subscribe("numbers") as numbers:
+            await client.flush()
+            threads = [threading.Thread(target=asyncio.run, args=(publish(client, number),)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            received = [(await numbers.__anext__()).payload[0] for _ in range(80)]
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+            return received
+
+    received = asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+    assert sorted(received) == sorted([0, 1, 2, 3] * 20)
+
+
+def test_a_client_outlives_its_event_loop(address: str) -> None:
+    client = asyncio.run(asyncio.wait_for(mf.live.connect(address), LIMIT_S))
+
+    async def program() -> bytes:
+        async with client.subscribe("news") as news:
+            await client.publish("news", b"again")
+            return (await news.__anext__()).payload
+
+    for _ in range(2):
+        assert asyncio.run(asyncio.wait_for(program(), LIMIT_S)) == b"again"
+    asyncio.run(asyncio.wait_for(client.close(), LIMIT_S))
+
+
+def test_clients_are_not_pickled(address: str) -> None:
+    client = asyncio.run(asyncio.wait_for(mf.live.connect(address), LIMIT_S))
+    for live in (client, client.subscribe("news")):
+        with pytest.raises(TypeError, match="belongs to its process: connect in the other one"):
+            pickle.dumps(live)
+    asyncio.run(asyncio.wait_for(client.close(), LIMIT_S))
+
+
+def test_a_forked_process_is_refused_and_its_parent_goes_on(address: str) -> None:
+    client = asyncio.run(asyncio.wait_for(mf.live.connect(address), LIMIT_S))
+    subscription = client.subscribe("news")
+
+    async def joined() -> None:
+        await subscription.__aenter__()
+
+    async def next_message() -> bytes:
+        await client.publish("news", b"to the parent")
+        return (await subscription.__anext__()).payload
+
+    asyncio.run(asyncio.wait_for(joined(), LIMIT_S))
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Python itself warns of forks beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        words = []
+        try:
+            for awaitable in (client.flush, lambda: mf.live.connect(address), subscription.__anext__):
+                try:
+                    asyncio.run(asyncio.wait_for(awaitable(), LIMIT_S))
+                except RuntimeError as error:
+                    words.append("refused" if "was forked from process" in str(error) else str(error))
+            os.write(writer, " ".join(words).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        assert answer.read() == "refused refused refused"
+    os.waitpid(child, 0)
+    assert asyncio.run(asyncio.wait_for(next_message(), LIMIT_S)) == b"to the parent"
+    asyncio.run(asyncio.wait_for(client.close(), LIMIT_S))

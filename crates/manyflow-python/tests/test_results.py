@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -143,3 +144,24 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True)
     assert "ImportError: polars is missing: pip install 'manyflow[polars]'" in ended.stderr
+
+
+def test_results_can_be_pickled(small: mf.Scenario) -> None:
+    results = small.run(seeds=3, threads=2)
+    copied = pickle.loads(pickle.dumps(results))
+    assert copied.to_arrow() == results.to_arrow()
+    assert copied.measures().to_arrow() == results.measures().to_arrow()
+    assert copied.summary == results.summary and copied.transmissions == results.transmissions
+    assert copied.figures == results.figures
+    restore, (_, outcomes) = results.__reduce__()
+    with pytest.raises(ValueError, match="these results cannot be read: they are those of another scenario"):
+        restore(mf.Scenario.load("webrc-9"), outcomes)
+    with pytest.raises(ValueError, match="these results cannot be read"):
+        restore(small, outcomes[:-9])
+
+
+def test_failed_runs_are_pickled_with_their_messages(small: mf.Scenario) -> None:
+    failing = small.with_({"run.carried-packets-max": 1, "links.delay": "1 s"})
+    results = failing.run(seeds=2, keep_failures=True)
+    assert results.failures
+    assert pickle.loads(pickle.dumps(results)).failures == results.failures

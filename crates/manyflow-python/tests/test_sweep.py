@@ -156,3 +156,15 @@ def test_many_cells_are_sent_several_at_a_time_and_fail_alone(tmp_path: Path, mo
     assert pool.submitted == 150
     monkeypatch.setattr(module, "_run_cell", run_cell)
     assert mf.sweep(scenario, {"seed": range(300)}, tmp_path).made == 1
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_files_have_the_permissions_that_the_umask_leaves(small: mf.Scenario, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        sweep = mf.sweep(small, AXES, tmp_path)
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert set(map(str, sweep.files)) < set(map(str, files))
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~umask}

@@ -2,13 +2,16 @@
 
 :func:`send` and :func:`receive` transfer files. A client publishes messages to groups, and subscribes to groups. It speaks with one running daemon (``manyflow daemon``). It drops no message: if a program reads too slowly, the
 client reads nothing more from its daemon, which then applies the group's policy for slow members.
+
+Threads and event loops of one process share clients and transfers. A process that was forked after its parent has used
+this module gets a :class:`RuntimeError` from each call: start processes with the method "spawn" of multiprocessing.
 """
 
 from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Optional, Tuple, Type, Union
+from typing import NoReturn, Optional, Tuple, Type, Union
 
 from . import _native
 from ._native import Message
@@ -116,6 +119,9 @@ class Client:
         """
         await self._native.drain()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client belongs to its process: connect in the other one")
+
     async def __aenter__(self) -> Client:
         return self
 
@@ -138,6 +144,9 @@ class Subscription:
         self._pattern = pattern
         self._queue = queue
         self._messages: Optional[_native.LiveMessages] = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a subscription belongs to its process: connect in the other one")
 
     async def _join(self) -> _native.LiveMessages:
         if self._messages is None:

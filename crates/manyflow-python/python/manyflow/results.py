@@ -115,7 +115,7 @@ class Figure:
 class Results:
     """The results of the runs of a scenario.
 
-    Two tables hold them: the points of series over time (:meth:`series`; :meth:`to_arrow`, :meth:`to_pandas` and
+    Results can be pickled, with their scenario. Two tables hold them: the points of series over time (:meth:`series`; :meth:`to_arrow`, :meth:`to_pandas` and
     :meth:`to_polars` convert it), and a row of measures for each run (:meth:`measures`).
     """
 
@@ -220,9 +220,16 @@ class Results:
         axes.legend()
         return axes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.scenario, self._native.outcomes())
+
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "not passed"
         return f"<Results of {self.scenario.id}: {len(self.summary['seeds'])} seeds, {verdict}>"
+
+
+def _restore(scenario: Scenario, outcomes: str) -> Results:
+    return Results(scenario, scenario._native.restore(outcomes))
 
 
 def _pairs(points: Any, *columns: str) -> list[tuple[Any, ...]]:

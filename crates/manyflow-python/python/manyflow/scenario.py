@@ -100,7 +100,7 @@ class Scenario:
                 called for each connection. To send the scenario to other processes, define it in a module.
 
         Raises:
-            ScenarioError: if there is no such session.
+            ScenarioError: if there is no such session, or if it is not one of TCP.
         """
         name = str(getattr(make, "__name__", type(make).__name__))
         changed = self.with_({f"sessions.{session}.tcp.control": name})

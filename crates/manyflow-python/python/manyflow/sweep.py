@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -295,11 +295,11 @@ def _cells(swept: Scenario) -> pyarrow.Table:
 def _write_atomically(table: pyarrow.Table, file: Path) -> None:
     """Writes a table, which appears under its name when it is complete."""
     parquet = _library("pyarrow.parquet", "arrow")
-    handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=file.parent)
-    os.close(handle)
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
     try:
+        # Unlike a temporary file, this one has the permissions that the umask leaves.
         parquet.write_table(table, temporary)
         os.replace(temporary, file)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
