@@ -89,7 +89,7 @@ pub use file::{Axis, Cell, Form, Scenario};
 pub use limits::Limits;
 pub use manyflow_netsim::Stop;
 pub use map::{Map, MapLink, MapOverlay, MapSession};
-pub use plan::{Direction, Topology};
+pub use plan::{ChosenPath, Direction, Topology};
 pub use protocols::{AnyEvent, AnyHeader, Network, Packet};
 pub use quantity::{Dimension, Quantity, short};
 pub use record::{Beginning, Inspection, LinkState, OverlayLinkState, Sample, Series, Watch};

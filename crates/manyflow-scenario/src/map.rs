@@ -128,7 +128,7 @@ fn session(session: &Session, plan: &Plan, paths: &mut Paths<'_>) -> MapSession 
     links.dedup();
     MapSession {
         name: session.name.clone(),
-        protocol: format!("{:?}", session.protocol).to_lowercase(),
+        protocol: session.protocol.name(),
         sender: session.sender,
         links,
         overlay: session.affiliation.map(|own| {

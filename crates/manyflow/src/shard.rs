@@ -120,7 +120,8 @@ impl Pending<'_> {
             return;
         }
         let outcomes = self.outcomes.remove(&cell).unwrap_or_default();
-        if let Err(error) = self.store.write(jobs, outcomes.into_values().collect()) {
+        let outcomes: Vec<Outcome> = outcomes.into_values().collect();
+        if let Err(error) = self.store.write(jobs, &outcomes) {
             tracing::error!("cell {cell} is not stored: {error}");
             self.error.get_or_insert(error);
         }

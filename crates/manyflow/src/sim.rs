@@ -15,6 +15,9 @@ use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
 use crate::{shard, usage};
 
+/// The maximum number of paths that are printed before the runs of a scenario.
+const PATHS_SHOWN: usize = 4;
+
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     let form = Form {
         fast: args.run.fast,
@@ -103,8 +106,34 @@ fn run(
     args: &RunArgs,
     display: &Display,
 ) -> Result<bool> {
+    print_paths(scenario, jobs[0].cell, display)?;
     let outcomes = simulate(scenario, jobs, outputs, threads(args), display)?;
     conclude(scenario, jobs, &outcomes, &args.out, display)
+}
+
+/// Prints which paths packets take, if the network of a cell has several.
+fn print_paths(scenario: &Scenario, cell: usize, display: &Display) -> Result<()> {
+    let (paths, others) = scenario.chosen_paths(cell, PATHS_SHOWN)?;
+    if paths.is_empty() {
+        return Ok(());
+    }
+    display.print_line(&format!(
+        "{}: packets take the path of the least delay, then of the fewest links, also while a link is cut:",
+        scenario.id()
+    ))?;
+    for path in paths {
+        display.print_line(&format!("  {}: {}", path.session, path.nodes.join(" - ")))?;
+        display.print_json(&json!({
+            "event": "path",
+            "id": scenario.id(),
+            "session": path.session,
+            "nodes": path.nodes,
+        }))?;
+    }
+    if others > 0 {
+        display.print_line(&format!("  and {others} more"))?;
+    }
+    Ok(())
 }
 
 /// Returns the number of threads for runs: by default the number of cores.

@@ -9,6 +9,7 @@ use crate::error::{Fault, Problem, ScenarioError};
 use crate::expression::Environment;
 use crate::file::de::read;
 use crate::file::expand::expand;
+use crate::file::foreign;
 use crate::file::sweep::{Axis, Sweep, label};
 use crate::file::tree::{self, Node, Value};
 use crate::plan::Plan;
@@ -109,12 +110,17 @@ impl Scenario {
         Ok(self)
     }
 
-    /// Checks the network of `cell`, or of all cells.
+    /// Checks the network of `cell`, or of all cells, and that there are no keys without effect.
     fn check_cells(&self, cell: Option<usize>) -> Result<(), ScenarioError> {
         match cell {
             Some(cell) => self.check(cell),
             None => (0..self.cells()).try_for_each(|cell| self.check(cell)),
-        }
+        }?;
+        // Each axis sets its key in each cell, so that one cell has all keys.
+        let known = self
+            .cell_tree(0)
+            .and_then(|(tree, _)| foreign::check(&tree, self.axes()));
+        known.map_err(|fault| self.place(fault))
     }
 
     fn check(&self, cell: usize) -> Result<(), ScenarioError> {
@@ -291,7 +297,8 @@ impl Scenario {
         self.read_cell(index).map_err(|fault| self.place(fault))
     }
 
-    fn read_cell(&self, index: usize) -> Result<Cell, Fault> {
+    /// Returns the tree with the values of a cell, and their labels.
+    fn cell_tree(&self, index: usize) -> Result<(Node, Vec<String>), Fault> {
         let mut tree = self.tree.clone();
         let mut labels = Vec::new();
         for (axis, value) in self.sweep.values(index) {
@@ -299,6 +306,11 @@ impl Scenario {
                 .map_err(|fault| fault.spanned(&value.span))?;
             labels.push(label(value));
         }
+        Ok((tree, labels))
+    }
+
+    fn read_cell(&self, index: usize) -> Result<Cell, Fault> {
+        let (mut tree, labels) = self.cell_tree(index)?;
         let parameters = expand(&mut tree)?;
         let mut schema: Schema = read(&tree, &parameters)?;
         schema.plots.extend_from_slice(&self.overview);

@@ -158,7 +158,7 @@ impl Allotment {
     }
 }
 
-/// The paths of multicast packets through a topology, as the simulator routes them.
+/// The paths of packets through a topology, as the simulator routes them.
 pub(crate) struct Paths<'a> {
     topology: &'a Topology,
     network: Network,
@@ -176,14 +176,22 @@ impl Paths<'_> {
         Paths { topology, network }
     }
 
-    /// Returns the links over which packets from `sender` reach a node, the last link first.
+    /// Returns the links over which multicast packets from `sender` reach a node, the last link first.
     pub(crate) fn find_links(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let branch = self.network.branch(NodeId(sender), NodeId(node));
         branch.into_iter().map(|link| link.0).collect()
     }
 
-    /// Returns a node and the nodes over which packets from `sender` reach it, in reverse order up
-    /// to the sender's.
+    /// Returns the nodes on the way of unicast packets, from the sender's to the receiver's.
+    pub(crate) fn find_unicast(&mut self, sender: u32, node: u32) -> Vec<u32> {
+        let way = self.network.path(NodeId(sender), NodeId(node)).into_iter();
+        std::iter::once(sender)
+            .chain(way.map(|node| node.0))
+            .collect()
+    }
+
+    /// Returns a node and the nodes over which multicast packets from `sender` reach it, up to
+    /// the sender's.
     pub(crate) fn find_path(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let branch = self.network.branch(NodeId(sender), NodeId(node));
         let from = |link: manyflow_netsim::LinkId| self.topology.links[link.0 as usize].from;

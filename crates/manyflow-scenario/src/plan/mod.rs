@@ -4,12 +4,14 @@
 pub(crate) mod endpoints;
 pub(crate) mod ensemble;
 pub(crate) mod overlays;
+pub(crate) mod paths;
 pub(crate) mod schedule;
 pub(crate) mod sessions;
 pub(crate) mod topology;
 
 use endpoints::Allotment;
 use overlays::Overlays;
+pub use paths::ChosenPath;
 use sessions::Sessions;
 pub use topology::{Direction, Topology};
 

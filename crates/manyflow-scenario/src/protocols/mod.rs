@@ -52,6 +52,13 @@ macro_rules! session_protocols {
         }
 
         impl Protocol {
+            /// Returns the name in scenarios, which is also that of the protocol's table.
+            pub(crate) fn name(self) -> String {
+                match self {
+                    $(Protocol::$name => stringify!($name).to_ascii_lowercase(),)*
+                }
+            }
+
             /// Returns the protocol's interface to scenarios.
             pub(crate) fn kind(self) -> &'static dyn SessionProtocol {
                 match self {

@@ -4,8 +4,9 @@ use std::io;
 
 use csv::Writer;
 
-use super::Results;
+use super::{CellResult, Results};
 use crate::Series;
+use crate::schema::PlotTable;
 
 impl Results<'_> {
     /// Returns `measures.csv`: for each run the values of the sweep, the seed, and each measure in
@@ -58,19 +59,20 @@ impl Results<'_> {
         let plots = first.cell.schema.plots.iter().enumerate();
         let over_time = plots.filter(|(_, plot)| !plot.series.is_empty());
         over_time
-            .map(|(index, plot)| Ok((plot.name.clone(), self.plot_csv(index)?)))
+            .map(|(index, plot)| Ok((plot.name.clone(), self.plot_csv(index, plot)?)))
             .collect()
     }
 
-    fn plot_csv(&self, plot: usize) -> io::Result<String> {
+    fn plot_csv(&self, index: usize, plot: &PlotTable) -> io::Result<String> {
         let mut table = Writer::from_writer(Vec::new());
         let axes = self.scenario.axes().iter().map(|axis| axis.key.as_str());
         let columns = ["seed", "what", "of", "channel", "unit", "time (s)", "value"];
         table.write_record(axes.chain(columns))?;
-        for run in &self.runs {
-            let labels = &self.cells[run.cell].cell.labels;
-            for series in run.series[plot].iter().flatten() {
-                write_series(&mut table, labels, run.seed, series)?;
+        for CellResult { cell, .. } in &self.cells {
+            for run in self.shown_runs(cell.index, index, plot) {
+                for series in run.series[index].iter().flatten() {
+                    write_series(&mut table, &cell.labels, run.seed, series)?;
+                }
             }
         }
         text(table)

@@ -31,6 +31,7 @@ use std::sync::OnceLock;
 
 pub use evaluate::{CellResult, Checked, Verdict};
 
+use crate::schema::PlotTable;
 use crate::{FailedRun, Job, Outcome, Run, Scenario, ScenarioError};
 
 /// The program that made the results.
@@ -117,6 +118,15 @@ impl<'a> Results<'a> {
             cells,
             runs,
         })
+    }
+
+    /// Returns the runs of a cell that a plot over time shows: the first ones, as many as the plot
+    /// has `seeds`. Others may have series too.
+    fn shown_runs(&self, cell: usize, plot: usize, table: &PlotTable) -> Vec<&'a Run> {
+        let of_cell = self.runs.iter().filter(|run| run.cell == cell);
+        let recorded =
+            of_cell.filter(|run| run.series.get(plot).is_some_and(|own| !own.is_empty()));
+        recorded.take(table.seeds.get() as usize).copied().collect()
     }
 
     /// Returns the title of the scenario.

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 pub(crate) use exact::{numbers, optional, points};
 pub use merge::{Merged, merge};
-pub use store::CellStore;
+pub use store::{CellStore, outcomes_from_text, outcomes_to_text};
 
 use crate::ScenarioError;
 

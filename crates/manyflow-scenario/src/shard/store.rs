@@ -1,5 +1,6 @@
 //! The folder of a scenario's cells.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -60,9 +61,9 @@ impl Header {
 /// The other lines of a cell: the outcome of each run, in the order of seeds.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Line {
-    Run(Run),
-    Failed(FailedRun),
+enum Line<'a> {
+    Run(Cow<'a, Run>),
+    Failed(Cow<'a, FailedRun>),
 }
 
 /// A folder to which the cells of one scenario are written.
@@ -135,16 +136,10 @@ impl CellStore {
     ///
     /// # Panics
     /// Panics if `jobs` is empty.
-    pub fn write(&self, jobs: &[Job], outcomes: Vec<Outcome>) -> Result<PathBuf, ShardError> {
+    pub fn write(&self, jobs: &[Job], outcomes: &[Outcome]) -> Result<PathBuf, ShardError> {
         debug_assert_eq!(jobs.len(), outcomes.len());
         let header = self.header(jobs);
-        let mut text = line(&header);
-        for outcome in outcomes {
-            text += &line(&match outcome {
-                Ok(run) => Line::Run(run),
-                Err(failed) => Line::Failed(failed),
-            });
-        }
+        let text = line(&header) + &outcomes_to_text(&outcomes);
         self.write_text(&self.name(header.cell), &text)
     }
 
@@ -180,6 +175,33 @@ impl CellStore {
     }
 }
 
+/// Writes outcomes as text, a line for each. [`outcomes_from_text`] reads the same outcomes back,
+/// with all bits of their numbers.
+pub fn outcomes_to_text(outcomes: &[Outcome]) -> String {
+    let lines = outcomes.iter().map(|outcome| {
+        line(&match outcome {
+            Ok(run) => Line::Run(Cow::Borrowed(run)),
+            Err(failed) => Line::Failed(Cow::Borrowed(failed)),
+        })
+    });
+    lines.collect()
+}
+
+/// Reads the outcomes that [`outcomes_to_text`] has written.
+///
+/// # Errors
+/// Returns the number of the first wrong line, from 1, and the reason.
+pub fn outcomes_from_text(text: &str) -> Result<Vec<Outcome>, (usize, serde_json::Error)> {
+    let outcomes = (1..).zip(text.lines()).map(|(number, line)| {
+        let line = serde_json::from_str(line).map_err(|error| (number, error))?;
+        Ok(match line {
+            Line::Run(run) => Ok(run.into_owned()),
+            Line::Failed(failed) => Err(failed.into_owned()),
+        })
+    });
+    outcomes.collect()
+}
+
 fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("all keys of maps are texts") + "\n"
 }
@@ -193,21 +215,15 @@ pub(super) fn read_scenario(path: &Path) -> Result<ScenarioFile, ShardError> {
 /// Reads the header and the outcomes of a cell.
 pub(super) fn read_cell(path: &Path) -> Result<(Header, Vec<Outcome>), ShardError> {
     let text = fs::read_to_string(path).map_err(ShardError::file(path))?;
-    let mut lines = text.lines();
-    let header: Header =
-        serde_json::from_str(lines.next().unwrap_or_default()).map_err(wrong(path, 1))?;
+    let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    let header: Header = serde_json::from_str(first).map_err(wrong(path, 1))?;
     if header.format != FORMAT {
         let reason = format!("format {} is not {FORMAT}", header.format);
         return Err(wrong(path, 1)(reason));
     }
-    let outcomes = lines.enumerate().map(|(index, line)| {
-        let line = serde_json::from_str(line).map_err(wrong(path, index + 2))?;
-        Ok(match line {
-            Line::Run(run) => Ok(run),
-            Line::Failed(failed) => Err(failed),
-        })
-    });
-    Ok((header, outcomes.collect::<Result<_, ShardError>>()?))
+    let outcomes = outcomes_from_text(rest);
+    let outcomes = outcomes.map_err(|(line, error)| wrong(path, line + 1)(error))?;
+    Ok((header, outcomes))
 }
 
 fn wrong<E: ToString>(path: &Path, line: usize) -> impl FnOnce(E) -> ShardError {

@@ -1,6 +1,7 @@
 //! Tests that errors of scenario files name file, line and key.
 
 use super::{SOUND, error_of, parse};
+use crate::{Form, Scenario};
 
 /// A line of the valid scenario, its replacement, and the expected message.
 const WRONG: &[(&str, &str, &str)] = &[
@@ -335,6 +336,41 @@ const WRONG: &[(&str, &str, &str)] = &[
         "duration = \"100 s\"\n[run]",
         "two.toml:4: the key `run` appears twice: keep one",
     ),
+    (
+        "set.rate = \"500 kbit/s\"",
+        "set.rate = \"0 bit/s\"",
+        "two.toml:29: `at.0.set`: a link of 0 bit/s carries no packet: cut it with `[[at]]`",
+    ),
+    (
+        "links.bottleneck.rate = [\"1 Mbit/s\", \"2 Mbit/s\"]",
+        "links.bottleneck.rate = [\"1 Mbit/s\", \"0 Mbit/s\"]",
+        "`links`: `S-r`: a link of 0 bit/s carries no packet",
+    ),
+    (
+        "webrc.session-rate = \"2 Mbit/s\"",
+        "webrc.session-rate = \"2 Mbit/s\"\ntcp.control = \"own\"",
+        "two.toml:26: `sessions.webrc.tcp`: a session of webrc does not read this key: leave it out",
+    ),
+    (
+        "receivers = [\"R\"]",
+        "receivers = [{ node = \"R\", lie = \"always-congested\" }]",
+        "two.toml:24: `sessions.webrc.receivers.0.lie`: a session of webrc does not read this key",
+    ),
+    (
+        "receivers = [\"R\"]",
+        "receivers = [\"R\", { node = \"R\", stop = \"9 s\", send-buffer = \"9 kB\" }]",
+        "two.toml:24: `sessions.webrc.receivers.1.send-buffer`: a session of webrc does not read",
+    ),
+    (
+        "p = [\"1 %\", \"2 %\", \"3 %\"]",
+        "p = [\"1 %\"]\nsessions.webrc.overlay.clients = [1, 2]",
+        "`sessions.webrc.overlay`: a session of webrc does not read this key",
+    ),
+    (
+        "p = [\"1 %\", \"2 %\", \"3 %\"]",
+        "p = [\"1 %\"]\nsessions.webrc.sim.groups = [4]\nsessions.webrc.protocol = [\"webrc\", \"tcp\"]",
+        "`sessions.webrc.sim`: a session of webrc or tcp does not read this key",
+    ),
     ("title = ", "title ", "two.toml:1: "),
 ];
 
@@ -391,4 +427,19 @@ fn mixed_up_files_cause_no_panic() {
         mixed[drop] = &shortened;
         let _ = parse(&mixed.join("\n"));
     });
+}
+
+#[test]
+fn a_session_whose_protocol_varies_has_the_keys_of_each() {
+    let swept = "p = [\"1 %\"]\nsessions.webrc.protocol = [\"webrc\", \"sim\", \"tcp\"]\n\
+                 sessions.webrc.sim.groups = [4]";
+    let text = SOUND.replacen("p = [\"1 %\", \"2 %\", \"3 %\"]", swept, 1);
+    let scenario = parse(&text).unwrap();
+    assert_eq!(scenario.cells(), 6);
+    // A cell of its own is read in the same way.
+    let form = Form {
+        cell: Some(5),
+        ..Form::default()
+    };
+    Scenario::parse_form("two.toml", &text, form).unwrap();
 }

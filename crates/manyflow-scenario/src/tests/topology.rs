@@ -220,3 +220,34 @@ fn a_random_graph_is_connected_and_reproducible() {
     };
     assert_eq!(ends(&made), ends(&make()));
 }
+
+#[test]
+fn paths_are_named_where_there_are_several() {
+    let text = |links: &str| {
+        format!(
+            "title = \"t\"\nrun.duration = \"1 s\"\nnodes.names = [\"S\", \"a\", \"b\", \"R\"]\n{links}\n\
+             [[sessions]]\nname = \"tcp\"\nprotocol = \"tcp\"\nsender = \"S\"\nreceivers = [\"R\", \"b\"]\n\
+             [[sessions]]\nname = \"tfmcc\"\nprotocol = \"tfmcc\"\nsender = \"R\"\nreceivers = [\"S\"]\n\
+             [[at]]\ntime = \"0.5 s\"\nlink = \"S-b\"\ncut = true\n"
+        )
+    };
+    let near = "[[links]]\nchain = [\"S\", \"b\", \"R\"]\ndelay = \"1 ms\"\n";
+    let far = "[[links]]\nchain = [\"S\", \"a\", \"R\"]\ndelay = \"2 ms\"\n";
+    let circle = parse(&text(&format!("{far}{near}"))).unwrap();
+    let (paths, others) = circle.chosen_paths(0, 2).unwrap();
+    let paths = paths.iter();
+    let paths: Vec<_> = paths
+        .map(|path| (path.session.as_str(), path.nodes.join("-")))
+        .collect();
+    let expected = [("tcp", "S-b"), ("tcp", "S-b-R")];
+    assert_eq!(paths, expected.map(|(name, way)| (name, way.to_owned())));
+    assert_eq!(others, 1);
+    let (all, none) = circle.chosen_paths(0, 9).unwrap();
+    assert_eq!(
+        (&all[2].nodes[..], none),
+        (&["R", "b", "S"].map(str::to_owned)[..], 0)
+    );
+    // Without the farther way, only one path leads anywhere.
+    let line = parse(&text(&near.replace("\"R\"]", "\"R\", \"a\"]"))).unwrap();
+    assert_eq!(line.chosen_paths(0, 9).unwrap(), (Vec::new(), 0));
+}

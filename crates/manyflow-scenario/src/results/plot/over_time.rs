@@ -30,16 +30,12 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
     cells.truncate(FIGURES_MAX);
     let cut = (count > FIGURES_MAX).then(|| format!("{FIGURES_MAX} of {count} cells shown"));
     let figure = |cell: &&CellResult| {
-        let runs = results
-            .runs
+        let runs = results.shown_runs(cell.cell.index, index, plot);
+        let series = runs
             .iter()
-            .filter(|run| run.cell == cell.cell.index);
-        let runs: Vec<&Run> = runs.copied().collect();
-        let shown = runs
-            .iter()
-            .flat_map(|run| run.series.get(index).into_iter().flatten().flatten());
+            .flat_map(|run| run.series[index].iter().flatten());
         let lines = time_lines(&runs, plot, index);
-        let dimension = shown
+        let dimension = series
             .map(|series| series.what.dimension())
             .next()
             .unwrap_or_default();
@@ -83,11 +79,8 @@ pub(super) fn figures(results: &Results<'_>, plot: &PlotTable, index: usize) -> 
 /// Returns the recorded series of the runs, each with its own colour and label.
 fn time_lines(runs: &[&Run], plot: &PlotTable, index: usize) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    let shown = runs
-        .iter()
-        .filter(|run| run.series.get(index).is_some_and(|own| !own.is_empty()));
-    let several = shown.clone().count() > 1;
-    for run in shown {
+    let several = runs.len() > 1;
+    for run in runs {
         for (table, recorded) in plot.series.iter().zip(&run.series[index]) {
             let scale = table.scale.map_or(1.0, |scale| scale.0);
             for (place, series) in recorded.iter().enumerate() {

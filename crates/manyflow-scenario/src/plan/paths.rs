@@ -1,0 +1,103 @@
+//! The paths of packets in networks that have several.
+
+use std::collections::BTreeSet;
+
+use crate::error::ScenarioError;
+use crate::file::Scenario;
+use crate::plan::Plan;
+use crate::plan::endpoints::Paths;
+use crate::plan::topology::Topology;
+
+/// The path of a session's packets from its sender to a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenPath {
+    /// The name of the session.
+    pub session: String,
+    /// The names of the nodes, from the sender's to the receiver's.
+    pub nodes: Vec<String>,
+}
+
+impl Scenario {
+    /// Returns the paths of a cell's packets from senders to receivers, at most `paths_max` of
+    /// them, and the number of the others. Returns none if the network has no circle, so that only
+    /// one path leads from a node to another. Messages of overlays take the paths of their daemons.
+    ///
+    /// A run chooses each path once, by the shortest delay and then by the fewest links. It does
+    /// not change when a link is cut.
+    ///
+    /// # Errors
+    /// Returns the error in the cell's values. There is none after [`parse`](Scenario::parse)
+    /// accepted the file.
+    pub fn chosen_paths(
+        &self,
+        cell: usize,
+        paths_max: usize,
+    ) -> Result<(Vec<ChosenPath>, usize), ScenarioError> {
+        let plan = Plan::new(self.cell(cell)?).map_err(|fault| self.place(fault))?;
+        if !has_circle(&plan.topology) {
+            return Ok((Vec::new(), 0));
+        }
+        let sessions = plan.sessions.0.iter();
+        let direct = sessions.filter(|session| session.affiliation.is_none());
+        let pairs: Vec<_> = direct
+            .flat_map(|session| {
+                let nodes: BTreeSet<u32> = session.receivers.iter().map(|r| r.node).collect();
+                nodes.into_iter().map(move |node| (session, node))
+            })
+            .collect();
+        let mut paths = Paths::new(&plan.topology);
+        let shown = pairs.iter().take(paths_max);
+        let chosen = shown.map(|&(session, node)| {
+            let numbers = match session.protocol.kind().is_multicast() {
+                true => paths
+                    .find_path(session.sender, node)
+                    .into_iter()
+                    .rev()
+                    .collect(),
+                false => paths.find_unicast(session.sender, node),
+            };
+            let name = |node: u32| plan.topology.nodes.get(node).to_string();
+            ChosenPath {
+                session: session.name.clone(),
+                nodes: numbers.into_iter().map(name).collect(),
+            }
+        });
+        let chosen: Vec<ChosenPath> = chosen.collect();
+        let others = pairs.len() - chosen.len();
+        Ok((chosen, others))
+    }
+}
+
+/// Returns whether links lead from a node back to it without any link twice.
+fn has_circle(topology: &Topology) -> bool {
+    let links = topology.links.iter();
+    let pairs: BTreeSet<(u32, u32)> = links
+        .map(|link| (link.from.min(link.to), link.from.max(link.to)))
+        .collect();
+    // A link within a part closes a circle.
+    let mut parts = Parts((0..topology.nodes.len() as u32).collect());
+    let joined = pairs.iter().filter(|(from, to)| parts.join(*from, *to));
+    joined.count() < pairs.len()
+}
+
+/// The parts of a network between which no links lead: a disjoint-set forest, in which each node
+/// refers to another of its part, and one node of each part to itself.
+struct Parts(Vec<u32>);
+
+impl Parts {
+    fn root(&mut self, mut node: u32) -> u32 {
+        while self.0[node as usize] != node {
+            let next = self.0[self.0[node as usize] as usize];
+            self.0[node as usize] = next;
+            node = next;
+        }
+        node
+    }
+
+    /// Joins the parts of two nodes. Returns whether they were two.
+    fn join(&mut self, a: u32, b: u32) -> bool {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a as usize] = b;
+        a != b
+    }
+}
