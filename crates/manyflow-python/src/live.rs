@@ -201,8 +201,8 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        // A stream that is dropped tells the daemon in a task of the runtime around it. In a process
-        // that was forked, the stream is still that of its parent, which goes on.
+        // A stream that is dropped tells the daemon in a task of the runtime around it. In a forked
+        // process, the stream is still that of its parent, which goes on.
         match runtime() {
             Ok(runtime) => {
                 let _runtime = runtime.enter();

@@ -176,7 +176,8 @@ impl Paths<'_> {
         Paths { topology, network }
     }
 
-    /// Returns the links over which multicast packets from `sender` reach a node, the last link first.
+    /// Returns the links over which multicast packets from `sender` reach a node, the last link
+    /// first.
     pub(crate) fn find_links(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let branch = self.network.branch(NodeId(sender), NodeId(node));
         branch.into_iter().map(|link| link.0).collect()

@@ -1,5 +1,5 @@
-//! An attacker against `manyflow recv` and `manyflow send`, and their streams, each in a network namespace of its own.
-//! The tests need root, and are skipped without it.
+//! An attacker against `manyflow recv` and `manyflow send`, and their streams, each in a network
+//! namespace of its own. The tests need root, and are skipped without it.
 //!
 //! The attacker knows the session description, joins the multicast session as anyone can, and sends
 //! packets under the sender's address: to the session's groups, or to the receiver's end of an AMT
