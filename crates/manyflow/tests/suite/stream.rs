@@ -212,6 +212,41 @@ fn programs_that_ignore_signals_end_with_the_sender_and_the_receiver() {
     wait_for_end_of(&number);
 }
 
+/// Units of 800 kbit/s behind links of 1 Mbit/s: a receiver that gets them whole has 85 % of its
+/// link, with the headers. `manyflow-layered` measures the rates after absences in simulated time.
+#[test]
+fn a_receiver_that_leaves_and_joins_ten_times_gets_whole_units_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    common::write_random(&folder.path().join("unit"), 5_000, 1);
+    let (sending, url) = sender(folder.path(), &[]);
+    let (relaying, address) = relay(&url, &["--link", "127.0.0.1/32=1Mbit/s"]);
+    let join = || {
+        let mut command = manyflow(&["stream", "recv", &url, "--json", "--relay", &address]);
+        command.args(PATIENT);
+        Manyflow::start(command)
+    };
+    let whole = |line: &str| parsed(line)["units_complete"].as_u64();
+    let wait_for_whole = |receiving: &mut Manyflow, count| {
+        receiving.wait_for(|line| whole(line).filter(|units| *units >= count))
+    };
+    let mut staying = join();
+    let mut of_staying = wait_for_whole(&mut staying, 20);
+    for absence in 0..10 {
+        let (mut receiving, joined) = (join(), Instant::now());
+        wait_for_whole(&mut receiving, 20);
+        println!("{absence}: 20 whole units after {:.1?}", joined.elapsed());
+        // Every other time it goes without a word.
+        match absence % 2 {
+            0 => drop(stop(receiving)),
+            _ => receiving.kill(),
+        }
+        of_staying = wait_for_whole(&mut staying, of_staying + 20);
+    }
+    for running in [staying, relaying, sending] {
+        stop(running);
+    }
+}
+
 #[test]
 fn both_ends_say_that_nothing_comes_and_when_it_is_back() {
     let folder = tempfile::tempdir().unwrap();
