@@ -43,6 +43,7 @@ mod serve;
 mod service;
 mod shard;
 mod small_mtu;
+mod status_addresses;
 mod store;
 mod stream;
 mod stream_lab;
