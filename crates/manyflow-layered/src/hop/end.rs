@@ -5,7 +5,8 @@ use super::wire::{Echo, Sounding, Stamp};
 /// The number of other hops that a child remembers.
 const OTHERS_MAX: usize = 4;
 /// The number of soundings of other hops in a row after which one of them is the child's parent.
-const UNHEARD_MAX: u32 = 8;
+/// Until then both get reports, so that a high number costs a restarted parent nothing.
+const UNHEARD_MAX: u32 = 64;
 
 /// A hop of which soundings have come.
 #[derive(Copy, Clone, Debug, Default)]
