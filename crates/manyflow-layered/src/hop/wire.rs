@@ -59,7 +59,7 @@ pub struct Echo {
     pub nonce: u64,
     /// The number of the sounding.
     pub number: u32,
-    /// The random number of the child's counts. It changes when they begin again at 0.
+    /// The random number of the child's counts, which begin at 0 when the child starts.
     pub child: u32,
     /// The data packets that arrived before the sounding.
     pub packets: u64,

@@ -80,7 +80,7 @@ impl Trial {
         })
     }
 
-    /// Calls `forge` 200 times a second from the receiver's first second on, until enough units have
+    /// Calls `forge` 200 times a second from the start of the receiver on, until enough units have
     /// arrived whole.
     fn withstand(mut self, forge: impl Fn(&mut Forger) + Send + 'static) {
         let raw = self.world.on(Host::Attacker, open_raw);
