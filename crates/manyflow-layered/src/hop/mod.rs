@@ -80,8 +80,8 @@
 //! Messages share the UDP port with AMT (`wire.rs`). With a key, each message carries a MAC.
 //! Reports carry the random number of the hop, which an off-path sender does not know, and the
 //! number of the last sounding with a counter, so that replayed reports are refused. The numbers of
-//! soundings last for more than a year. A child answers the soundings of any hop, and counts for all
-//! of them together, so that a forged sounding takes nothing from its parent.
+//! soundings last for more than a year. A child answers the soundings of any hop, and counts for
+//! all of them together, so that a forged sounding takes nothing from its parent.
 
 mod config;
 mod control;

@@ -139,7 +139,7 @@ impl CellStore {
     pub fn write(&self, jobs: &[Job], outcomes: &[Outcome]) -> Result<PathBuf, ShardError> {
         debug_assert_eq!(jobs.len(), outcomes.len());
         let header = self.header(jobs);
-        let text = line(&header) + &outcomes_to_text(&outcomes);
+        let text = line(&header) + &outcomes_to_text(outcomes);
         self.write_text(&self.name(header.cell), &text)
     }
 
