@@ -236,6 +236,7 @@ pub(crate) async fn subscribe(args: &SubArgs, display: &Display) -> Result<()> {
             }
         });
     }
+    let interruption = interrupted();
     display.print_json(&json!({ "event": "joined", "subjects": args.subjects }))?;
     let mut left = args.count.unwrap_or(u64::MAX);
     let ended = async {
@@ -248,7 +249,7 @@ pub(crate) async fn subscribe(args: &SubArgs, display: &Display) -> Result<()> {
     };
     tokio::select! {
         result = ended => result,
-        () = interrupted() => match args.count {
+        () = interruption => match args.count {
             Some(_) => Err(Interrupted.into()),
             None => Ok(()),
         },

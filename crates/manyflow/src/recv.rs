@@ -43,6 +43,8 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         ca: args.ca.clone(),
     };
     let loaded = load::load(&args.session, &trust).await?;
+    // A signal between two of the following steps counts for the next one.
+    let (stopped, mut interruption) = (interrupted(), pin!(interrupted()));
     print_session(display, &loaded)?;
     let description = loaded.description;
     let group_key = group_key(&args, &description)?;
@@ -74,12 +76,10 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {
-            () = interrupted() => {}
+            () = stopped => {}
             () = unheard => {}
         }
     };
-    // A signal between two of the following steps counts for the next one.
-    let mut interruption = pin!(interrupted());
     let result = tokio::select! {
         result = session::receive(config, sinks, stop) => result,
         () = overdue() => Err(ReceiveError::Stopped),

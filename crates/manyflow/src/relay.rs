@@ -44,11 +44,12 @@ pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
     })?;
     let progress = forwarder.progress();
     let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;
+    let interruption = interrupted();
     announce(&forwarder, &args, display)?;
     let (watching, unheard) = display::watch(watch_progress(progress, display.clone()));
     let stop = async {
         tokio::select! {
-            () = interrupted() => {}
+            () = interruption => {}
             () = unheard => {}
         }
     };

@@ -1,6 +1,7 @@
 //! `manyflow send`: sends files and folders.
 
 mod config;
+pub(crate) mod description;
 mod session;
 
 use std::collections::BTreeMap;
@@ -41,11 +42,12 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let urls = urls.map(|publisher| prepared.urls(publisher, DESCRIPTION_PATH));
     let sessions = vec![(None, prepared.session.progress())];
     let _metrics = metrics::serve(args.servers.metrics, sessions, &lines).await?;
+    let interruption = interrupted();
     prepared.announce(&urls.unwrap_or_default(), &lines)?;
     if prints_description {
         display.print_line(prepared.text().trim_end())?;
     }
-    send(prepared, interrupted(), &lines).await
+    send(prepared, interruption, &lines).await
 }
 
 impl SendArgs {

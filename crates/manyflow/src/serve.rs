@@ -51,13 +51,14 @@ pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
     let progress =
         progress.map(|named| (Some(named.name.clone()), named.session.session.progress()));
     let _metrics = metrics::serve(servers.metrics, progress.collect(), display).await?;
+    let interruption = interrupted();
     for named in &prepared {
         let publisher = publisher.as_ref();
         let urls = publisher.map(|publisher| named.session.urls(publisher, &named.path()));
         let urls = urls.unwrap_or_default();
         named.session.announce(&urls, &named.display)?;
     }
-    send_all(prepared).await
+    send_all(prepared, interruption).await
 }
 
 /// Makes relative paths relative to the folder of `file`, and not to that of the shell or the
@@ -140,14 +141,17 @@ impl Named<Prepared> {
     }
 }
 
-/// Sends all sessions, until each has ended or a signal ends them all.
+/// Sends all sessions, until each has ended or an interruption ends them all.
 ///
 /// # Errors
 /// If a session has failed; or at once, if standard output cannot be written to.
-async fn send_all(sessions: Vec<Named<Prepared>>) -> Result<()> {
+async fn send_all(
+    sessions: Vec<Named<Prepared>>,
+    interruption: impl Future<Output = ()>,
+) -> Result<()> {
     let count = sessions.len();
     let (stop, stopped) = watch::channel(());
-    let mut interrupted = pin!(interrupted());
+    let mut interruption = pin!(interruption);
     let mut tasks = JoinSet::new();
     for named in sessions {
         let span = named.span();
@@ -157,7 +161,7 @@ async fn send_all(sessions: Vec<Named<Prepared>>) -> Result<()> {
     let (mut failed, mut written) = (Vec::new(), Ok(()));
     loop {
         tokio::select! {
-            () = &mut interrupted, if stop.is_some() => stop = None,
+            () = &mut interruption, if stop.is_some() => stop = None,
             ended = tasks.join_next() => match ended {
                 None => break,
                 Some(ended) => match ended? {

@@ -8,7 +8,8 @@ use nix::libc::SIGHUP;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Completes when the user presses Ctrl-C, when a service manager sends SIGTERM, or when the
-/// terminal is closed (SIGHUP). The signals are handled from the call on, not from the first poll.
+/// terminal is closed (SIGHUP). The signals are handled from the call on, not from the first poll:
+/// roles call this before they print that they run, and after all that can wait.
 pub(crate) fn interrupted() -> impl Future<Output = ()> {
     let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
     if !is_hangup_ignored() {
@@ -31,14 +32,18 @@ pub(crate) fn interrupted() -> impl Future<Output = ()> {
 /// Time for outputs, programs, disks and peers of a command to end after the command was asked to.
 pub(crate) const END_GRACE: Duration = Duration::from_millis(1500);
 
-/// Completes when an operator sends SIGUSR2, by which nats-server enters its lame duck mode.
-pub(crate) async fn lame_duck_requested() {
-    match signal(SignalKind::user_defined2()) {
-        Ok(mut signal) => {
-            signal.recv().await;
+/// Completes when an operator sends SIGUSR2, by which nats-server enters its lame duck mode. The
+/// signal is handled from the call on, as by [`interrupted`].
+pub(crate) fn lame_duck_requested() -> impl Future<Output = ()> {
+    let handler = signal(SignalKind::user_defined2());
+    async {
+        match handler {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            // Without a handler, the signal ends the process.
+            Err(_) => pending().await,
         }
-        // Without a handler, the signal ends the process.
-        Err(_) => pending().await,
     }
 }
 

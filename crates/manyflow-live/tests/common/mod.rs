@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -64,7 +65,7 @@ impl TwoHosts {
         };
         let (sender, receiver) = (&hosts.sender, &hosts.receiver);
         for namespace in [sender, receiver] {
-            ip(&format!("netns add {namespace}"));
+            make_namespace(namespace);
             // Without duplicate address detection, an address works immediately.
             enter(namespace, || {
                 std::fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0").unwrap();
@@ -185,6 +186,15 @@ fn wait_for_ipv6_multicast(namespace: &str) {
 /// Runs iproute2's `ip` in the namespace of this thread.
 pub(crate) fn ip_here(arguments: &str) {
     ip(arguments);
+}
+
+/// Makes a network namespace whose name has the number of this process. One that a killed process
+/// with the same number has left is removed.
+pub(crate) fn make_namespace(name: &str) {
+    if Path::new("/run/netns").join(name).exists() {
+        ip(&format!("netns delete {name}"));
+    }
+    ip(&format!("netns add {name}"));
 }
 
 /// Runs iproute2's `ip` with these arguments, and returns its output.

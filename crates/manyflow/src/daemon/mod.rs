@@ -40,11 +40,11 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         Some(address) => Some(pages::serve(address, daemon.status(), &display).await?),
         None => None,
     };
-    let stop = interrupted();
+    let (stop, lame_duck) = (interrupted(), lame_duck_requested());
     announce(&name, &daemon, &display)?;
     tokio::select! {
         () = stop => {}
-        () = lame_duck_requested() => {}
+        () = lame_duck => {}
     }
     announce_stop(&name, args.grace, &display)?;
     tokio::select! {

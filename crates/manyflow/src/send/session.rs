@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_core::units::Bytes;
 use manyflow_live::filecast::publish::Publisher;
 use manyflow_live::filecast::sending::{self, Conflict, ReceiverMemory};
@@ -10,6 +10,7 @@ use manyflow_live::net::interfaces::own_addresses;
 use manyflow_live::net::multicast::Choice;
 use serde_json::json;
 
+use super::description;
 use crate::cli::SendArgs;
 use crate::display::{Display, count_files};
 
@@ -144,8 +145,7 @@ impl Prepared {
         let Some(path) = &self.args.session else {
             return Ok(());
         };
-        std::fs::write(path, self.text())
-            .with_context(|| format!("cannot write {}", path.display()))
+        description::write(path, self.text())
     }
 
     /// Returns the URLs of the description that `publisher` serves at `path`. Their host is the

@@ -9,7 +9,7 @@ use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use manyflow_layered::hop::HopKey;
 use manyflow_live::filecast::session::GroupKey;
 use manyflow_live::stream::report_key;
@@ -30,11 +30,6 @@ pub(crate) fn read_key(path: Option<&Path>) -> Result<Option<HopKey>> {
     let key = path.map(GroupKey::read).transpose();
     let key = key.map_err(|error| usage(format!("--key: {error}")))?;
     Ok(key.as_ref().map(report_key))
-}
-
-/// Writes a text to a file.
-fn write_text(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Completes after a duration, if there is one.

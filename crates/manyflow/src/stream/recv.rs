@@ -49,6 +49,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
         true => display.on_standard_error(),
         false => display.clone(),
     };
+    let interruption = interrupted();
     print_session(&description, signer, &lines)?;
     let consumer = Consumer::open(&args, &lines)?;
     let source = description.source;
@@ -70,7 +71,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     let mut is_asked = false;
     let stop = async {
         tokio::select! {
-            () = interrupted() => {}
+            () = interruption => {}
             () = unheard => {}
             () = elapsed(args.duration) => {}
             () = failed => {}

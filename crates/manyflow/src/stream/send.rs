@@ -16,13 +16,15 @@ use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
 use manyflow_live::net::mtu::{Egress, Tunnel, fitting_packet};
 use manyflow_live::net::multicast::MulticastSender;
 use manyflow_live::stream::{
-    LIVE_PACKET_BYTES, SendControl, StreamDescription, StreamProtocol, StreamSendProgress,
-    StreamSender, live_hop_config, live_multicast_sender_config, live_sender_config,
+    LIVE_PACKET_BYTES, SendControl, SourceError, StreamDescription, StreamProtocol,
+    StreamSendProgress, StreamSender, live_hop_config, live_multicast_sender_config,
+    live_sender_config,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
-use super::{elapsed, feed, read_key, write_text};
+use super::{elapsed, feed, read_key};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::display::{self, Display, OutputError};
@@ -49,7 +51,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let text = description.to_sdp(signing.as_ref());
     let text = text.map_err(|error| usage(error.to_string()))?;
     if let Some(path) = &args.session {
-        write_text(path, &text)?;
+        crate::send::description::write(path, &text)?;
     }
     let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())];
     let publisher = publish(&args.servers, descriptions.into(), identity).await?;
@@ -68,6 +70,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let progress = sender.progress();
     let _metrics =
         metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
+    let interruption = interrupted();
     if args.multicast.is_some() {
         let is_named = args.interface.is_some();
         announce_multicast(description.source, is_named, args.ttl, &lines)?;
@@ -81,7 +84,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let (watching, unheard) = display::watch(watch_progress(progress, lines.clone()));
     let stop = async {
         tokio::select! {
-            () = interrupted() => {}
+            () = interruption => {}
             () = unheard => {}
             () = elapsed(args.duration) => {}
         }
@@ -89,14 +92,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let sent = sender.run(received, stop).await;
     watching.abort();
     watching.await.unwrap_or(Ok(()))?;
-    match feeding.is_finished() {
-        true => feeding.await??,
-        false => {
-            // Ends the program of the source, if there is one.
-            feeding.abort();
-            let _ = feeding.await;
-        }
-    }
+    end_feeding(feeding).await?;
     lines.print_json(&to_json("done", &sent))?;
     lines.print_line(&format!(
         "sent {} units in {} packets, {}",
@@ -104,6 +100,16 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
         sent.packets,
         Bytes(sent.bytes)
     ))?;
+    Ok(())
+}
+
+/// Ends the source, and its program if there is one. Returns the error of a source that has ended.
+async fn end_feeding(feeding: JoinHandle<Result<(), SourceError>>) -> Result<()> {
+    if feeding.is_finished() {
+        return Ok(feeding.await??);
+    }
+    feeding.abort();
+    let _ = feeding.await;
     Ok(())
 }
 

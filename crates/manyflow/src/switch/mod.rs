@@ -25,7 +25,7 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     let options = SwitchOptions {
         connections_max: args.connections_max as usize,
     };
-    // The handler exists before anybody learns that the switch is ready.
+    // The handlers exist before anybody learns that the switch is ready.
     let mut hangups = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let listen = file.listen(&args)?;
     let metrics = file.metrics(&args)?;
@@ -38,13 +38,13 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
         Some(address) => Some(pages::serve(address, switch.status(), &display).await?),
         None => None,
     };
-    announce(&switch, pages.as_ref(), &display)?;
     let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [interrupt, terminate] = &mut ends;
     let (interrupt, terminate) = (interrupt.as_mut(), terminate.as_mut());
     let (Ok(interrupt), Ok(terminate)) = (interrupt, terminate) else {
         anyhow::bail!("cannot handle SIGINT and SIGTERM");
     };
+    announce(&switch, pages.as_ref(), &display)?;
     // A name server that does not answer delays a reload, but not the end.
     let reloads = async {
         loop {

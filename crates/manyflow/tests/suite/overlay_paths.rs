@@ -5,7 +5,7 @@ use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{Manyflow, manyflow, wait_until};
-use crate::hosts::{enter, ip, may_make_namespaces};
+use crate::hosts::{enter, ip, make_namespace, may_make_namespaces};
 
 /// Two hosts `a` and `b` at a router. The interfaces between `b` and the router have another MTU.
 /// All are removed on drop.
@@ -24,10 +24,10 @@ impl Path {
             prefix: format!("manyflow-path-{}-{number}", id()),
         };
         let router = path.namespace("router");
-        ip(&format!("netns add {router}"));
+        make_namespace(&router);
         for (host, net) in [("a", 1), ("b", 2)] {
             let own = path.namespace(host);
-            ip(&format!("netns add {own}"));
+            make_namespace(&own);
             ip(&format!(
                 "link add to-{host} netns {router} type veth peer name wire netns {own}"
             ));

@@ -225,7 +225,8 @@ fn a_relay_without_its_upstream_waits_for_it() {
 #[test]
 fn receivers_behind_a_link_share_its_rate() {
     let (folder, _sender, url) = sender(&["--rate", "20Mbit/s"]);
-    let relay = Relay::start(&url, &["--link", "127.0.0.0/8=4Mbit/s,queue=50kB"]);
+    // Receivers can notice a long queue before it is full, and then nothing is dropped.
+    let relay = Relay::start(&url, &["--link", "127.0.0.0/8=4Mbit/s,queue=10kB"]);
     let started = Instant::now();
     let receivers = [(); 2].map(|()| Receiver::start(&url, &relay.address, &[]));
     for receiver in receivers {
@@ -233,7 +234,7 @@ fn receivers_behind_a_link_share_its_rate() {
     }
     // However slow this computer is, a link carries no more than its rate: two files take 6 s.
     let seconds = started.elapsed().as_secs_f64();
-    let bits = 2.0 * 8.0 * (FILE_BYTES - 50_000) as f64;
+    let bits = 2.0 * 8.0 * (FILE_BYTES - 10_000) as f64;
     assert!(bits < 4e6 * seconds, "{seconds} s on a link of 4 Mbit/s");
     let status = relay.stop();
     assert!(status["datagrams_over_link"].as_u64() > Some(0), "{status}");

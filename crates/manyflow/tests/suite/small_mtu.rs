@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::common::{
     Ended, Manyflow, PATIENT, assert_same, folder_with_file, manyflow, text, write_random,
 };
-use crate::hosts::{enter, ip, may_make_namespaces};
+use crate::hosts::{enter, ip, make_namespace, may_make_namespaces};
 use crate::http_stage::{
     Client, Server, listen_address, pattern, start, start_gateway, start_member,
 };
@@ -37,11 +37,11 @@ impl Bridge {
             hosts: (1..=hosts).map(|host| name(&host.to_string())).collect(),
         };
         let bridge = &made.bridge;
-        ip(&format!("netns add {bridge}"));
+        make_namespace(bridge);
         ip(&format!("-netns {bridge} link add bridge type bridge"));
         ip(&format!("-netns {bridge} link set bridge up"));
         for (host, namespace) in (1..).zip(&made.hosts) {
-            ip(&format!("netns add {namespace}"));
+            make_namespace(namespace);
             ip(&format!("-netns {namespace} link set lo up"));
             ip(&format!(
                 "link add wire netns {namespace} type veth peer name port{host} netns {bridge}"

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::hosts::{enter, ip, may_make_namespaces};
+use crate::hosts::{enter, ip, make_namespace, may_make_namespaces};
 
 pub(crate) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 pub(crate) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
@@ -33,7 +33,7 @@ impl World {
             prefix: format!("manyflow-attack-{}-{number}", id()),
         };
         let switch = world.namespace("switch");
-        ip(&format!("netns add {switch}"));
+        make_namespace(&switch);
         // Without a querier, a bridge that snoops would forward all groups after a while only.
         ip(&format!(
             "-netns {switch} link add bridge mtu {MTU} type bridge mcast_snooping 0"
@@ -47,7 +47,7 @@ impl World {
 
     fn add_host(&self, host: &str, address: Ipv4Addr) {
         let (namespace, switch) = (self.namespace(host), self.namespace("switch"));
-        ip(&format!("netns add {namespace}"));
+        make_namespace(&namespace);
         ip(&format!(
             "link add {host} mtu {MTU} netns {switch} type veth peer name {INTERFACE} mtu {MTU} netns {namespace}"
         ));

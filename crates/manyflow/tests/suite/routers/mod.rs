@@ -11,7 +11,7 @@ use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Manyflow, assert_same, folder_with_file, manyflow, text, wait_until};
-use hosts::{enter, ip, may_make_namespaces};
+use hosts::{enter, ip, make_namespace, may_make_namespaces};
 use tempfile::TempDir;
 
 /// The options of a sender on the first network.
@@ -42,7 +42,7 @@ impl ThreeHosts {
         };
         let (sender, router, receiver) = (&hosts.sender, &hosts.router, &hosts.receiver);
         for namespace in [sender, router, receiver] {
-            ip(&format!("netns add {namespace}"));
+            make_namespace(namespace);
             ip(&format!("-netns {namespace} link set lo up"));
         }
         for (host, near, far, network) in [
@@ -106,7 +106,7 @@ impl SecondRouter {
         let (first, receiver) = (&hosts.router, &hosts.receiver);
         let namespace = format!("{first}-2");
         let second = &namespace;
-        ip(&format!("netns add {second}"));
+        make_namespace(second);
         ip(&format!("-netns {second} link set lo up"));
         ip(&format!("-netns {first} link delete downstream"));
         for (host, near, far, network) in [
