@@ -68,7 +68,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let mut reader = fs::File::open(&file).unwrap();
         write(&file, "second").unwrap();
-        // Who had opened the file reads it whole.
+        // A reader that has opened the file reads it whole.
         assert_eq!(io::read_to_string(&mut reader).unwrap(), "first");
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
         write(&link, "third").unwrap();
