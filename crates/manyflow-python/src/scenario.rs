@@ -125,6 +125,7 @@ impl Scenario {
         };
         runs.run(py, progress.as_ref(), controls.unwrap_or_default())
     }
+
     /// Makes the results of which `Results.outcomes` has returned the outcomes.
     fn restore(&self, py: Python<'_>, outcomes: &str) -> PyResult<Results> {
         let restored = py.detach(|| {

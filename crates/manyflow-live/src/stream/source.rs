@@ -121,7 +121,7 @@ pub struct Source {
     units: mpsc::Receiver<Next>,
     pace: Pace,
     program: Option<(String, Program)>,
-    /// Warns until the first unit has come. Later units come when they will.
+    /// Warns until the first unit has come. Later units may come at any interval.
     first: Option<Reach>,
 }
 

@@ -260,6 +260,16 @@ pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+/// Waits until the process whose number is in a file has ended.
+pub(crate) fn wait_for_end_of(number: &Path) {
+    let number = std::fs::read_to_string(number).unwrap();
+    let stat = format!("/proc/{}/stat", number.trim());
+    wait_until("the process ends", || {
+        // A zombie has ended.
+        std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
 /// Starts a sender of `folder` on loopback; returns it with its URL.
 pub(crate) fn send(folder: &Path, arguments: &[&str]) -> (Manyflow, String) {
     let mut command = manyflow(&[

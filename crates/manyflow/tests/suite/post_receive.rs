@@ -90,9 +90,5 @@ fn a_command_that_ignores_signals_ends_with_all_that_it_started() {
     common::wait_until("the command has started another", started);
     receiver.signal(Signal::SIGTERM);
     assert_eq!(receiver.finish().code(), 130);
-    let number = std::fs::read_to_string(&number).unwrap();
-    let stat = format!("/proc/{}/stat", number.trim());
-    common::wait_until("the other has ended", || {
-        std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
-    });
+    common::wait_for_end_of(&number);
 }

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use common::{Manyflow, PATIENT, folder_with_file, manyflow, run, text, wait_until};
+use common::{
+    Manyflow, PATIENT, folder_with_file, manyflow, run, text, wait_for_end_of, wait_until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -153,15 +155,6 @@ fn stubborn(folder: &Path) -> (String, std::path::PathBuf) {
     let write = format!("echo $$ > {}", text(&number));
     let wait = "trap '' TERM INT HUP; while :; do sleep 1; done";
     (format!("{write}; {wait}"), number)
-}
-
-/// Waits until the process whose number is in a file has ended.
-fn wait_for_end_of(number: &Path) {
-    let number = fs::read_to_string(number).unwrap();
-    let stat = format!("/proc/{}/stat", number.trim());
-    wait_until("the program ends", || {
-        fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
-    });
 }
 
 #[test]
