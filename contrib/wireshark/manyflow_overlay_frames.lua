@@ -5,18 +5,18 @@
 local frames = {}
 
 local DATA, CHANGE, WELCOME, PART, COST, REPORT, ROUND_TRIP, DATAGRAM, FEEDBACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local SUMMARY, REQUEST, RESENT, ANSWER, ACKNOWLEDGE = 10, 11, 12, 13, 14
+local SUMMARY, REQUEST, RESENT, ANSWER, ACKNOWLEDGE, SEAL = 10, 11, 12, 13, 14, 15
 local CONNECT, JOIN, LEAVE, SEND, TOOK, DISCONNECT, READY, DELIVER, VIEW, EVICTED = 16, 17, 18, 19, 20, 21, 22, 23, 24, 25
 local KINDS = {
     [DATA] = "Data", [CHANGE] = "Change", [WELCOME] = "Welcome", [PART] = "Part", [COST] = "Cost",
     [REPORT] = "Report", [ROUND_TRIP] = "RoundTrip", [DATAGRAM] = "Datagram", [FEEDBACK] = "Feedback",
     [SUMMARY] = "Summary", [REQUEST] = "Request", [RESENT] = "Resent", [ANSWER] = "Answer",
-    [ACKNOWLEDGE] = "Acknowledge", [CONNECT] = "Connect", [JOIN] = "Join", [LEAVE] = "Leave",
+    [ACKNOWLEDGE] = "Acknowledge", [SEAL] = "Seal", [CONNECT] = "Connect", [JOIN] = "Join", [LEAVE] = "Leave",
     [SEND] = "Send", [TOOK] = "Took", [DISCONNECT] = "Disconnect", [READY] = "Ready",
     [DELIVER] = "Deliver", [VIEW] = "View", [EVICTED] = "Evicted",
 }
-local MEMBERS, PAUSED, LINK, ALIVE, COUNT = 1, 2, 3, 4, 5
-local ITEMS = { [MEMBERS] = "members", [PAUSED] = "paused", [LINK] = "link", [ALIVE] = "alive", [COUNT] = "count" }
+local MEMBERS, PAUSED, LINK, ALIVE, COUNT, PROOF = 1, 2, 3, 4, 5, 6
+local ITEMS = { [MEMBERS] = "members", [PAUSED] = "paused", [LINK] = "link", [ALIVE] = "alive", [COUNT] = "count", [PROOF] = "proof" }
 local VERSION, FLOWS_MAX, PAYLOAD_BYTES_MAX = 1, 2, 65465
 
 local function u16(name, label)
@@ -161,7 +161,7 @@ local ITEM_DECODERS = {
         reader:take(f.group, 4)
         local members = reader:take(f.members, 4)
         reader:take(f.since, 4)
-        return members and members > 0
+        return members and members > 0 and f.name
     end,
     [PAUSED] = function(reader)
         local paused = reader:take(f.paused, 2)
@@ -184,14 +184,19 @@ local ITEM_DECODERS = {
         reader:take_all({ { f.parts, 4 }, { f.incarnation, 4 } })
         unused(reader, 1)
     end,
+    [PROOF] = function(reader)
+        zero(reader, reader:take(f.reserved, 2))
+        unused(reader, 3)
+        return f.payload
+    end,
 }
 
--- An item. Returns whether the name of a group follows.
+-- An item. Returns the field of what may follow.
 local function item(reader)
     local kind = reader:take(f.item, 2)
     local decoder = ITEM_DECODERS[kind]
     if kind and not decoder then
-        return reader:refuse("the kind of an item is %d: it must be 1 to 5", kind)
+        return reader:refuse("the kind of an item is %d: it must be 1 to 6", kind)
     end
     return decoder and decoder(reader)
 end
@@ -222,14 +227,19 @@ local MESSAGES = {
     [CHANGE] = function(reader)
         reader:take(f.incarnation, 4)
         at_least(reader, f.change, 4, 1, "the number of a change")
-        return item(reader) and f.name
+        return item(reader)
     end,
     [PART] = function(reader)
         at_least(reader, f.change, 4, 1, "the number of a change")
         reader:take(f.index, 4)
-        return item(reader) and f.name
+        return item(reader)
     end,
     [SUMMARY] = function(reader) reader:take_all({ { f.incarnation, 4 }, { f.change, 4 } }) end,
+    [SEAL] = function(reader)
+        reader:take(f.incarnation, 4)
+        at_least(reader, f.change, 4, 1, "the number of a change")
+        return f.payload
+    end,
     [REQUEST] = function() end,
     [COST] = function(reader, count) cost(reader, count) end,
     [REPORT] = function(reader) report(reader) end,
@@ -383,7 +393,7 @@ frames.stream_frame = stream_frame
 -- The words behind the first word of each header on a stream, without those that are counted.
 local WORDS = {
     [DATA] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
-    [SUMMARY] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
+    [SUMMARY] = 2, [SEAL] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
 }
 local COUNTED_WORDS = { [ACKNOWLEDGE] = 2, [COST] = 1, [FEEDBACK] = 2 }
 

@@ -54,6 +54,7 @@ pub fn item(kind: u8, a: u16, b: u16) -> Item {
             paused: b.is_multiple_of(2),
         },
         _ if b.is_multiple_of(2) => Item::Alive,
+        _ if b.is_multiple_of(3) => Item::Proof,
         _ => Item::Count {
             count: number(a),
             incarnation: number(b),
@@ -90,6 +91,10 @@ pub fn body(version: u16, kind: u8, [a, b, c, d]: [u16; 4]) -> Body {
             item: item(c as u8, c >> 3, d),
         }),
         6 | 7 => Body::Summary(Summary {
+            incarnation: number(b),
+            change,
+        }),
+        8 if a.is_multiple_of(2) => Body::Seal(Summary {
             incarnation: number(b),
             change,
         }),

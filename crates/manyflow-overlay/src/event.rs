@@ -12,6 +12,8 @@ pub enum Misconduct {
     /// The neighbour has more groups than its
     /// [share of the memory](crate::OverlayConfig::share_bytes).
     Groups,
+    /// The daemon whose state it is has not signed it.
+    Signature,
 }
 
 impl core::fmt::Display for Misconduct {
@@ -21,6 +23,7 @@ impl core::fmt::Display for Misconduct {
                 write!(f, "incarnation {incarnation}, which is far in the future")
             }
             Misconduct::Groups => f.write_str("more groups than one daemon may have"),
+            Misconduct::Signature => f.write_str("a signature that is not that daemon's"),
         }
     }
 }

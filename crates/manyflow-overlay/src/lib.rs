@@ -154,6 +154,7 @@ mod event;
 pub mod groups;
 pub mod hop;
 mod message;
+mod notary;
 mod resequencer;
 mod sequence;
 pub mod tfrc;
@@ -171,6 +172,7 @@ pub use message::{
     LinkId, LinkState, Message, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, Part, Report, Resent, RoundTrip,
     Summary, Welcome,
 };
+pub use notary::{Claim, IDENTITY_BYTES_MAX, Notary, SIGNATURE_BYTES_MAX};
 pub use sequence::{ChangeSeq, LinkSeq, OriginSeq};
 pub use topology::Topology;
 pub use wire::{Encoded, WireError};

@@ -1,6 +1,9 @@
 //! The messages between daemons, and the frames that carry them over a link or to a client.
 
+mod control;
+
 use super::sequence::{ChangeSeq, LinkSeq, OriginSeq};
+pub use control::{Control, CostUpdate, LinkState, Report, RoundTrip};
 use manyflow_core::Header;
 use manyflow_tcp as tcp;
 
@@ -86,6 +89,9 @@ pub enum Body {
     Part(Part),
     /// The number of the last known change of the origin. Sent to a neighbour, not forwarded.
     Summary(Summary),
+    /// Signs the origin's changes since its last seal, and its whole state after them. The
+    /// [seal](super::Notary) is the payload. Flooded to all daemons.
+    Seal(Summary),
     /// Asks a neighbour for the origin's whole state.
     Request,
     /// A message from one controller to others.
@@ -240,12 +246,20 @@ pub enum Item {
         /// The origin's incarnation.
         incarnation: u32,
     },
+    /// A piece of the [proof](super::Notary) that the whole state is the origin's. The piece is the
+    /// payload. The pieces follow the first part.
+    Proof,
 }
 
 impl Item {
     /// Returns whether the name of a group follows the header.
     pub fn has_name(&self) -> bool {
         matches!(self, Item::Members { members: 1.., .. })
+    }
+
+    /// Returns whether a payload follows the header: the name of a group, or a piece of a proof.
+    pub fn has_payload(&self) -> bool {
+        self.has_name() || *self == Item::Proof
     }
 }
 
@@ -256,79 +270,6 @@ pub struct Summary {
     pub incarnation: u32,
     /// The incarnation's last known change.
     pub change: ChangeSeq,
-}
-
-/// A message from one controller to others.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// The queues of the origin's links. Flooded to all daemons.
-    Cost(CostUpdate),
-    /// The rate at which the origin of this report can accept a group's messages from the addressed
-    /// daemon.
-    Report(Report),
-    /// The round-trip time between the origin and the addressed daemon, as the origin measured it.
-    RoundTrip(RoundTrip),
-}
-
-/// The queue of one link, reported in a [`CostUpdate`].
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct LinkState {
-    /// The far end of the link, which begins at the update's origin.
-    pub to: DaemonId,
-    /// The number of messages that wait for the link, in sixteenths of a message.
-    pub queue: u16,
-}
-
-/// The queues of up to three of the origin's links. An origin with more links to report sends
-/// several updates.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct CostUpdate {
-    /// The version of the tree that this update follows. The daemon sets it.
-    pub version: u16,
-    /// The reported links, followed by `None`.
-    pub links: [Option<LinkState>; CostUpdate::LINKS],
-}
-
-impl CostUpdate {
-    /// The maximum number of links in one update.
-    pub const LINKS: usize = 3;
-}
-
-/// A receiving daemon's report to a sending daemon about a group's messages (Xpand's paper,
-/// sections 4.1 and 4.2).
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The group whose messages are reported.
-    pub group: GroupId,
-    /// The acceptable rate in bytes per second, headers included; [`Report::UNLIMITED`] if no loss
-    /// has been seen.
-    pub rate_bytes_per_s: u32,
-    /// p: loss events per packet, in units of 2^-16.
-    pub loss_event_rate: u16,
-    /// The share of repaired copies among the received messages, in units of 2^-16.
-    pub repaired: u16,
-    /// The message that this report acknowledges, or [`Report::NONE`].
-    pub acknowledged: OriginSeq,
-    /// Delta: microseconds between the acknowledged message's arrival and this report.
-    pub held_us: u32,
-}
-
-impl Report {
-    /// The rate of a report without a limit.
-    pub const UNLIMITED: u32 = u32::MAX;
-
-    /// The [acknowledged](Report::acknowledged) number of a report that acknowledges no message.
-    /// Messages are numbered from 1.
-    pub const NONE: OriginSeq = OriginSeq::new(0);
-}
-
-/// A round-trip time that one daemon has measured and sends to the daemon at the other end.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct RoundTrip {
-    /// The group whose messages were measured.
-    pub group: GroupId,
-    /// The average round-trip time in microseconds.
-    pub rtt_us: u32,
 }
 
 /// A unit of transmission between two daemons, or between a daemon and a client.
@@ -455,6 +396,7 @@ impl Message {
             Body::Change(_)
             | Body::Part(_)
             | Body::Summary(_)
+            | Body::Seal(_)
             | Body::Request
             | Body::Control(_) => None,
         }
@@ -466,11 +408,13 @@ impl Message {
         self.is_data() || matches!(self.body, Body::Welcome(_))
     }
 
-    /// Returns whether a payload follows the header: a client's message, or the name of a group.
+    /// Returns whether a payload follows the header: a client's message, the name of a group, or
+    /// what its origin signed.
     pub fn has_payload(&self) -> bool {
         match &{ self.body } {
-            Body::Change(change) => change.item.has_name(),
-            Body::Part(part) => part.item.has_name(),
+            Body::Change(change) => change.item.has_payload(),
+            Body::Part(part) => part.item.has_payload(),
+            Body::Seal(_) => true,
             _ => self.is_data(),
         }
     }
@@ -483,7 +427,7 @@ impl Message {
             Body::Resent(_) => RESENT_BYTES - 4,
             Body::Welcome(_) | Body::Answer(_) | Body::Change(_) | Body::Part(_) => 24,
             Body::Acknowledge(acknowledge) => 4 + 8 * acknowledge.flows().count() as u32,
-            Body::Summary(_) => 8,
+            Body::Summary(_) | Body::Seal(_) => 8,
             Body::Request => 0,
             Body::Control(Control::Cost(update)) => {
                 4 + 4 * update.links.iter().flatten().count() as u32

@@ -90,7 +90,7 @@ pub(super) enum LinkError {
     Clock(String),
     #[error("the daemon {0} announced a state that no daemon can have less than a minute ago")]
     Misconduct(String),
-    #[error("the certificate is not that of the daemon {0}")]
+    #[error("the certificate is not that of the daemon {0} with its number")]
     Certificate(String),
     #[error(
         "the other daemon has {other}, and this one {own}: all daemons of an overlay use the same controller"
@@ -175,6 +175,9 @@ impl Links {
             writer.flush().await?;
             let hello = Hello::read(reader).await?;
             self.check(&hello, Some(link), &own)?;
+            if !channel.certificate.is_of(&hello.name, hello.id) {
+                return Err(LinkError::Certificate(hello.name));
+            }
             if hello.dials && hello.id < own.id {
                 return Err(LinkError::Dials);
             }
@@ -223,7 +226,7 @@ impl Links {
                 ..self.core.borrow().hello.clone()
             };
             self.check(&hello, None, &own)?;
-            if !channel.certificate.is_of(&hello.name) {
+            if !channel.certificate.is_of(&hello.name, hello.id) {
                 return Err(LinkError::Certificate(hello.name));
             }
             writer.write_all(&own.encode()).await?;

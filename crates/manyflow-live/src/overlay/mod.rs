@@ -11,6 +11,7 @@
 //! | `link.rs`, `link_traffic.rs`, `hello.rs`, `handshakes.rs` | connections between daemons |
 //! | `refusals.rs` | connections that were refused, by address |
 //! | `security.rs`, `certificates.rs` | their protection |
+//! | `signatures.rs` | the signatures of daemons' states |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `datagram/` | links of datagrams |
@@ -39,6 +40,7 @@ mod outgoing;
 mod refusals;
 mod security;
 mod server;
+mod signatures;
 mod status;
 
 pub use access::{Access, Credentials, User};
@@ -46,7 +48,7 @@ pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Messa
 pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
-pub use security::{LinkSecurity, LinkTls};
+pub use security::{IdentityError, LinkSecurity, LinkTls};
 pub use server::{Addresses, DAEMON_PORT, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 

@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::verify_server_name;
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use manyflow_overlay::{DaemonId, IDENTITY_BYTES_MAX};
+use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -16,7 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::daemon_id;
 use super::datagram::{KEYS_BYTES, Keys};
+use super::signatures::{self, StateNotary};
 use crate::net::tls::{TlsError, authorities, provider, read_identity};
 
 /// The reading half of a connection.
@@ -63,6 +65,7 @@ pub enum LinkSecurity {
 pub struct LinkTls {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
+    keys: signatures::Keys,
 }
 
 impl core::fmt::Debug for LinkSecurity {
@@ -88,6 +91,12 @@ impl LinkTls {
             cause,
         };
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let signing = provider().key_provider.load_private_key(key.clone_key());
+        let keys = signatures::Keys {
+            key: signing.map_err(unusable)?,
+            chain: chain.clone(),
+            authorities: roots.roots.clone(),
+        };
         let verifier = verifier.build().map_err(|error| TlsError::Unusable {
             path: ca.to_owned(),
             cause: rustls::Error::General(error.to_string()),
@@ -107,8 +116,33 @@ impl LinkTls {
         Ok(LinkTls {
             acceptor: TlsAcceptor::from(Arc::new(server)),
             connector: TlsConnector::from(Arc::new(client)),
+            keys,
         })
     }
+}
+
+/// The reason why a certificate cannot sign the states of a daemon.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// The certificate is that of another daemon.
+    #[error(
+        "the certificate in [tls] is not one of the daemon {0}: other daemons would refuse its \
+         links; make one with `manyflow keygen --certificates FOLDER --daemon {0}`"
+    )]
+    Name(String),
+    /// The certificate does not have the daemon's number.
+    #[error(
+        "`id = {1}` is not the number of the name {0}, so the certificate must be valid for \
+         {2}, too: make one with `manyflow keygen --certificates FOLDER --daemon {0}={2}`"
+    )]
+    Number(String, u16, String),
+    /// The certificates are too long, or their key makes no signatures of TLS 1.3.
+    #[error(
+        "the certificates in [tls] cannot sign: together they have at most \
+         {IDENTITY_BYTES_MAX} bytes, and their key is of Ed25519, ECDSA or RSA"
+    )]
+    Certificates,
 }
 
 /// The certificate of the other end.
@@ -122,22 +156,43 @@ pub(super) enum PeerCertificate {
 }
 
 impl PeerCertificate {
-    /// Returns whether the certificate is that of the daemon with this name.
-    pub(super) fn is_of(&self, name: &str) -> bool {
-        let certificate = match self {
-            PeerCertificate::Unwanted => return true,
-            PeerCertificate::Verified(certificate) => certificate,
-            PeerCertificate::Missing => return false,
-        };
-        let parsed = ParsedCertificate::try_from(certificate);
-        let (Ok(certificate), Ok(name)) = (parsed, ServerName::try_from(name)) else {
-            return false;
-        };
-        verify_server_name(&certificate, &name).is_ok()
+    /// Returns whether the certificate is that of the daemon with this name and number.
+    pub(super) fn is_of(&self, name: &str, id: DaemonId) -> bool {
+        match self {
+            PeerCertificate::Unwanted => true,
+            PeerCertificate::Verified(certificate) => signatures::proves(certificate, name, id),
+            PeerCertificate::Missing => false,
+        }
     }
 }
 
 impl LinkSecurity {
+    /// Returns what signs the states of a daemon; `None` if daemons have no keys.
+    ///
+    /// # Errors
+    /// Returns an error if the certificate cannot sign for a daemon with this name and number.
+    pub(super) fn notary(
+        &self,
+        overlay: &str,
+        name: &str,
+        id: DaemonId,
+    ) -> Result<Option<StateNotary>, IdentityError> {
+        let LinkSecurity::Tls(tls) = self else {
+            return Ok(None);
+        };
+        let name_of_number = signatures::name_of_number(id);
+        let certificate = tls.keys.chain.first();
+        if !certificate.is_some_and(|certificate| signatures::proves(certificate, name, id)) {
+            let name = name.to_owned();
+            return Err(match daemon_id(&name) == id {
+                true => IdentityError::Name(name),
+                false => IdentityError::Number(name, id.0, name_of_number),
+            });
+        }
+        let notary = StateNotary::new(&tls.keys, overlay, name);
+        notary.map(Some).ok_or(IdentityError::Certificates)
+    }
+
     /// Opens a connection to the daemon with this name, and checks its certificate.
     pub(super) async fn connect(&self, socket: TcpStream, name: &str) -> io::Result<Channel> {
         let LinkSecurity::Tls(tls) = self else {

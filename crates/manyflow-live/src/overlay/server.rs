@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::CostBenefit;
@@ -30,6 +31,8 @@ use super::hello::{Hello, is_name};
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
+use super::security::IdentityError;
+use super::signatures::StateNotary;
 use super::status::DaemonStatus;
 use crate::net::address::{Address, listen_advice};
 use crate::net::background::Background;
@@ -71,6 +74,9 @@ pub enum DaemonError {
     /// A parameter is outside its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The certificate cannot sign for this daemon.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The runtime or thread cannot start.
     #[error("the daemon's thread cannot start: {0}")]
     Thread(io::Error),
@@ -313,7 +319,10 @@ impl Server {
         }
         let controller = controller(&config.controller, id, incarnation)?;
         let group_bytes_max = config.overlay.share_bytes();
+        let (overlay_name, name) = (&config.overlay_name, &config.name);
+        let notary = config.security.notary(overlay_name, name, id)?;
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
+        let daemon = signing(daemon, notary);
         let hello = Hello {
             overlay: config.overlay_name,
             name: config.name.clone(),
@@ -433,12 +442,25 @@ async fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
     let _ = timeout(limit, holding).await;
 }
 
+/// The time at which incarnations are counted from, in seconds since 1970: the beginning of 2020.
+pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
+
 /// Returns a number that is greater after a restart: seconds since 2020.
 fn incarnation() -> u32 {
-    const YEAR_2020: u64 = 1_577_836_800;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = now.unwrap_or_default().as_secs().saturating_sub(YEAR_2020);
+    let seconds = now
+        .unwrap_or_default()
+        .as_secs()
+        .saturating_sub(INCARNATION_EPOCH);
     (seconds as u32).max(1)
+}
+
+/// Returns a daemon that signs its states, if there is a key.
+fn signing(daemon: Daemon<Bytes>, notary: Option<StateNotary>) -> Daemon<Bytes> {
+    match notary {
+        Some(notary) => daemon.with_notary(Box::new(notary)),
+        None => daemon,
+    }
 }
 
 fn controller(

@@ -2,12 +2,11 @@
 //! and when other daemons' members change.
 
 use super::Daemon;
-use super::database::State;
-use super::links::NeighbourIndex;
+use super::database::{Announcement, State};
 use crate::Event;
 use crate::config::Verdict;
 use crate::message::{
-    Body, ClientFrame, ClientId, DaemonId, GroupId, Item, NAME_BYTES_MAX, Welcome,
+    Body, Change, ClientFrame, ClientId, DaemonId, GroupId, Item, NAME_BYTES_MAX, Summary, Welcome,
 };
 use crate::sequence::ChangeSeq;
 use manyflow_core::Payload;
@@ -67,38 +66,62 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let Some(change) = self.database.change(now, item, name.clone()) else {
             return;
         };
-        let message = self.membership.message(Body::Change(change));
-        let payload = match item.has_name() {
-            true => name.clone(),
-            false => P::default(),
-        };
         if self.database.is_fixed() {
-            self.forward(now, message, &payload);
-        } else {
-            self.flood(message, &payload, None);
+            let message = self.membership.message(Body::Change(change));
+            self.forward(now, message, &payload_of(item, &name));
+        } else if !self.database.is_signed() {
+            self.flood_change(change, &name);
+        } else if self.database.must_seal() {
+            self.seal_now(now);
         }
         let here = self.membership.site().here;
         self.apply_item(now, here, item, &name);
     }
 
+    fn flood_change(&mut self, change: Change, name: &P) {
+        let message = self.membership.message(Body::Change(change));
+        self.flood(message, &payload_of(change.item, name), None);
+    }
+
+    /// Signs and floods the changes of this daemon, if there are any and it is time.
+    pub(super) fn seal_changes(&mut self, now: Time) {
+        if let Some(announcement) = self.database.seal(now) {
+            self.flood_sealed(announcement);
+        }
+    }
+
+    /// Signs and floods the changes of this daemon, if there are any.
+    pub(super) fn seal_now(&mut self, now: Time) {
+        if let Some(announcement) = self.database.seal_now(now) {
+            self.flood_sealed(announcement);
+        }
+    }
+
+    fn flood_sealed(&mut self, announcement: Announcement<P>) {
+        for (change, name) in &announcement.changes {
+            self.flood_change(*change, name);
+        }
+        let message = self.membership.message(Body::Seal(announcement.summary));
+        self.flood(message, &announcement.seal, None);
+    }
+
     /// Applies the changes of another daemon, up to the first gap. In a living overlay, floods them
-    /// to all neighbours, except to the one that has just sent a change.
-    pub(super) fn apply_changes(
-        &mut self,
-        now: Time,
-        sent: Option<(NeighbourIndex, ChangeSeq)>,
-        origin: DaemonId,
-    ) {
+    /// to all neighbours, except each to the one that has sent it.
+    pub(super) fn apply_changes(&mut self, now: Time, origin: DaemonId) {
         while let Some(popped) = self.database.pop_change(now, origin) {
             let (change, name) = (popped.change, popped.name);
+            let from = self.links.find_neighbour(popped.from);
             if !self.database.is_fixed() {
-                let mut message = self.membership.message(Body::Change(change));
-                message.origin = origin;
-                let sender = sent.filter(|(_, number)| *number == change.change);
-                self.flood(message, &name, sender.map(|(from, _)| from));
+                self.flood_about(origin, Body::Change(change), &name, from);
+            }
+            if let Some(seal) = popped.seal {
+                let summary = Summary {
+                    incarnation: change.incarnation,
+                    change: change.change,
+                };
+                self.flood_about(origin, Body::Seal(summary), &seal, from);
             }
             if !popped.counts && (popped.is_over_share || change.item.has_name()) {
-                let from = sent.map(|(from, _)| from);
                 self.handle_surplus(from.filter(|_| popped.is_over_share), origin);
             }
             if popped.counts && self.database.shown(origin).is_some() {
@@ -116,7 +139,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 since,
             } => self.set_members(now, at, group, members, since, name),
             Item::Paused { group, paused } => self.set_paused(now, at, group, paused),
-            Item::Link { .. } | Item::Alive | Item::Count { .. } => {}
+            Item::Link { .. } | Item::Alive | Item::Count { .. } | Item::Proof => {}
         }
     }
 
@@ -253,5 +276,13 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 .notify_client(client, ClientFrame::Evicted(group));
             self.leave(now, client, group);
         }
+    }
+}
+
+/// Returns the payload of a change: the name of a group, if the item has one.
+fn payload_of<P: Payload + Default>(item: Item, name: &P) -> P {
+    match item.has_name() {
+        true => name.clone(),
+        false => P::default(),
     }
 }

@@ -49,7 +49,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let since = self.database.next_change();
         let weight = 0;
         self.announce(now, Item::Link { to, weight, since }, P::default());
-        for (neighbour, origin) in self.database.forget_neighbour(to) {
+        for (neighbour, origin) in self.database.forget_neighbour(now, to) {
             if let Some(index) = self.links.find_neighbour(neighbour) {
                 self.tell(index, origin, Body::Request, &P::default());
             }
@@ -67,6 +67,29 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.database.is_credible(now, incarnation)
     }
 
+    /// Handles a message about a daemon's state, in a living overlay.
+    pub(super) fn handle_state(
+        &mut self,
+        now: Time,
+        from: NeighbourIndex,
+        message: &Message,
+        name: P,
+    ) {
+        let origin = message.origin;
+        let is_own = origin == self.membership.site().here;
+        match &{ message.body } {
+            Body::Change(change) if is_own => self.handle_own_change(now, from, change, &name),
+            Body::Change(change) => self.handle_change(now, from, origin, change, name),
+            Body::Part(part) if !is_own || self.database.is_signed() => {
+                self.handle_part(now, from, origin, part, name);
+            }
+            Body::Seal(summary) => self.handle_seal(now, from, origin, summary, &name),
+            Body::Summary(summary) => self.handle_summary(now, from, origin, summary),
+            Body::Request => self.handle_request(from, origin),
+            _ => {}
+        }
+    }
+
     /// Sends a message about a daemon to a neighbour.
     fn tell(&mut self, index: NeighbourIndex, origin: DaemonId, body: Body, payload: &P) {
         let message = Message {
@@ -82,6 +105,19 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.links.enqueue_for_all(from, message, payload);
     }
 
+    /// Sends a message about a daemon to all neighbours, except the one that it came from.
+    pub(super) fn flood_about(
+        &mut self,
+        origin: DaemonId,
+        body: Body,
+        payload: &P,
+        from: Option<NeighbourIndex>,
+    ) {
+        let mut message = self.membership.message(body);
+        message.origin = origin;
+        self.flood(message, payload, from);
+    }
+
     /// Handles a change of another daemon's state.
     pub(super) fn handle_change(
         &mut self,
@@ -94,7 +130,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let neighbour = self.links.id(from);
         let heard = self.database.insert(now, neighbour, origin, change, name);
         self.handle_heard(from, origin, heard);
-        self.apply_changes(now, Some((from, change.change)), origin);
+        self.apply_changes(now, origin);
     }
 
     /// Handles a change of this daemon's state that a neighbour sends: one that comes back, or one
@@ -106,7 +142,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         change: &Change,
         name: &P,
     ) {
-        let heard = self.database.handle_own_change(now, change, name);
+        let neighbour = self.links.id(from);
+        let heard = self
+            .database
+            .handle_own_change(now, neighbour, change, name);
         self.handle_heard(from, self.membership.site().here, heard);
         self.outbid(now);
     }
@@ -169,12 +208,29 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             .handle_summary(now, neighbour, origin, summary);
         self.handle_heard(from, origin, heard);
         if summary.change == ChangeSeq(0)
-            && let Some(next) = self.database.withdraw_offer(neighbour, origin)
+            && let Some(next) = self.database.withdraw_offer(now, neighbour, origin)
             && let Some(index) = self.links.find_neighbour(next)
         {
             self.tell(index, origin, Body::Request, &P::default());
         }
         self.outbid(now);
+    }
+
+    /// Handles a seal of a daemon's changes.
+    pub(super) fn handle_seal(
+        &mut self,
+        now: Time,
+        from: NeighbourIndex,
+        origin: DaemonId,
+        summary: &Summary,
+        seal: &P,
+    ) {
+        let neighbour = self.links.id(from);
+        let heard = self
+            .database
+            .handle_seal(now, neighbour, origin, summary, seal);
+        self.handle_heard(from, origin, heard);
+        self.apply_changes(now, origin);
     }
 
     pub(super) fn handle_request(&mut self, from: NeighbourIndex, origin: DaemonId) {
@@ -190,10 +246,14 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
 
     /// Sends a neighbour the whole state of the next daemon that it has asked for. Returns whether
     /// there was any.
-    pub(super) fn send_state(&mut self, neighbour: NeighbourIndex) -> bool {
+    pub(super) fn send_state(&mut self, now: Time, neighbour: NeighbourIndex) -> bool {
         let Some(origin) = self.links.pop_request(neighbour) else {
             return false;
         };
+        // A signature covers the whole state, and no change that others do not have.
+        if origin == self.membership.site().here {
+            self.seal_now(now);
+        }
         let parts = self.database.parts(origin);
         if parts.is_empty() {
             self.handle_request(neighbour, origin);
@@ -256,13 +316,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.update_topology(now);
             self.show(now, origin);
             if let Some(summary) = self.database.summary(origin) {
-                let mut message = self.membership.message(Body::Summary(summary));
-                message.origin = origin;
-                self.flood(message, &P::default(), Some(from));
+                self.flood_about(origin, Body::Summary(summary), &P::default(), Some(from));
             }
-            self.apply_changes(now, None, origin);
+            self.apply_changes(now, origin);
         }
-        if let Some(next) = self.database.next_to_ask(origin)
+        self.outbid(now);
+        if let Some(next) = self.database.next_to_ask(now, origin)
             && let Some(index) = self.links.find_neighbour(next)
         {
             self.tell(index, origin, Body::Request, &P::default());
@@ -318,9 +377,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     fn ask_for_missing(&mut self, now: Time, topology: &Topology) {
         for daemon in self.database.take_missing(now, topology) {
             if let Some(summary) = self.database.summary(daemon) {
-                let mut message = self.membership.message(Body::Summary(summary));
-                message.origin = daemon;
-                self.flood(message, &P::default(), None);
+                self.flood_about(daemon, Body::Summary(summary), &P::default(), None);
             }
         }
     }
@@ -350,6 +407,11 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 self.forget_origin(now, daemon);
             }
             self.announce(now, Item::Alive, P::default());
+        }
+        while let Some((neighbour, origin)) = self.database.pop_unanswered(now) {
+            if let Some(index) = self.links.find_neighbour(neighbour) {
+                self.tell(index, origin, Body::Request, &P::default());
+            }
         }
         self.outbid(now);
         if self.database.must_repeat_incarnation(now) {

@@ -60,6 +60,7 @@ use super::hop::{Arrival, Hop};
 use super::message::{
     Body, ClientFrame, ClientId, Control, DATA_BYTES, DaemonId, Data, Frame, GroupId, Message,
 };
+use super::notary::Notary;
 use super::sequence::LinkSeq;
 use super::topology::Topology;
 use crate::Event;
@@ -120,6 +121,16 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let database = Database::living(here, &config, incarnation);
         let alone = Arc::new(Topology::unlinked(0, &[(here, incarnation)]));
         Ok(Daemon::of_parts(config, controller, database, alone, here))
+    }
+
+    /// Lets the daemon sign its state, and believe only what other daemons have signed of theirs.
+    /// All daemons of an overlay sign, or none does. Does nothing in a fixed overlay.
+    #[must_use]
+    pub fn with_notary(mut self, notary: Box<dyn Notary<P>>) -> Daemon<P> {
+        if !self.database.is_fixed() {
+            self.database.set_notary(notary);
+        }
+        self
     }
 
     /// Returns daemon number `here` of a fixed overlay, whose topology all daemons know and never
@@ -355,6 +366,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         loop {
             self.serve_controller(now);
             if !self.database.is_fixed() {
+                self.seal_changes(now);
                 self.update_topology(now);
                 self.send_receipts(now);
                 self.remove_overflowed_link(now);
@@ -391,7 +403,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.handle_message(now, neighbour, arrival);
         }
         // Frames that leave a hop make room for more messages.
-        while self.send_state(neighbour)
+        while self.send_state(now, neighbour)
             | self.fill_hop(now, neighbour)
             | self.send_frames(now, neighbour)
         {}
@@ -517,20 +529,6 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                 let site = self.membership.site();
                 self.controller.on_control(now, origin, control, site);
             }
-            _ => {}
-        }
-    }
-
-    /// Handles a message about a daemon's state, in a living overlay.
-    fn handle_state(&mut self, now: Time, from: NeighbourIndex, message: &Message, name: P) {
-        let origin = message.origin;
-        let is_own = origin == self.membership.site().here;
-        match &{ message.body } {
-            Body::Change(change) if is_own => self.handle_own_change(now, from, change, &name),
-            Body::Change(change) => self.handle_change(now, from, origin, change, name),
-            Body::Part(part) if !is_own => self.handle_part(now, from, origin, part, name),
-            Body::Summary(summary) => self.handle_summary(now, from, origin, summary),
-            Body::Request => self.handle_request(from, origin),
             _ => {}
         }
     }

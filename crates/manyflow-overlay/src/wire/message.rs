@@ -2,7 +2,7 @@
 
 use super::{
     ACKNOWLEDGE, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPAIRED, REPORT,
-    REQUEST, RESENT, ROUND_TRIP, SUMMARY, WELCOME, WireError, at_least_one, check_rest,
+    REQUEST, RESENT, ROUND_TRIP, SEAL, SUMMARY, WELCOME, WireError, at_least_one, check_rest,
     count_flags, range, some_words, words, zero,
 };
 use crate::message::{
@@ -16,6 +16,7 @@ const PAUSED: u16 = 2;
 const LINK: u16 = 3;
 const ALIVE: u16 = 4;
 const COUNTED: u16 = 5;
+const PROOF: u16 = 6;
 
 impl Message {
     /// Encodes the header. The payload, if any, follows it on the wire.
@@ -42,10 +43,8 @@ impl Message {
                 let words = [part.change.0, part.index, kind, a, b, c];
                 Encoded::of(PART, flags, origin, words)
             }
-            Body::Summary(summary) => {
-                let words = [summary.incarnation, summary.change.0];
-                Encoded::of(SUMMARY, flags, origin, words)
-            }
+            Body::Summary(summary) => Encoded::of(SUMMARY, flags, origin, summary.words()),
+            Body::Seal(summary) => Encoded::of(SEAL, flags, origin, summary.words()),
             Body::Request => Encoded::first(REQUEST, flags, origin),
             Body::Control(control) => control.encode(flags, origin),
         }
@@ -97,13 +96,11 @@ fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
                 item: Item::of_words([kind, a, b, c])?,
             })
         }
-        SUMMARY => {
-            let [incarnation, change] = words(bytes)?;
-            let change = ChangeSeq(change);
-            Body::Summary(Summary {
-                incarnation,
-                change,
-            })
+        SUMMARY => Body::Summary(Summary::of_words(words(bytes)?)),
+        SEAL => {
+            let summary = Summary::of_words(words(bytes)?);
+            change_number(summary.change.0)?;
+            Body::Seal(summary)
         }
         REQUEST => Body::Request,
         COST => Body::Control(Control::Cost(cost(first, bytes)?)),
@@ -223,8 +220,23 @@ fn acknowledge(first: First, bytes: &[u8]) -> Result<Acknowledge, WireError> {
     })
 }
 
+impl Summary {
+    fn words(&self) -> [u32; 2] {
+        [self.incarnation, self.change.0]
+    }
+
+    fn of_words([incarnation, change]: [u32; 2]) -> Summary {
+        let change = ChangeSeq(change);
+        Summary {
+            incarnation,
+            change,
+        }
+    }
+}
+
 impl Item {
-    fn words(&self) -> [u32; 4] {
+    /// Returns the encoding.
+    pub(crate) fn words(&self) -> [u32; 4] {
         match *self {
             Item::Members {
                 group,
@@ -235,6 +247,7 @@ impl Item {
             Item::Link { to, weight, since } => [word(LINK, to.0), weight, since.0, 0],
             Item::Alive => [word(ALIVE, 0), 0, 0, 0],
             Item::Count { count, incarnation } => [word(COUNTED, 0), count, incarnation, 0],
+            Item::Proof => [word(PROOF, 0), 0, 0, 0],
         }
     }
 
@@ -244,11 +257,11 @@ impl Item {
             MEMBERS => u32::from(half),
             PAUSED => u32::from(half & !1) | b | c,
             LINK => c,
-            ALIVE => u32::from(half) | a | b | c,
+            ALIVE | PROOF => u32::from(half) | a | b | c,
             COUNTED => u32::from(half) | c,
             other => {
                 let (name, number) = ("the kind of an item", other.into());
-                return Err(range(name, number, "1 to 5"));
+                return Err(range(name, number, "1 to 6"));
             }
         };
         zero(unused)?;
@@ -271,6 +284,7 @@ impl Item {
                 count: a,
                 incarnation: b,
             },
+            PROOF => Item::Proof,
             _ => Item::Alive,
         })
     }

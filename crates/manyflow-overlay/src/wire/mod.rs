@@ -11,6 +11,7 @@
 //!   Change      | first | incarnation  | change        | item: 4 words               | the name of a group ...
 //!   Part        | first | change       | index         | item: 4 words               | the name of a group ...
 //!   Summary     | first | incarnation  | change        |
+//!   Seal        | first | incarnation  | change        | what the origin signed, and its signature ...
 //!   Request     | first |
 //!   Cost        | first | version, 0: 16, 16 bits  | link, queue of each: 16, 16 bits ...
 //!   Report      | first | group        | rate          | losses, repaired: 16, 16 bits | held_us | 0, acknowledged: 16, 48 bits |
@@ -22,6 +23,7 @@
 //!     Link      | 3, to: 16, 16 bits     | weight | since   | 0     |
 //!     Alive     | 4, 0: 16, 16 bits      | 0      | 0       | 0     |
 //!     Count     | 5, 0: 16, 16 bits      | count  | incarnation | 0 |
+//!     Proof     | 6, 0: 16, 16 bits      | 0      | 0       | 0     | followed by a piece of the proof
 //!
 //!   Datagram   | first | number     | a message, from Data to RoundTrip ...
 //!   Feedback   | first | expected   | begin, end of each missing range ...
@@ -82,6 +84,7 @@ const REQUEST: u8 = 11;
 const RESENT: u8 = 12;
 const ANSWER: u8 = 13;
 const ACKNOWLEDGE: u8 = 14;
+const SEAL: u8 = 15;
 const CONNECT: u8 = 16;
 const JOIN: u8 = 17;
 const LEAVE: u8 = 18;
@@ -119,7 +122,7 @@ pub enum WireError {
     Version(u8),
     /// The kind in the first byte is unknown, or is not allowed here.
     #[error(
-        "kind {0} is not known here: 1 to 7 and 10 to 14 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients"
+        "kind {0} is not known here: 1 to 7 and 10 to 15 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients"
     )]
     Kind(u8),
     /// Bits that have no meaning in this kind of frame are not zero.

@@ -256,7 +256,7 @@ fn unknown_reserved_and_out_of_range_values_are_refused_by_name() {
     };
     assert_eq!(data(0, 0x41), WireError::Version(2));
     assert_eq!(data(0, 0x20), WireError::Kind(0));
-    assert_eq!(data(0, 0x2f), WireError::Kind(15));
+    assert_eq!(data(0, 0x3f), WireError::Kind(31));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
     // The second bit and the last four are reserved.
     assert_eq!(data(1, 0x40), WireError::Reserved);

@@ -1,12 +1,19 @@
 //! Daemons that lie about others, and strangers in the name of a daemon.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use manyflow_live::overlay::{DaemonConfig, DaemonHandle, Hello, Resume, daemon_id, start};
-use manyflow_overlay::{Body, DaemonId, Frame, Message, Summary};
+use manyflow_overlay::{Body, DaemonId, Frame, Item, Message, Part, Summary};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::overlay::stage::{
     Nats, certificates, config, line, link, wait_for_daemons, wait_for_path, wait_until, within,
@@ -90,6 +97,91 @@ async fn a_daemon_that_announces_the_last_incarnation_of_another_is_refused_and_
     let liar_came_and_went = 2;
     let after = daemons[2].status().borrow().topology_version;
     assert!(after <= changes + liar_came_and_went, "{changes} {after}");
+}
+
+/// Connects with the certificate of a daemon, in the name of this or another one.
+async fn greet_with(
+    folder: &Path,
+    certificate: &str,
+    address: SocketAddr,
+    hello: &Hello,
+) -> TlsStream<TcpStream> {
+    let pem = |ending: &str| folder.join(format!("{certificate}.{ending}"));
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(folder.join("ca.crt")).unwrap();
+    roots.add(authority).unwrap();
+    let chain = vec![CertificateDer::from_pem_file(pem("crt")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(pem("key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .unwrap();
+    let socket = TcpStream::connect(address).await.unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from("b").unwrap();
+    let mut stream = connector.connect(name, socket).await.unwrap();
+    let resume = Resume {
+        incarnation: 0,
+        received: manyflow_overlay::LinkSeq(0),
+    };
+    let greeting = [&hello.encode()[..], &resume.encode()].concat();
+    stream.write_all(&greeting).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_daemon_with_a_certificate_can_announce_neither_a_name_a_number_nor_a_state_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path(), &["a", "b", "c", "liar"]);
+    let secured = |name: &str, links| DaemonConfig {
+        links,
+        ..crate::overlay::links::secured(folder.path(), name, name)
+    };
+    let b = start(secured("b", Vec::new())).await.unwrap();
+    let address = b.addresses().daemons.unwrap();
+    let a = start(secured("a", vec![link("b", address)])).await.unwrap();
+    let c = start(secured("c", vec![link("b", address)])).await.unwrap();
+    wait_for_daemons(&a, 3).await;
+    let mut other_number = hello("liar", 1);
+    other_number.id = daemon_id("d");
+    for pretended in [hello("d", 1), other_number] {
+        let mut liar = greet_with(folder.path(), "liar", address, &pretended).await;
+        let mut answer = Vec::new();
+        let _ = within(liar.read_to_end(&mut answer)).await;
+        assert_eq!(answer, b"", "it is no daemon");
+    }
+    let mut liar = greet_with(folder.path(), "liar", address, &hello("liar", 1)).await;
+    // A state of `c` without links, later than its present one, and in its incarnation.
+    let since_2020 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let incarnation = (since_2020.unwrap().as_secs() - 1_577_836_800) as u32;
+    let change = manyflow_overlay::ChangeSeq(1);
+    let summary = Summary {
+        incarnation,
+        change,
+    };
+    let count = 0;
+    let first = Part {
+        change,
+        index: 0,
+        item: Item::Count { count, incarnation },
+    };
+    for body in [Body::Summary(summary), Body::Part(first)] {
+        let message = Message {
+            origin: daemon_id("c"),
+            repaired: false,
+            body,
+        };
+        let frame = Frame::Stream(message).encode_framed(0).unwrap();
+        liar.write_all(frame.as_bytes()).await.unwrap();
+    }
+    wait_until(&b, |status| status.counters.refused_states == 1).await;
+    for daemon in [&a, &b, &c] {
+        wait_for_daemons(daemon, 3).await;
+    }
+    check_path(&a, &c).await;
 }
 
 #[tokio::test]

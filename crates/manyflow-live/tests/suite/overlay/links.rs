@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use manyflow_live::net::reserved::ReservedAddress;
-use manyflow_live::overlay::{DaemonConfig, LinkSecurity, LinkTls, start};
+use manyflow_live::overlay::certificates::{Subject, make_certificates};
+use manyflow_live::overlay::{DaemonConfig, LinkConfig, LinkSecurity, LinkTls, start};
+use manyflow_overlay::DaemonId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -111,19 +113,52 @@ pub(crate) async fn check_refused(a: DaemonConfig, b: DaemonConfig) {
 }
 
 #[tokio::test]
-async fn a_daemon_with_the_certificate_of_another_is_refused() {
+async fn a_daemon_does_not_start_with_the_certificate_of_another_name_or_number() {
     let folder = tempfile::tempdir().unwrap();
-    certificates(folder.path(), &["a", "b", "c"]);
-    let (own, other) = (
-        secured(folder.path(), "a", "a"),
-        secured(folder.path(), "b", "c"),
+    certificates(folder.path(), &["a", "b"]);
+    let error = start(secured(folder.path(), "a", "b")).await.unwrap_err();
+    assert!(
+        error.to_string().contains("is not one of the daemon a"),
+        "{error}"
     );
-    check_refused(own, other).await;
-    let (own, other) = (
-        secured(folder.path(), "a", "c"),
-        secured(folder.path(), "b", "b"),
+    let numbered = |certificate: &str| DaemonConfig {
+        id: Some(DaemonId(17)),
+        ..secured(folder.path(), "a", certificate)
+    };
+    let error = start(numbered("a")).await.unwrap_err().to_string();
+    assert!(
+        error.contains("--daemon a=id-17.manyflow.internal"),
+        "{error}"
     );
-    check_refused(own, other).await;
+}
+
+#[tokio::test]
+async fn a_daemon_whose_certificate_has_its_number_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let subject = |name: &str, hosts: &[&str]| Subject {
+        name: name.to_owned(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+    };
+    let subjects = [
+        subject("a", &["id-17.manyflow.internal"]),
+        subject("b", &[]),
+    ];
+    make_certificates(folder.path(), &subjects, 2026).unwrap();
+    let a = DaemonConfig {
+        id: Some(DaemonId(17)),
+        ..secured(folder.path(), "a", "a")
+    };
+    let a = start(a).await.unwrap();
+    let to_a = LinkConfig {
+        id: Some(DaemonId(17)),
+        ..link("a", a.addresses().daemons.unwrap())
+    };
+    let b = DaemonConfig {
+        links: vec![to_a],
+        ..secured(folder.path(), "b", "b")
+    };
+    let b = start(b).await.unwrap();
+    wait_for_daemons(&b, 2).await;
 }
 
 #[tokio::test]

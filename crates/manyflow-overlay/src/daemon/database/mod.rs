@@ -20,22 +20,30 @@
 //! daemon that has been unreachable for the hold time is dropped before; its incarnation remains. A
 //! daemon that lacks such a state later sends a summary without changes, which asks for another.
 //!
-//! **Lies.** States are not signed, so a daemon can announce another's. The memory that each daemon
-//! takes is bounded, incarnations that are far in the future are not believed, and a daemon that
+//! **Lies.** The memory that each daemon takes is bounded, and incarnations that are far in the
+//! future are not believed. With a [`Notary`], each daemon signs its state: changes count when a
+//! seal covers them, and whole states come with a proof. A neighbour that sends what its daemon has
+//! not signed loses its link. Without one, a daemon can announce another's state: a daemon that
 //! hears of a later state of itself, or of a change that it did not make, begins a later
 //! incarnation.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `mod.rs` | [`Database`]: all records, and which daemons' members count |
+//! | `offers.rs` | which neighbours have newer states, and which of them is asked |
 //! | `reachable.rs` | which daemons can be reached, and for how long the states of others are kept |
 //! | `own.rs` | the incarnation of this daemon, and those that are not believed |
 //! | `record.rs` | the state of one daemon |
+//! | `seal.rs` | statements that are signed, and changes that wait for a signature |
+//! | `signed.rs` | this daemon's signatures, and those of others |
 //! | `wanted.rs` | states that this daemon has asked for |
 
+mod offers;
 mod own;
 mod reachable;
 mod record;
+mod seal;
+mod signed;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -46,6 +54,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::config::OverlayConfig;
 use crate::event::Misconduct;
 use crate::message::{Change, DaemonId, GroupId, Item, NAME_BYTES_MAX, Part, Summary};
+use crate::notary::Notary;
 use crate::sequence::{ChangeSeq, Sequence};
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
@@ -53,7 +62,9 @@ use own::{Credibility, Own};
 use record::Members;
 pub(super) use record::State;
 use record::{Limits, Popped, Record};
-use wanted::{Wanted, Whole};
+pub(super) use signed::Announcement;
+use signed::Unsigned;
+use wanted::Wanted;
 
 /// The time after which a daemon repeats that it is alive.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
@@ -81,6 +92,9 @@ pub(super) struct Database<P> {
     is_dirty: bool,
     refresh_at: Option<Time>,
     own: Own<P>,
+    /// Signs states; `None` if states are not signed.
+    notary: Option<Box<dyn Notary<P>>>,
+    unsigned: Unsigned<P>,
 }
 
 /// The effect of a message about a daemon's state.
@@ -128,6 +142,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             is_dirty: false,
             refresh_at: None,
             own: Own::new(incarnation, config),
+            notary: None,
+            unsigned: Unsigned::default(),
         }
     }
 
@@ -173,7 +189,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     pub(super) fn change(&mut self, now: Time, item: Item, name: P) -> Option<Change> {
         let change = self.next_change();
         let own = self.records.get_mut(&self.here)?;
-        own.insert(change, item, name);
+        own.insert(change, item, name, self.here);
         // The members at this daemon are limited where clients join.
         let limits = Limits {
             neighbours: self.neighbours_max,
@@ -183,6 +199,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let popped = own.pop(now, limits)?;
         if !self.is_fixed {
             self.own.note(change, item, popped.name.clone());
+        }
+        if self.notary.is_some() {
+            self.unsigned.push(change, item, popped.name.clone());
         }
         self.is_dirty |= matches!(item, Item::Link { .. });
         self.refresh_at = (!self.is_fixed).then_some(now + REFRESH);
@@ -237,8 +256,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
 
     /// Returns whether another change may wait for earlier ones. A change whose turn it is may.
     fn may_hold(&self, record: &Record<P>, change: ChangeSeq) -> bool {
-        let held = || self.records.values().map(Record::held).sum::<usize>();
-        change == record.last.next() || held() < EARLY_MAX
+        change == record.last.next() || self.may_wait()
+    }
+
+    fn may_wait(&self) -> bool {
+        self.records.values().map(Record::held).sum::<usize>() < EARLY_MAX
     }
 
     /// Holds a change of another daemon until its turn. Changes of unknown incarnations are
@@ -255,7 +277,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             let record = self.records.entry(origin);
             let record = record.or_insert_with(|| Record::new(now, 0, true));
             if change.change == record.last.next() || record.held() < EARLY_MAX {
-                record.insert(change.change, change.item, name);
+                record.insert(change.change, change.item, name, from);
             }
             return Heard::Nothing;
         }
@@ -265,18 +287,21 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         }
         let known = self.records.get(&origin);
         let Some(record) = known.filter(|record| !record.has_no_state()) else {
-            return self.offer(from, origin, age);
+            return self.offer(now, from, origin, age);
         };
         if age <= record.age() {
             return Heard::Nothing;
         }
+        if self.notary.is_some() {
+            return self.insert_unsealed(now, from, origin, change, name);
+        }
         let may_hold = record.incarnation == age.0 && self.may_hold(record, change.change);
         match self.records.get_mut(&origin) {
             Some(record) if may_hold => {
-                record.insert(change.change, change.item, name);
+                record.insert(change.change, change.item, name, from);
                 Heard::Nothing
             }
-            _ => self.offer(from, origin, age),
+            _ => self.offer(now, from, origin, age),
         }
     }
 
@@ -298,7 +323,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     ) -> Heard {
         let age = (summary.incarnation, summary.change);
         if origin == self.here {
-            return self.hear_of_self(now, age);
+            return self.hear_of_self(now, from, age);
         }
         if let Some(doubt) = self.own.doubt(now, age.0) {
             return doubt;
@@ -317,23 +342,31 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         if age.1 == ChangeSeq(0) {
             return Heard::Nothing;
         }
-        self.offer(from, origin, age)
+        self.offer(now, from, origin, age)
     }
 
     /// Handles a change that another daemon announces in this one's name.
-    pub(super) fn handle_own_change(&mut self, now: Time, change: &Change, name: &P) -> Heard {
+    pub(super) fn handle_own_change(
+        &mut self,
+        now: Time,
+        from: DaemonId,
+        change: &Change,
+        name: &P,
+    ) -> Heard {
         let age = (change.incarnation, change.change);
         let present = self.incarnation(self.here).unwrap_or(0);
-        if age.0 == present && self.own.contradicts(change, name) {
+        let is_signed = self.notary.is_some();
+        if !is_signed && age.0 == present && self.own.contradicts(change, name) {
             self.own.schedule_outbid(now, present);
             return Heard::Nothing;
         }
-        self.hear_of_self(now, age)
+        self.hear_of_self(now, from, age)
     }
 
     /// Handles news of a state of this daemon. A later one than its own is outbid, even if others
-    /// do not believe it: their clocks may be behind.
-    fn hear_of_self(&mut self, now: Time, age: (u32, ChangeSeq)) -> Heard {
+    /// do not believe it: their clocks may be behind. If states are signed, the neighbour must
+    /// prove it.
+    fn hear_of_self(&mut self, now: Time, from: DaemonId, age: (u32, ChangeSeq)) -> Heard {
         let own = self.records.get(&self.here).map(Record::age);
         if own >= Some(age) {
             let has_none = age.1 == ChangeSeq(0) && own > Some(age);
@@ -346,6 +379,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         if let Some(doubt @ Heard::Forged(_)) = self.own.doubt(now, age.0) {
             return doubt;
         }
+        if self.notary.is_some() {
+            return self.offer(now, from, self.here, age);
+        }
         self.own.schedule_outbid(now, age.0);
         Heard::Nothing
     }
@@ -355,6 +391,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     pub(super) fn outbid(&mut self, now: Time) -> Option<u32> {
         let own = self.records.get_mut(&self.here)?;
         own.incarnation = self.own.outbid(now, own.incarnation)?;
+        self.unsigned.clear();
         self.is_dirty = true;
         Some(own.incarnation)
     }
@@ -362,20 +399,6 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Returns whether it is time to announce this daemon's incarnation again.
     pub(super) fn must_repeat_incarnation(&mut self, now: Time) -> bool {
         self.own.must_repeat(now)
-    }
-
-    /// Notes that a neighbour has a newer state of a daemon.
-    fn offer(&mut self, from: DaemonId, origin: DaemonId, age: (u32, ChangeSeq)) -> Heard {
-        if let Some(wanted) = self.wanted.get_mut(&origin) {
-            wanted.add_offer(from, age);
-            return Heard::Nothing;
-        }
-        let has_room = self.wanted.len() < self.daemons_max;
-        if !has_room || !self.make_room(origin) {
-            return Heard::Nothing;
-        }
-        self.wanted.insert(origin, Wanted::new(from, age));
-        Heard::Ask
     }
 
     /// Makes room for a record. An unreachable daemon's record that has not changed for longest may
@@ -404,19 +427,27 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     ) -> Option<Received<P>> {
         let limits = self.limits(origin);
         let wanted = self.wanted.get_mut(&origin)?;
-        let whole = wanted.insert(from, part, name, limits)?;
-        let Whole {
-            age,
-            state,
-            is_over_share,
-        } = whole;
-        if let Some(doubt) = self.own.doubt(now, age.0) {
-            wanted.refuse_offer(from);
-            return Some(Received::Refused(doubt));
-        }
+        let mut whole = wanted.insert(now, from, part, name, limits)?;
+        let age = whole.age;
         let known = self.records.get(&origin).map(Record::age);
-        if known >= Some(age) {
-            wanted.refuse_offer(from);
+        let verified = match self.own.doubt(now, age.0) {
+            Some(doubt) => Err(Received::Refused(doubt)),
+            None if known >= Some(age) => Err(Received::Old),
+            None => {
+                let verified = self.verify(origin, &mut whole, limits);
+                verified.map_err(|misconduct| Received::Refused(Heard::Forged(misconduct)))
+            }
+        };
+        let proof = match verified {
+            Ok(proof) => proof,
+            Err(received) => {
+                self.refuse_offer(from, origin);
+                return Some(received);
+            }
+        };
+        if origin == self.here {
+            self.own.schedule_outbid(now, age.0);
+            self.refuse_offer(from, origin);
             return Some(Received::Old);
         }
         if !self.make_room(origin) {
@@ -426,7 +457,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let record = record.or_insert_with(|| Record::new(now, age.0, false));
         let is_restarted = record.incarnation != age.0;
         let was_shown = record.is_shown;
-        let before = record.replace(now, age, state);
+        let before = record.replace(now, age, whole.state, proof);
         if is_restarted {
             record.is_shown = false;
             if let Some(time) = record.held_until.take() {
@@ -438,51 +469,14 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         Some(Received::New {
             before: was_shown.then_some(before),
             is_restarted,
-            is_over_share,
+            is_over_share: whole.is_over_share,
         })
     }
 
-    /// Returns the neighbour to ask next for a daemon's state, after a state of it has arrived.
-    pub(super) fn next_to_ask(&mut self, origin: DaemonId) -> Option<DaemonId> {
-        let known = self.records.get(&origin).map(Record::age);
-        match self.wanted.get_mut(&origin)?.retain(None, known) {
-            Ok(next) => next,
-            Err(()) => {
-                self.wanted.remove(&origin);
-                None
-            }
-        }
-    }
-
-    /// Forgets that a neighbour, which was asked for a state, has it. Returns the neighbour to ask
-    /// instead.
-    pub(super) fn withdraw_offer(&mut self, from: DaemonId, origin: DaemonId) -> Option<DaemonId> {
-        let wanted = self.wanted.get_mut(&origin)?;
-        if !wanted.is_asked(from) {
-            return None;
-        }
-        wanted.refuse_offer(from);
-        self.next_to_ask(origin)
-    }
-
-    /// Forgets a neighbour whose link is down. Returns which other neighbours to ask instead, and
-    /// for which daemons' states.
-    pub(super) fn forget_neighbour(&mut self, gone: DaemonId) -> Vec<(DaemonId, DaemonId)> {
-        let mut asks = Vec::new();
-        let records = &self.records;
-        self.wanted.retain(|origin, wanted| {
-            let known = records.get(origin).map(Record::age);
-            let next = wanted.retain(Some(gone), known);
-            asks.extend(next.ok().flatten().map(|next| (next, *origin)));
-            next.is_ok()
-        });
-        asks
-    }
-
-    /// Returns the summaries of all records with a state.
+    /// Returns the summaries of all records whose states can be sent.
     pub(super) fn summaries(&self) -> impl Iterator<Item = (DaemonId, Summary)> {
         let records = self.records.iter();
-        let records = records.filter(|(_, record)| !record.has_no_state());
+        let records = records.filter(|(_, record)| record.can_be_sent());
         records.map(|(daemon, record)| (*daemon, record.summary()))
     }
 
@@ -491,11 +485,13 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         self.records.get(&daemon).map(Record::summary)
     }
 
-    /// Returns a daemon's whole state in parts; none if it is not known.
-    pub(super) fn parts(&self, daemon: DaemonId) -> Vec<(Part, P)> {
+    /// Returns a daemon's whole state in parts; none if it is not known, or cannot be sent.
+    pub(super) fn parts(&mut self, daemon: DaemonId) -> Vec<(Part, P)> {
+        let proof = self.proof(daemon);
         let record = self.records.get(&daemon);
-        let record = record.filter(|record| !record.has_no_state());
-        record.map(Record::parts).unwrap_or_default()
+        let record = record.filter(|record| record.can_be_sent());
+        let parts = record.map(|record| record.parts(proof));
+        parts.unwrap_or_default()
     }
 
     /// Returns the number of entries for members and pauses, and for changes that wait for earlier

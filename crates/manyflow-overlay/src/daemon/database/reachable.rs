@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::record::Record;
+use super::wanted::Wanted;
 use super::{Database, LIFETIME, State};
 use crate::message::DaemonId;
 use crate::topology::{Topology, mix};
@@ -167,7 +168,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Returns when anything is due next.
     pub(in crate::daemon) fn poll_timeout(&self) -> Option<Time> {
         let hold = self.holds.first().map(|(time, _)| *time);
-        let times = [hold, self.refresh_at, self.own.poll_timeout()];
+        let impatient = self.wanted.values().filter_map(Wanted::impatient_at).min();
+        let own = [self.own.poll_timeout(), self.seal_due()];
+        let times = [hold, self.refresh_at, impatient, own[0], own[1]];
         times.into_iter().flatten().min()
     }
 }

@@ -1,12 +1,14 @@
 //! A daemon's state as another daemon knows it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::message::{Change, DaemonId, GroupId, Item, Part, Summary};
 use crate::resequencer::Resequencer;
 use crate::sequence::{ChangeSeq, Sequence};
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
+
+use super::seal::{Seal, Waiting};
 
 /// The memory that a group takes at most besides its name, in bytes: in the state of a daemon, and
 /// in the tables of groups that are made of it.
@@ -92,7 +94,7 @@ impl<P: Payload + Default> State<P> {
                 }
                 return weight == 0 || has_room;
             }
-            Item::Alive | Item::Count { .. } => {}
+            Item::Alive | Item::Count { .. } | Item::Proof => {}
         }
         true
     }
@@ -128,12 +130,23 @@ impl<P: Payload + Default> State<P> {
         true
     }
 
-    /// Returns the items that make up the state, with the names of groups.
-    fn items(&self) -> impl Iterator<Item = (Item, P)> {
-        let links = self.links.iter().map(|(&to, end)| {
+    /// Drops all groups. The links remain.
+    pub(super) fn drop_groups(&mut self) {
+        self.members.clear();
+        self.paused.clear();
+        self.bytes = 0;
+    }
+
+    /// Returns the items that make up the links.
+    pub(super) fn link_items(&self) -> impl Iterator<Item = (Item, P)> {
+        self.links.iter().map(|(&to, end)| {
             let LinkEnd { weight, since } = *end;
             (Item::Link { to, weight, since }, P::default())
-        });
+        })
+    }
+
+    /// Returns the items that make up the groups, with their names.
+    pub(super) fn group_items(&self) -> impl Iterator<Item = (Item, P)> {
         let members = self.members.iter().map(|(&group, members)| {
             let item = Item::Members {
                 group,
@@ -146,7 +159,7 @@ impl<P: Payload + Default> State<P> {
             let paused = true;
             (Item::Paused { group, paused }, P::default())
         });
-        links.chain(members).chain(paused)
+        members.chain(paused)
     }
 }
 
@@ -156,10 +169,23 @@ pub(in crate::daemon) struct Popped<P> {
     pub(in crate::daemon) change: Change,
     /// The name of the group; empty if the change concerns none.
     pub(in crate::daemon) name: P,
+    /// The neighbour that has sent the change.
+    pub(in crate::daemon) from: DaemonId,
+    /// The seal that this change is the last of, if changes are signed.
+    pub(in crate::daemon) seal: Option<P>,
     /// Whether the change counts. One that exceeds a limit does not.
     pub(in crate::daemon) counts: bool,
     /// Whether the daemon has more groups than one may have.
     pub(in crate::daemon) is_over_share: bool,
+}
+
+/// The proof that a whole state is the daemon's.
+#[derive(Debug)]
+pub(super) struct Proof {
+    pub(super) seal: Seal,
+    pub(super) identity: Vec<u8>,
+    /// Whether groups are left out of the state, because they exceed a limit.
+    pub(super) is_cut: bool,
 }
 
 /// The last known state of a daemon.
@@ -168,8 +194,19 @@ pub(super) struct Record<P> {
     pub(super) incarnation: u32,
     pub(super) last: ChangeSeq,
     /// Changes that follow the last one. A later change may overtake an earlier one.
-    early: Resequencer<ChangeSeq, (Item, P)>,
+    early: Resequencer<ChangeSeq, (Item, P, DaemonId)>,
     pub(super) state: State<P>,
+    /// Changes whose signature has not arrived, or not been verified.
+    pub(super) waiting: Waiting<P>,
+    /// The seals of changes in `early`, and the payloads that they came as.
+    seals: VecDeque<(Seal, P)>,
+    /// The signature of the state after the last change; `None` if states are not signed.
+    pub(super) seal: Option<Seal>,
+    /// The daemon's [identity](crate::Notary::identity), which verifies its signatures.
+    pub(super) identity: Vec<u8>,
+    /// Whether groups are left out, because they exceed a limit. Such a state is not the one that
+    /// was signed, so no other daemon would believe it.
+    pub(super) is_cut: bool,
     /// The time of the last change.
     pub(super) heard: Time,
     /// Whether the daemon's members count: it is reachable, or was until recently.
@@ -188,6 +225,11 @@ impl<P: Payload + Default> Record<P> {
             last: ChangeSeq(0),
             early: Resequencer::starting_at(ChangeSeq(1)),
             state: State::default(),
+            waiting: Waiting::default(),
+            seals: VecDeque::new(),
+            seal: None,
+            identity: Vec::new(),
+            is_cut: false,
             heard: now,
             is_shown,
             held_until: None,
@@ -200,6 +242,10 @@ impl<P: Payload + Default> Record<P> {
     pub(super) fn drop_state(&mut self) -> State<P> {
         self.early = Resequencer::default();
         self.last = ChangeSeq(0);
+        (self.waiting, self.seal) = (Waiting::default(), None);
+        self.seals.clear();
+        self.identity.clear();
+        self.is_cut = false;
         core::mem::take(&mut self.state)
     }
 
@@ -214,29 +260,59 @@ impl<P: Payload + Default> Record<P> {
         (self.incarnation, self.last)
     }
 
+    /// Returns whether other daemons can have this state from here.
+    pub(super) fn can_be_sent(&self) -> bool {
+        !self.has_no_state() && !self.is_cut
+    }
+
+    /// Returns the summary for other daemons. One without changes offers no state.
     pub(super) fn summary(&self) -> Summary {
+        let change = if self.is_cut { ChangeSeq(0) } else { self.last };
         Summary {
             incarnation: self.incarnation,
-            change: self.last,
+            change,
         }
     }
 
     /// Holds a change of this incarnation until its turn.
-    pub(super) fn insert(&mut self, change: ChangeSeq, item: Item, name: P) {
-        self.early.insert(change, (item, name));
+    pub(super) fn insert(&mut self, change: ChangeSeq, item: Item, name: P, from: DaemonId) {
+        self.early.insert(change, (item, name, from));
     }
 
-    /// Returns the number of changes that wait for earlier ones.
+    /// Takes changes that have been verified, in order, with their seal and its payload.
+    pub(super) fn insert_sealed(
+        &mut self,
+        seal: Seal,
+        payload: P,
+        changes: Vec<(ChangeSeq, Item, P)>,
+        from: DaemonId,
+    ) {
+        for (number, item, name) in changes {
+            self.insert(number, item, name, from);
+        }
+        self.waiting.forget_until(seal.statement.last);
+        self.seals.push_back((seal, payload));
+    }
+
+    /// Returns the number of the first change that no known seal covers.
+    pub(super) fn next_unsealed(&self) -> ChangeSeq {
+        let last = self.seals.back().map(|(seal, _)| seal.statement.last);
+        last.unwrap_or(self.last).next()
+    }
+
+    /// Returns the number of changes that wait for earlier ones or for their signature.
     pub(super) fn held(&self) -> usize {
-        self.early.held()
+        self.early.held() + self.waiting.held()
     }
 
     /// Applies and returns the next change in order, if it has arrived.
     pub(super) fn pop(&mut self, now: Time, limits: Limits) -> Option<Popped<P>> {
-        let (item, name) = self.early.pop()?;
+        let (item, name, from) = self.early.pop()?;
         self.last = self.last.next();
         self.heard = now;
         let counts = self.state.apply(item, name.clone(), limits);
+        let seal = self.pop_seal();
+        self.is_cut |= !counts && self.seal.is_some();
         let is_over_share = !counts && self.state.would_exceed(&name, limits.share);
         let change = Change {
             incarnation: self.incarnation,
@@ -246,9 +322,22 @@ impl<P: Payload + Default> Record<P> {
         Some(Popped {
             change,
             name,
+            from,
+            seal,
             counts,
             is_over_share,
         })
+    }
+
+    /// Takes the seal of the last change, if that is the last of its seal. Returns its payload.
+    fn pop_seal(&mut self) -> Option<P> {
+        let (seal, _) = self.seals.front()?;
+        if seal.statement.last != self.last {
+            return None;
+        }
+        let (seal, payload) = self.seals.pop_front()?;
+        self.seal = Some(seal);
+        Some(payload)
     }
 
     /// Replaces the whole state by a newer one, and returns the old one.
@@ -257,6 +346,7 @@ impl<P: Payload + Default> Record<P> {
         now: Time,
         age: (u32, ChangeSeq),
         state: State<P>,
+        proof: Option<Proof>,
     ) -> State<P> {
         debug_assert!(
             age > self.age(),
@@ -265,16 +355,26 @@ impl<P: Payload + Default> Record<P> {
         );
         if age.0 != self.incarnation {
             self.early = Resequencer::default();
+            self.waiting = Waiting::default();
+            self.seals.clear();
         }
         self.early.start(age.1.next());
+        self.waiting.forget_until(age.1);
+        if let Some(proof) = proof {
+            (self.seal, self.identity) = (Some(proof.seal), proof.identity);
+            self.is_cut = proof.is_cut;
+        }
         (self.incarnation, self.last) = age;
         self.heard = now;
         core::mem::replace(&mut self.state, state)
     }
 
-    /// Returns the whole state in parts, with the names of groups.
-    pub(super) fn parts(&self) -> Vec<(Part, P)> {
-        let items: Vec<_> = self.state.items().collect();
+    /// Returns the whole state in parts, with the names of groups. `proof` is the pieces of the
+    /// proof that the state is the daemon's.
+    pub(super) fn parts(&self, proof: Vec<P>) -> Vec<(Part, P)> {
+        let proof = proof.into_iter().map(|piece| (Item::Proof, piece));
+        let items = proof.chain(self.state.link_items());
+        let items: Vec<_> = items.chain(self.state.group_items()).collect();
         let count = Item::Count {
             count: items.len() as u32,
             incarnation: self.incarnation,

@@ -48,7 +48,7 @@ fn learn(database: &mut Database<Length>, from: DaemonId, origin: DaemonId, to: 
         let received = database.handle_part(Time::ZERO, from, origin, &part, Length(0));
         is_new |= matches!(received, Some(Received::New { .. }));
     }
-    database.next_to_ask(origin);
+    database.next_to_ask(Time::ZERO, origin);
     heard == Heard::Ask && is_new
 }
 

@@ -63,7 +63,8 @@ impl<P: Payload + Default> Links<P> {
             }
             Body::Change(_) => self.route_to_all(site, site.topology.version(), origin),
             // These go to neighbours, or directly to a daemon.
-            Body::Part(_) | Body::Summary(_) | Body::Request | Body::Control(_) => {}
+            Body::Part(_) | Body::Summary(_) | Body::Seal(_) | Body::Request | Body::Control(_) => {
+            }
         }
     }
 

@@ -1,9 +1,10 @@
-//! Daemons that announce the states of others, or more than one daemon can have.
+//! Daemons that announce the states of others, or more than one daemon can have, while states are
+//! not signed.
 
 use core::time::Duration;
 
 use super::super::*;
-use super::living::line;
+use super::living::linked;
 use super::living_world::{IDS, LivingWorld};
 use super::world::G;
 use crate::event::Misconduct;
@@ -15,7 +16,7 @@ const LIAR: usize = 3;
 const NEXT: usize = 2;
 
 fn settled(config: &OverlayConfig, seed: u64) -> LivingWorld {
-    let mut world = line(config, seed);
+    let mut world = linked(LivingWorld::with(4, config, seed, false));
     world.pass(Duration::from_secs(1));
     assert_eq!(sees(&mut world), [4; 4]);
     world
@@ -124,7 +125,7 @@ fn an_incarnation_that_some_clocks_allow_is_outbid_by_a_daemon_whose_clock_is_be
         incarnation_ahead_max: 1000,
         ..OverlayConfig::default()
     };
-    let mut world = line(&config, 1);
+    let mut world = linked(LivingWorld::with(4, &config, 1, false));
     world.crash(0);
     world.start(0, -90);
     world.link(0, 1);

@@ -7,11 +7,14 @@ use rand::RngExt;
 use super::super::*;
 use super::living_world::{At, IDS, LivingWorld};
 use super::world::G;
-use manyflow_core::Length;
 
 /// A line of four daemons, with the members and the sender of a test at its ends.
 pub(super) fn line(config: &OverlayConfig, seed: u64) -> LivingWorld {
-    let mut world = LivingWorld::new(4, config, seed);
+    linked(LivingWorld::new(4, config, seed))
+}
+
+/// Links four daemons to a line.
+pub(super) fn linked(mut world: LivingWorld) -> LivingWorld {
     for (a, b) in [(0, 1), (1, 2), (2, 3)] {
         world.link(a, b);
     }
@@ -51,7 +54,7 @@ fn linked_daemons_agree_on_the_topology_and_on_members() {
     }
     let after = world.interests.iter().filter(|(at, _)| *at == 0);
     let after: Vec<_> = after.map(|(_, interest)| interest.clone()).collect();
-    let (group, name, has_members) = (G, Length(G.0), true);
+    let (group, name, has_members) = (G, vec![0; G.0 as usize], true);
     assert_eq!(
         after,
         [Interest {
@@ -231,8 +234,8 @@ fn two_names_with_one_number_are_reported_and_the_first_stays() {
         by: IDS[3],
     };
     assert!(world.events.contains(&(1, clash)));
-    let names = world.interests.iter().map(|(_, interest)| interest.name);
-    assert!(names.filter(|name| *name == Length(99)).count() == 0);
+    let names = world.interests.iter().map(|(_, interest)| &interest.name);
+    assert!(names.filter(|name| name.len() == 99).count() == 0);
 }
 
 #[test]

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use sha2::{Digest, Sha256};
 
 use super::super::*;
 use super::world::Pipe;
 use crate::controller::Open;
-use manyflow_core::Length;
+use crate::notary::{Claim, Notary};
 
 /// Sparse numbers, as hashes of names are.
 pub(super) const IDS: [DaemonId; 5] = [
@@ -28,17 +29,52 @@ pub(super) type At = (usize, ClientId);
 pub(super) type Read = (DaemonId, GroupId, u64);
 
 /// A frame with its payload, and the connection that it belongs to.
-type Numbered = (u32, Frame, Length);
+type Numbered = (u32, Frame, Vec<u8>);
+
+/// A notary whose signatures are digests. Daemons of tests do not compute those of others.
+#[derive(Debug)]
+pub(super) struct TestNotary([u8; 2]);
+
+impl TestNotary {
+    pub(super) fn of(daemon: DaemonId) -> TestNotary {
+        TestNotary(daemon.0.to_be_bytes())
+    }
+}
+
+impl Notary<Vec<u8>> for TestNotary {
+    fn bytes<'a>(&self, payload: &'a Vec<u8>) -> &'a [u8] {
+        payload
+    }
+
+    fn payload(&self, bytes: &[u8]) -> Vec<u8> {
+        bytes.to_vec()
+    }
+
+    fn identity(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn sign(&self, statement: &[u8]) -> Vec<u8> {
+        let signed = Sha256::new().chain_update(self.0).chain_update(statement);
+        signed.finalize().to_vec()
+    }
+
+    fn verify(&self, claim: &Claim<'_>) -> bool {
+        let other = TestNotary::of(claim.origin);
+        claim.identity == other.0 && claim.signature == other.sign(claim.statement)
+    }
+}
 
 #[derive(Debug)]
 struct Node {
-    daemon: Daemon<Length>,
+    daemon: Daemon<Vec<u8>>,
     /// The number of the present connection to each neighbour.
     links: BTreeMap<usize, u32>,
 }
 
 pub(super) struct LivingWorld {
     config: OverlayConfig,
+    is_signed: bool,
     nodes: Vec<Option<Node>>,
     incarnations: Vec<u32>,
     connections: u32,
@@ -47,19 +83,33 @@ pub(super) struct LivingWorld {
     pub(super) read: BTreeMap<At, Vec<(Read, u32)>>,
     pub(super) ready: BTreeMap<At, u32>,
     pub(super) events: Vec<(usize, Event)>,
-    pub(super) interests: Vec<(usize, Interest<Length>)>,
+    pub(super) interests: Vec<(usize, Interest<Vec<u8>>)>,
     /// The bytes of clients' messages and of acknowledgements that were sent.
     pub(super) data_bytes: u64,
     pub(super) receipt_bytes: u64,
+    /// The number of seals that were sent over a link.
+    pub(super) seals: u64,
     pub(super) random: Pcg64Mcg,
     pub(super) now: Time,
 }
 
 impl LivingWorld {
-    /// Returns `daemons` daemons without links, at most five.
+    /// Returns `daemons` daemons without links, at most five. They sign their states if the seed is
+    /// odd.
     pub(super) fn new(daemons: usize, config: &OverlayConfig, seed: u64) -> LivingWorld {
+        LivingWorld::with(daemons, config, seed, seed % 2 == 1)
+    }
+
+    /// Returns `daemons` daemons without links, at most five.
+    pub(super) fn with(
+        daemons: usize,
+        config: &OverlayConfig,
+        seed: u64,
+        is_signed: bool,
+    ) -> LivingWorld {
         let mut world = LivingWorld {
             config: config.clone(),
+            is_signed,
             nodes: (0..daemons).map(|_| None).collect(),
             incarnations: vec![100; daemons],
             connections: 0,
@@ -70,6 +120,7 @@ impl LivingWorld {
             interests: Vec::new(),
             data_bytes: 0,
             receipt_bytes: 0,
+            seals: 0,
             random: Pcg64Mcg::seed_from_u64(seed),
             now: Time::ZERO,
         };
@@ -81,7 +132,10 @@ impl LivingWorld {
     pub(super) fn start(&mut self, at: usize, later: i64) {
         self.incarnations[at] = self.incarnations[at].saturating_add_signed(later as i32);
         let (config, incarnation) = (self.config.clone(), self.incarnations[at]);
-        let daemon = Daemon::new(config, Box::new(Open), IDS[at], incarnation).unwrap();
+        let mut daemon = Daemon::new(config, Box::new(Open), IDS[at], incarnation).unwrap();
+        if self.is_signed {
+            daemon = daemon.with_notary(Box::new(TestNotary::of(IDS[at])));
+        }
         self.nodes[at] = Some(Node {
             daemon,
             links: BTreeMap::new(),
@@ -101,7 +155,7 @@ impl LivingWorld {
         self.nodes[at].is_some()
     }
 
-    pub(super) fn daemon(&mut self, at: usize) -> &mut Daemon<Length> {
+    pub(super) fn daemon(&mut self, at: usize) -> &mut Daemon<Vec<u8>> {
         &mut self.nodes[at].as_mut().unwrap().daemon
     }
 
@@ -148,7 +202,7 @@ impl LivingWorld {
 
     pub(super) fn say(&mut self, (at, client): At, frame: ClientFrame, bytes: u32) {
         let now = self.now;
-        let payload = Length(bytes);
+        let payload = vec![0; bytes as usize];
         self.daemon(at).handle_client(now, client, &frame, payload);
         self.drain(at);
     }
@@ -179,7 +233,7 @@ impl LivingWorld {
                     reads.push((read, incarnation));
                     let took = ClientFrame::Took { messages: 1 };
                     node.daemon
-                        .handle_client(self.now, client, &took, Length(0));
+                        .handle_client(self.now, client, &took, Vec::new());
                 }
                 Transmit::Client(client, ClientFrame::Ready, _) => {
                     *self.ready.entry((at, client)).or_default() += 1;
@@ -196,13 +250,14 @@ impl LivingWorld {
         self.nodes[at] = Some(node);
     }
 
-    fn carry(&mut self, at: usize, node: &Node, to: DaemonId, frame: Frame, payload: Length) {
+    fn carry(&mut self, at: usize, node: &Node, to: DaemonId, frame: Frame, payload: Vec<u8>) {
         let to = IDS.iter().position(|id| *id == to).unwrap();
         if let Frame::Datagram { message, .. } = frame {
-            let bytes = u64::from(frame.wire_bytes() + payload.0);
+            let bytes = u64::from(frame.wire_bytes() + payload.length());
             match message.body {
                 Body::Data(_) | Body::Resent(_) => self.data_bytes += bytes,
                 Body::Acknowledge(_) => self.receipt_bytes += bytes,
+                Body::Seal(_) => self.seals += 1,
                 _ => {}
             }
         }
@@ -214,6 +269,18 @@ impl LivingWorld {
 
     /// Lets a daemon handle a message that a neighbour did not send.
     pub(super) fn forge(&mut self, from: usize, to: usize, origin: usize, body: Body) {
+        self.forge_with(from, to, origin, body, Vec::new());
+    }
+
+    /// Lets a daemon handle a message with a payload that a neighbour did not send.
+    pub(super) fn forge_with(
+        &mut self,
+        from: usize,
+        to: usize,
+        origin: usize,
+        body: Body,
+        payload: Vec<u8>,
+    ) {
         let message = Message {
             origin: IDS[origin],
             repaired: false,
@@ -223,7 +290,7 @@ impl LivingWorld {
         let frame = Frame::Datagram { number, message };
         let now = self.now;
         self.daemon(to)
-            .handle_frame(now, IDS[from], &frame, Ecn::NotCapable, Length(0));
+            .handle_frame(now, IDS[from], &frame, Ecn::NotCapable, payload);
         self.drain(to);
     }
 

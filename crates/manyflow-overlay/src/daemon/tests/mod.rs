@@ -13,6 +13,7 @@ mod hostile;
 mod lies;
 mod living;
 mod living_world;
+mod signed;
 pub(super) mod world;
 
 /// The links 0-1-2-3 and 1-4.

@@ -19,33 +19,36 @@ pub(crate) const G: GroupId = GroupId(7);
 pub(crate) type Room = Arc<AtomicUsize>;
 
 /// One end of a pipe.
-#[derive(Debug, Default)]
-pub(crate) struct Pipe {
+#[derive(Debug)]
+pub(crate) struct Pipe<P> {
     room: Room,
-    out: VecDeque<(Message, Length)>,
-    arrived: VecDeque<(Message, Length)>,
+    out: VecDeque<(Message, P)>,
+    arrived: VecDeque<(Message, P)>,
 }
 
-impl Pipe {
-    pub(crate) fn new(room: usize) -> (Pipe, Room) {
-        let pipe = Pipe::default();
-        pipe.room.store(room, Ordering::Relaxed);
-        let room = Arc::clone(&pipe.room);
+impl<P> Pipe<P> {
+    pub(crate) fn new(room: usize) -> (Pipe<P>, Room) {
+        let room = Arc::new(AtomicUsize::new(room));
+        let pipe = Pipe {
+            room: Arc::clone(&room),
+            out: VecDeque::new(),
+            arrived: VecDeque::new(),
+        };
         (pipe, room)
     }
 }
 
-impl Hop<Length> for Pipe {
+impl<P: Payload + core::fmt::Debug> Hop<P> for Pipe<P> {
     fn overhead_bytes(&self) -> u32 {
         42
     }
     fn has_room(&self) -> bool {
         self.out.len() < self.room.load(Ordering::Relaxed)
     }
-    fn push(&mut self, _now: Time, message: Message, payload: Length) {
+    fn push(&mut self, _now: Time, message: Message, payload: P) {
         self.out.push_back((message, payload));
     }
-    fn handle_frame(&mut self, _now: Time, frame: &Frame, _ecn: Ecn, payload: Length) {
+    fn handle_frame(&mut self, _now: Time, frame: &Frame, _ecn: Ecn, payload: P) {
         if let Frame::Datagram { message, .. } = frame {
             self.arrived.push_back((*message, payload));
         }
@@ -54,7 +57,7 @@ impl Hop<Length> for Pipe {
     fn poll_timeout(&self) -> Option<Time> {
         None
     }
-    fn poll_transmit(&mut self, _now: Time) -> Option<(Frame, Length)> {
+    fn poll_transmit(&mut self, _now: Time) -> Option<(Frame, P)> {
         let (message, payload) = self.out.pop_front()?;
         Some((
             Frame::Datagram {
@@ -64,7 +67,7 @@ impl Hop<Length> for Pipe {
             payload,
         ))
     }
-    fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<Length>> {
+    fn poll_arrival(&mut self, _now: Time) -> Option<Arrival<P>> {
         let (message, payload) = self.arrived.pop_front()?;
         Some(Arrival { message, payload })
     }

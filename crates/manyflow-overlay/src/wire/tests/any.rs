@@ -78,6 +78,7 @@ pub(super) fn any_item() -> impl Strategy<Value = Item> {
         }),
         Just(Item::Alive),
         any::<(u32, u32)>().prop_map(|(count, incarnation)| Item::Count { count, incarnation }),
+        Just(Item::Proof),
     ]
 }
 
@@ -102,6 +103,12 @@ pub(super) fn any_state() -> impl Strategy<Value = Body> {
         any::<[u32; 2]>().prop_map(|[incarnation, change]| {
             let change = ChangeSeq(change);
             Body::Summary(Summary {
+                incarnation,
+                change,
+            })
+        }),
+        (any::<u32>(), change()).prop_map(|(incarnation, change)| {
+            Body::Seal(Summary {
                 incarnation,
                 change,
             })

@@ -106,6 +106,7 @@ fn put_message(fields: &mut Fields, message: &Message, payload: &[u8]) {
         Body::Resent(_) => 12,
         Body::Answer(_) => 13,
         Body::Acknowledge(_) => 14,
+        Body::Seal(_) => 15,
     };
     fields.put("manyflow_overlay.kind", kind);
     fields.put("manyflow_overlay.repaired", u8::from(message.repaired));
@@ -126,6 +127,10 @@ fn put_message(fields: &mut Fields, message: &Message, payload: &[u8]) {
             fields.put("manyflow_overlay.change", part.change.0);
             fields.put("manyflow_overlay.index", part.index);
             put_item(fields, &part.item, payload);
+        }
+        Body::Seal(summary) => {
+            put_state(fields, &Body::Summary(summary));
+            fields.put_bytes("manyflow_overlay.payload", payload);
         }
         other => put_state(fields, &other),
     }
@@ -230,6 +235,11 @@ fn put_item(fields: &mut Fields, item: &Item, name: &[u8]) {
             ("manyflow_overlay.parts", count.into()),
             ("manyflow_overlay.incarnation", incarnation.into()),
         ]),
+        Item::Proof => {
+            fields.put("manyflow_overlay.item", 6);
+            fields.put_bytes("manyflow_overlay.payload", name);
+            return;
+        }
     }
     fields.put_text("manyflow_overlay.name", name);
 }
