@@ -59,7 +59,8 @@ pub enum SlowPolicy {
     /// senders first waited is evicted from the group.
     Evict(Duration),
     /// The group's senders wait for the member. A member that takes no message for this long
-    /// meanwhile is evicted from the group; one that reads slowly remains.
+    /// meanwhile is evicted from the group, and so is one for which they wait six times as long
+    /// without a break. One that reads slowly remains if it reads half of its buffer in that time.
     EvictStalled(Duration),
 }
 

@@ -6,11 +6,15 @@ use crate::config::SlowPolicy;
 use crate::message::{ClientId, GroupId};
 use manyflow_core::time::Time;
 
+/// The longest pause for one member under [`SlowPolicy::EvictStalled`], as a multiple of the time
+/// in which it must take a message.
+const PAUSE_MAX: u32 = 6;
+
 /// The slow members of this daemon.
 #[derive(Debug, Default)]
 pub(super) struct SlowMembers {
-    /// Members for whom the senders of their groups wait. No set is empty.
-    by_group: BTreeMap<GroupId, BTreeSet<ClientId>>,
+    /// Members for whom the senders of their groups wait, and since when. No map is empty.
+    by_group: BTreeMap<GroupId, BTreeMap<ClientId, Time>>,
     /// The times at which members are evicted unless they catch up.
     deadlines: BTreeSet<(Time, GroupId, ClientId)>,
 }
@@ -38,9 +42,10 @@ impl SlowMembers {
     ) -> Slow {
         let members = self.by_group.entry(group).or_default();
         let is_first = members.is_empty();
-        if !members.insert(client) {
+        if members.contains_key(&client) {
             return Slow::Still;
         }
+        members.insert(client, now);
         if let SlowPolicy::Evict(patience) | SlowPolicy::EvictStalled(patience) = policy
             && !self.has_deadline(group, client)
         {
@@ -56,7 +61,7 @@ impl SlowMembers {
 
     pub(super) fn contains(&self, group: GroupId, client: ClientId) -> bool {
         let members = self.by_group.get(&group);
-        members.is_some_and(|members| members.contains(&client))
+        members.is_some_and(|members| members.contains_key(&client))
     }
 
     /// Records that a group's senders no longer need to wait for a member. Returns whether it was
@@ -65,7 +70,7 @@ impl SlowMembers {
         let Some(members) = self.by_group.get_mut(&group) else {
             return false;
         };
-        let was_last = members.remove(&client) && members.is_empty();
+        let was_last = members.remove(&client).is_some() && members.is_empty();
         if was_last {
             self.by_group.remove(&group);
         }
@@ -75,7 +80,7 @@ impl SlowMembers {
     /// Returns the groups whose senders wait for a client.
     pub(super) fn groups_of(&self, client: ClientId) -> Vec<GroupId> {
         let groups = self.by_group.iter();
-        let groups = groups.filter(|(_, members)| members.contains(&client));
+        let groups = groups.filter(|(_, members)| members.contains_key(&client));
         groups.map(|(group, _)| *group).collect()
     }
 
@@ -85,7 +90,8 @@ impl SlowMembers {
     }
 
     /// Moves the deadlines of a client that has taken messages, in groups whose policy is
-    /// [`SlowPolicy::EvictStalled`].
+    /// [`SlowPolicy::EvictStalled`]. Not beyond the longest pause: a member could take a message now
+    /// and then, and stop its group.
     pub(super) fn restart_deadlines(
         &mut self,
         now: Time,
@@ -95,7 +101,12 @@ impl SlowMembers {
         let own = self.deadlines.iter().filter(|(.., who)| *who == client);
         let moved: Vec<_> = own
             .filter_map(|&(time, group, _)| match policy(group) {
-                SlowPolicy::EvictStalled(patience) => Some((time, group, now + patience)),
+                SlowPolicy::EvictStalled(patience) => {
+                    let since = self.by_group.get(&group).and_then(|of| of.get(&client));
+                    let last = since.map(|since| *since + PAUSE_MAX * patience);
+                    let later = now + patience;
+                    Some((time, group, last.map_or(later, |last| last.min(later))))
+                }
                 _ => None,
             })
             .collect();

@@ -100,8 +100,15 @@ fn messages_wait_at_the_client_while_a_queue_is_half_full() {
 }
 
 fn slow_world(slow: SlowPolicy) -> (World, ClientId, ClientId, ClientId) {
+    slow_world_with(slow, 10)
+}
+
+fn slow_world_with(
+    slow: SlowPolicy,
+    client_messages: usize,
+) -> (World, ClientId, ClientId, ClientId) {
     let config = OverlayConfig {
-        client_messages: 10,
+        client_messages,
         slow,
         ..OverlayConfig::default()
     };
@@ -211,6 +218,27 @@ fn a_slow_member_is_evicted_unless_it_catches_up() {
             "{policy:?}, {read} messages read at a time"
         );
     }
+}
+
+#[test]
+fn a_member_that_takes_a_message_now_and_then_stops_its_group_for_a_minute_at_most() {
+    let patience = Duration::from_secs(10);
+    let (mut world, slow, quick, sender) = slow_world_with(SlowPolicy::EvictStalled(patience), 100);
+    let entered = world.ready[&(0, sender)];
+    for _ in 0..29 {
+        world.now += Duration::from_secs(2);
+        world.daemons[3].handle_timeout(world.now);
+        world.say(3, slow, ClientFrame::Took { messages: 1 });
+        world.run();
+    }
+    assert_eq!(verdicts(&world), [Verdict::Blocked]);
+    assert_eq!(world.ready[&(0, sender)], entered);
+    world.now += Duration::from_secs(2);
+    world.daemons[3].handle_timeout(world.now);
+    world.drain(3);
+    world.run();
+    assert_eq!(verdicts(&world)[..2], [Verdict::Blocked, Verdict::Evicted]);
+    assert_eq!(world.from(4, quick, 0).len() as u32, entered + 1);
 }
 
 /// Members join and leave while others send. Each member misses no message after its first.
