@@ -1,6 +1,6 @@
-//! Three daemons that sign their states stand in a line, and everything that the middle one sends to
-//! the last may be changed, left out, repeated and reordered. The last daemon does not panic, and
-//! never believes anything about the first that the first has not announced.
+//! Three daemons that sign their states stand in a line, and everything that the middle one sends
+//! to the last may be changed, left out, repeated and reordered. The last daemon does not panic,
+//! and never believes anything about the first that the first has not announced.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::collections::{BTreeSet, VecDeque};

@@ -90,8 +90,8 @@ impl SlowMembers {
     }
 
     /// Moves the deadlines of a client that has taken messages, in groups whose policy is
-    /// [`SlowPolicy::EvictStalled`]. Not beyond the longest pause: a member could take a message now
-    /// and then, and stop its group.
+    /// [`SlowPolicy::EvictStalled`]. Not beyond the longest pause: a member could take a message
+    /// now and then, and stop its group.
     pub(super) fn restart_deadlines(
         &mut self,
         now: Time,
