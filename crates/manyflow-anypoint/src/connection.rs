@@ -9,7 +9,8 @@
 //! ```
 //!
 //! - Credit counts from the acknowledgement's cumulative number, as TCP's window does; frames
-//!   beyond a gap are part of it.
+//!   beyond a gap are part of it. Before the first frame nothing can be acknowledged, so an Accept
+//!   that is repeated then renews the first credit. A switch repeats it when its members change.
 //! - A retransmission time-out means that frames do not arrive. A slow reader under soft flow
 //!   control can cause that too, so a time-out only starts to probe the other end. Only `attempts`
 //!   probes in a row without an answer end the connection.
@@ -276,6 +277,7 @@ impl<P: Payload> Connection<P> {
                 self.receiver.repeat_ack();
             }
             Body::Alive => self.sender.expect_repeat(),
+            Body::Accept { credit } if self.is_initiator => self.sender.renew_grant(credit),
             Body::Accept { .. } | Body::Open { .. } | Body::Reset(_) => {}
         }
     }

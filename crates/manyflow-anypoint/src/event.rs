@@ -36,6 +36,11 @@ pub enum Event {
     Overflow,
     /// The connection ended before both directions were closed.
     Failed(Reason),
-    /// A member of the service failed: it did not answer in time, or it reset the connection.
+    /// A member of the service failed: it did not answer in time, kept frames without an answer, or
+    /// reset the connection.
     MemberFailed(MemberId),
+    /// A member of the service is alive, but takes no frames. It gets no new ones.
+    MemberStalled(MemberId),
+    /// A member that was stalled gets frames again.
+    MemberResumed(MemberId),
 }

@@ -177,6 +177,13 @@ impl<P: Payload> Sender<P> {
         self.granted = credit.into();
     }
 
+    /// Replaces the first credit in bytes, unless an acknowledgement has replaced it already.
+    pub(super) fn renew_grant(&mut self, credit: u32) {
+        if self.first == 0 {
+            self.grant(credit);
+        }
+    }
+
     /// Adds a frame to the send buffer.
     pub(super) fn send(&mut self, frame: Frame<P>) -> Result<(), SendError<P>> {
         let length = frame.payload.length();

@@ -34,14 +34,21 @@ pub struct SwitchConfig {
     pub failure_timeout: Duration,
     /// The silence after which a member is probed; at least 1 ms.
     pub keep_alive: Duration,
+    /// The time after which a member counts as stalled that is alive, but grants no credit for a
+    /// frame, or does not acknowledge the frame that it waits for; at least 1 ms. It gets no new
+    /// frames then, and after three times that the frames that it has go to other members. A member
+    /// that leaves has a third of that time, and 12 times `stall_timeout` to finish its answers.
+    pub stall_timeout: Duration,
+    /// The longest frame of the peer in bytes. A smaller credit is none.
+    pub frame_bytes_max: u32,
     /// The number of frames beyond a gap that are held for each stream, at least 1. Later frames
     /// are dropped.
     pub held_frames_max: u32,
 }
 
 impl Default for SwitchConfig {
-    /// Returns ratios over 128 frames, no fallback, failure after 2 s, probes after 1 s, and 4096
-    /// held frames.
+    /// Returns ratios over 128 frames, no fallback, failure after 2 s, probes after 1 s, stalls
+    /// after 10 s, frames of 1 KiB, and 4096 held frames.
     fn default() -> SwitchConfig {
         SwitchConfig {
             histogram_frames: 128,
@@ -49,6 +56,8 @@ impl Default for SwitchConfig {
             fallback: false,
             failure_timeout: Duration::from_secs(2),
             keep_alive: Duration::from_secs(1),
+            stall_timeout: Duration::from_secs(10),
+            frame_bytes_max: 1024,
             held_frames_max: 4096,
         }
     }
@@ -75,6 +84,11 @@ impl SwitchConfig {
                 "the keep-alive time",
                 "at least 1 ms",
                 self.keep_alive >= Duration::from_millis(1),
+            ),
+            (
+                "the stall time-out",
+                "at least 1 ms",
+                self.stall_timeout >= Duration::from_millis(1),
             ),
             ("the held frames", "at least 1", self.held_frames_max >= 1),
         ])

@@ -16,7 +16,6 @@ use super::{Leg, MemberId, ONLY_MEMBER, Policy, SwitchConfig};
 use crate::Event;
 use crate::{Body, Payload, Reason, Segment};
 use manyflow_core::time::Time;
-use manyflow_core::xcp::Feedback;
 
 /// A connection between the peer and the service.
 #[derive(Debug)]
@@ -212,8 +211,7 @@ impl<P: Payload + Default> Connection<P> {
     /// Answers a probe of the peer: the service is alive as long as one member is.
     fn handle_peer_probe(&mut self, now: Time) {
         self.out.send(Leg::Peer, Body::Alive);
-        let (inbound, _, mut cx) = self.parts(now);
-        inbound.acknowledge(&mut cx, None, Feedback::default());
+        self.report_credit(now);
     }
 
     /// Passes a member's probe to the peer. Before the connection is accepted, members wait only
@@ -283,6 +281,7 @@ impl<P: Payload + Default> Connection<P> {
         }
         let (_, outbound, mut cx) = self.parts(now);
         outbound.send_orphans(&mut cx);
+        self.report_larger_credit(now);
         self.check_finished(now);
         self.lifecycle.expire(now);
     }

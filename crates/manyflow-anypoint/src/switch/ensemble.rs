@@ -41,6 +41,23 @@ pub(super) enum Due {
     Reminder { probe: bool },
 }
 
+/// The duties of a member when the timer fires.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Duties {
+    /// Both of the member's streams are closed and acknowledged.
+    pub(super) is_done: bool,
+    /// The member has not acknowledged all frames, or its Close.
+    pub(super) owes_answer: bool,
+    /// The member has kept frames without an answer for too long.
+    pub(super) is_stuck: bool,
+    /// The numbers that the member's streams have reached.
+    pub(super) marks: [u32; 3],
+}
+
+/// A member that leaves and neither takes nor sends anything is given up after this multiple of
+/// [`SwitchConfig::stall_timeout`]: two minutes, as for a peer that is silent.
+const FAREWELL_LIMITS: u32 = 12;
+
 /// One member of a connection.
 #[derive(Debug)]
 struct Presence {
@@ -50,6 +67,10 @@ struct Presence {
     heard: Time,
     /// When the member was last seen to owe no answer.
     idle: Time,
+    /// The numbers that the member's streams had reached at `moved`.
+    marks: [u32; 3],
+    /// When the member was last seen to advance, or began to leave.
+    moved: Time,
     /// A Probe was sent to the member, and nothing has come from it since.
     is_probed: bool,
     /// The member has probed the peer, and waits for the answer.
@@ -90,6 +111,8 @@ impl Ensemble {
             state,
             heard: now,
             idle: now,
+            marks: [0; 3],
+            moved: now,
             is_probed: false,
             awaits_peer: false,
             given_up: None,
@@ -174,9 +197,10 @@ impl Ensemble {
     }
 
     /// Begins the release of an open member: it gets no new frames from now on.
-    pub(super) fn begin_leaving(&mut self, id: MemberId) {
+    pub(super) fn begin_leaving(&mut self, now: Time, id: MemberId) {
         let member = &mut self.members[id.index()];
         debug_assert_eq!(member.state, State::Open);
+        member.moved = now;
         member.state = State::Leaving;
     }
 
@@ -220,18 +244,25 @@ impl Ensemble {
         now - self.members[id.index()].heard
     }
 
-    /// Returns the action that is due for an active member. `is_done`: both of its streams are
-    /// closed and acknowledged. `owes_answer`: it has not acknowledged all frames, or its Close.
+    /// Returns the action that is due for an active member with these duties.
+    ///
+    /// Two clocks run. A member that owes an answer must send something, so that a member without
+    /// power is found soon. That is no proof of progress: a member must also take what it was sent,
+    /// and while it leaves it must come closer to its end.
     pub(super) fn watch(
         &mut self,
         now: Time,
         id: MemberId,
-        is_done: bool,
-        owes_answer: bool,
+        duties: Duties,
         config: &SwitchConfig,
     ) -> Due {
+        let Duties { is_done, .. } = duties;
         let member = &mut self.members[id.index()];
         debug_assert!(member.is_active());
+        if member.marks != duties.marks {
+            member.marks = duties.marks;
+            member.moved = now;
+        }
         let is_opening = member.state == State::Opening;
         match member.state {
             State::Leaving if is_done => {
@@ -242,14 +273,16 @@ impl Ensemble {
             State::Waiting => return Due::Admission,
             _ => {}
         }
-        if !(owes_answer || is_opening || member.is_probed) {
+        if !(duties.owes_answer || is_opening || member.is_probed) {
             member.idle = now;
         }
         let owing = now - member.heard.max(member.idle);
         // A member that sends other packets than an Accept takes part in another connection: that
         // of a switch that no longer exists.
         let refuses = is_opening && now - member.idle >= 4 * config.failure_timeout;
-        if refuses || owing >= config.failure_timeout {
+        let lingers = member.state == State::Leaving
+            && now - member.moved >= FAREWELL_LIMITS * config.stall_timeout;
+        if refuses || lingers || duties.is_stuck || owing >= config.failure_timeout {
             return Due::Failure;
         }
         let is_silent =

@@ -4,6 +4,7 @@
 mod candidates;
 mod pass_through;
 mod stream;
+mod uptake;
 
 use super::acknowledgement::Acknowledgement;
 use super::context::Context;
@@ -17,10 +18,16 @@ use super::routes::{Owner, Route};
 use super::sequence::{MemberSeq, PeerSeq, Sequence};
 use super::{Leg, MemberId, Policy, Scaling, SwitchConfig, transform};
 use crate::frame::FLIGHT_FRAMES_MAX;
-use crate::{Body, Data, Payload};
+use crate::{Body, Data, Payload, UNLIMITED};
 use candidates::Candidates;
+use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use stream::Stream;
+pub(super) use uptake::Change;
+use uptake::HELD_LIMITS;
+
+/// How often a larger credit is reported, once in each interval of the timer: reports may be lost.
+const CREDIT_REPORTS: u8 = 3;
 
 /// The direction from the peer to the members.
 #[derive(Debug)]
@@ -40,6 +47,10 @@ pub(super) struct Inbound<P> {
     source: Congestion,
     /// The number of the peer's Close.
     close: Option<PeerSeq>,
+    /// The credit that the peer was last sent, in bytes.
+    reported_credit: u32,
+    /// How often a larger credit remains to be reported.
+    reports_due: u8,
 }
 
 impl<P: Payload + Default> Inbound<P> {
@@ -54,6 +65,8 @@ impl<P: Payload + Default> Inbound<P> {
             ratios: Ratios::new(config.histogram_frames),
             source: Congestion::default(),
             close: None,
+            reported_credit: UNLIMITED,
+            reports_due: 0,
         }
     }
 
@@ -158,9 +171,17 @@ impl<P: Payload + Default> Inbound<P> {
         match route.owner() {
             Owner::Member(owner) => {
                 let number = route.number();
-                route.repeat(self.streams[owner.index()].next_frame());
+                let stream = &mut self.streams[owner.index()];
+                route.repeat(stream.next_frame());
+                stream.note_repeat(number);
                 self.missing.remove(sequence);
                 self.send_frame(cx, owner, number, data, payload);
+                // Otherwise the frames of a stalled member would fill the peer's window, and keep
+                // it from sending to others. The answer promises nothing: only the cumulative
+                // number is final.
+                if self.is_stalled(owner) {
+                    self.acknowledge(cx, Some(sequence), Feedback::default());
+                }
             }
             Owner::Nobody if !self.candidates.list().is_empty() => {
                 self.missing.remove(sequence);
@@ -376,7 +397,7 @@ impl<P: Payload + Default> Inbound<P> {
         feedback: Feedback,
     ) {
         let cumulative = self.routes.base();
-        if of.is_none() && cumulative == PeerSeq::FIRST {
+        if of.is_none() && !self.has_acknowledged() {
             return;
         }
         let mut gaps = Gaps::new(cumulative);
@@ -385,7 +406,7 @@ impl<P: Payload + Default> Inbound<P> {
         let ack = Acknowledgement {
             cumulative,
             of: of.unwrap_or(cumulative.previous()),
-            credit: self.credit(cx.members),
+            credit: self.report_credit(),
             feedback,
             missing: gaps.list(),
         };
@@ -402,31 +423,110 @@ impl<P: Payload + Default> Inbound<P> {
     ) -> WindowChange {
         let numbered = members.all().zip(&self.streams);
         let busy = numbered.filter(|(id, stream)| {
-            *id == answering || (members.is_open(*id) && stream.outstanding() > 0)
+            let is_busy = stream.outstanding() > 0 && !stream.uptake().is_stalled();
+            *id == answering || (members.is_open(*id) && is_busy)
         });
         let latest = busy.filter_map(|(id, stream)| Some((stream.feedback()?, self.ratios.of(id))));
         transform::merge_acks(self.source, own, latest, self.scaling)
     }
 
     /// Returns the credit for the peer under the strict policy: the smallest credit of a member
-    /// (section V).
-    pub(super) fn credit(&self, members: &Ensemble) -> u32 {
-        let open = members.open().map(|id| self.streams[id.index()].credit());
-        open.min().unwrap_or(0)
+    /// that takes new frames (section V). A member that was stalled a moment ago counts only if
+    /// there is no other.
+    fn credit(&self) -> u32 {
+        let takers = self.candidates.list().iter();
+        let streams = takers.map(|taker| &self.streams[taker.member.index()]);
+        let proven = streams
+            .clone()
+            .filter(|stream| !stream.uptake().is_on_trial());
+        let smallest = proven.map(Stream::credit).min();
+        let smallest = smallest.or_else(|| streams.map(Stream::credit).min());
+        smallest.unwrap_or(0)
     }
 
-    /// Sets the credit of a member that has accepted the connection.
+    /// Looks at what an open member takes. Then call
+    /// [`gather_candidates`](Inbound::gather_candidates) if it has changed.
+    pub(super) fn watch(
+        &mut self,
+        now: Time,
+        id: MemberId,
+        is_leaving: bool,
+        config: &SwitchConfig,
+    ) -> Option<Change> {
+        let stream = &mut self.streams[id.index()];
+        stream.watch(
+            now,
+            is_leaving,
+            config.frame_bytes_max,
+            config.stall_timeout,
+        )
+    }
+
+    /// Returns whether to give up a member because it keeps what it was sent without an answer: the
+    /// frames then go to another member, which must exist. A member that `is_leaving` has less
+    /// time, and needs no other.
+    pub(super) fn is_stuck(
+        &self,
+        now: Time,
+        id: MemberId,
+        is_leaving: bool,
+        config: &SwitchConfig,
+    ) -> bool {
+        let limits = if is_leaving { 1 } else { HELD_LIMITS };
+        let mut others = self.candidates.list().iter().map(|taker| taker.member);
+        let has_heir = others.any(|other| other != id && !self.is_stalled(other));
+        let is_stuck = self.streams[id.index()].is_stuck(now, limits * config.stall_timeout);
+        is_stuck && (is_leaving || has_heir)
+    }
+
+    /// Returns whether a member takes nothing.
+    pub(super) fn is_stalled(&self, id: MemberId) -> bool {
+        self.streams[id.index()].uptake().is_stalled()
+    }
+
+    /// Returns the credit for a segment to the peer.
+    pub(super) fn report_credit(&mut self) -> u32 {
+        self.reported_credit = self.credit();
+        self.reported_credit
+    }
+
+    /// Returns whether to report the credit to the peer although no frame is answered: it has
+    /// become larger without a packet of a member, or such a report may have been lost. Without
+    /// the report a peer without credit would learn of the larger one by a probe, which may come a
+    /// minute later.
+    pub(super) fn take_credit_report(&mut self) -> bool {
+        if self.credit() > self.reported_credit {
+            self.reports_due = CREDIT_REPORTS;
+        }
+        let is_due = self.reports_due > 0;
+        self.reports_due -= u8::from(is_due);
+        is_due
+    }
+
+    /// Returns whether an acknowledgement can be sent to the peer at any time: it answers the last
+    /// frame before the cumulative number.
+    pub(super) fn has_acknowledged(&self) -> bool {
+        self.routes.base() != PeerSeq::FIRST
+    }
+
+    /// Sets the credit of a member that accepts the connection. An Accept that comes later counts
+    /// as long as the member has acknowledged nothing.
     pub(super) fn accept(&mut self, id: MemberId, credit: u32) {
-        self.streams[id.index()].grant(credit);
+        let stream = &mut self.streams[id.index()];
+        if stream.acknowledged() == MemberSeq::FIRST {
+            stream.grant(credit);
+        }
     }
 
-    /// Makes the open members the candidates of the policy. Must be called whenever that set
-    /// changes.
+    /// Makes the open members that are not stalled the candidates of the policy, or all if each is
+    /// stalled: then the peer has to wait. Must be called whenever that set changes.
     pub(super) fn gather_candidates(&mut self, members: &Ensemble) {
-        let open = members
-            .open()
-            .filter(|id| members.state(*id) == State::Open);
-        let loads = open.map(|id| (id, self.streams[id.index()].outstanding()));
+        let is_open = |id: &MemberId| members.state(*id) == State::Open;
+        let all_stalled = members.open().filter(is_open).all(|id| self.is_stalled(id));
+        let streams = &self.streams;
+        let takes = |id: &MemberId| all_stalled || !streams[id.index()].uptake().is_stalled();
+        let takers = members.open().filter(is_open).filter(takes);
+        let loads = takers.map(|id| (id, streams[id.index()].outstanding()));
         self.candidates.gather(loads);
     }
 
@@ -459,6 +559,11 @@ impl<P: Payload + Default> Inbound<P> {
     pub(super) fn awaits_answer(&self, id: MemberId) -> bool {
         let stream = &self.streams[id.index()];
         stream.outstanding() > 0 || stream.unacknowledged_close().is_some()
+    }
+
+    /// Returns the first number that the member has not acknowledged, for comparisons.
+    pub(super) fn mark(&self, id: MemberId) -> u32 {
+        self.streams[id.index()].acknowledged().to_wire()
     }
 
     /// Returns whether the member has acknowledged its Close, and therefore every frame.

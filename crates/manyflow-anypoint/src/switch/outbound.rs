@@ -502,6 +502,12 @@ impl<P: Payload + Default> Outbound<P> {
         self.streams[id.index()].has_sent_all()
     }
 
+    /// Returns the numbers that the member's stream has reached at the switch and at the peer, for
+    /// comparisons.
+    pub(super) fn marks(&self, id: MemberId) -> [u32; 2] {
+        self.streams[id.index()].marks()
+    }
+
     /// Returns whether the stream to the peer was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.close.is_some()

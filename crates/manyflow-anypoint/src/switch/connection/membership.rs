@@ -1,6 +1,7 @@
 //! Opening a connection, members that join, leave and fail, and the end of a connection.
 
-use super::super::ensemble::{Due, State};
+use super::super::ensemble::{Due, Duties, State};
+use super::super::inbound::Change;
 use super::super::{Leg, MemberId, ONLY_MEMBER};
 use super::Connection;
 use crate::Event;
@@ -17,12 +18,30 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Sends the peer an Accept again, if the connection is accepted.
     ///
-    /// While no member is open there is no credit to grant: a peer that took such an Accept would
-    /// send nothing, and without frames it would hear of no other credit. It repeats its Open.
+    /// While no member takes frames there is no credit to grant. The peer repeats its Open.
     pub(super) fn repeat_accept(&mut self) {
-        if self.lifecycle.is_accepted() && self.members.open().next().is_some() {
-            let credit = self.inbound.credit(&self.members);
+        if self.lifecycle.is_accepted() && self.inbound.has_candidates() {
+            let credit = self.inbound.report_credit();
             self.out.send(Leg::Peer, Body::Accept { credit });
+        }
+    }
+
+    /// Reports the credit to the peer. Before the first acknowledged frame there is nothing that an
+    /// acknowledgement could answer, so the Accept is repeated with the present credit.
+    pub(super) fn report_credit(&mut self, now: Time) {
+        if self.inbound.has_acknowledged() {
+            let (inbound, _, mut cx) = self.parts(now);
+            inbound.acknowledge(&mut cx, None, Feedback::default());
+        } else {
+            self.repeat_accept();
+        }
+    }
+
+    /// Reports the credit to the peer if it has become larger because a member no longer limits it.
+    pub(super) fn report_larger_credit(&mut self, now: Time) {
+        let is_usable = self.lifecycle.is_accepted() && !self.is_pass_through() && !self.is_over();
+        if is_usable && self.inbound.take_credit_report() {
+            self.report_credit(now);
         }
     }
 
@@ -85,10 +104,15 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     pub(super) fn handle_accept(&mut self, now: Time, id: MemberId, credit: u32) {
-        if !self.members.accept(id) {
+        let is_first = self.members.accept(id);
+        if !self.members.is_open(id) {
             return;
         }
         self.inbound.accept(id, credit);
+        if !is_first {
+            self.report_larger_credit(now);
+            return;
+        }
         self.inbound.gather_candidates(&self.members);
         self.accept_if_complete(now);
         let passes = self.is_pass_through();
@@ -96,6 +120,7 @@ impl<P: Payload + Default> Connection<P> {
         // While everything passes unchanged, the member's own acknowledgements reach the peer.
         match passes {
             true => {
+                inbound.report_credit();
                 inbound.advance(&mut cx);
             }
             false => inbound.settle(&mut cx),
@@ -103,6 +128,7 @@ impl<P: Payload + Default> Connection<P> {
         if inbound.is_done() {
             inbound.close_member(&mut cx, id);
         }
+        self.report_larger_credit(now);
     }
 
     /// Sends the peer an Accept when a member has accepted and no other Accept is awaited.
@@ -142,11 +168,16 @@ impl<P: Payload + Default> Connection<P> {
     pub(in super::super) fn leave(&mut self, now: Time, id: MemberId) {
         self.leave_pass_through(now);
         match self.members.state(id) {
+            // It has shown already that it finishes nothing.
+            State::Open if self.inbound.is_stalled(id) && self.inbound.awaits_answer(id) => {
+                self.fail(now, id, Reason::TimedOut);
+            }
             State::Open => {
-                self.members.begin_leaving(id);
+                self.members.begin_leaving(now, id);
                 self.inbound.gather_candidates(&self.members);
                 let (inbound, _, mut cx) = self.parts(now);
                 inbound.close_member(&mut cx, id);
+                self.report_larger_credit(now);
             }
             // The frames that the member has sent early are dropped.
             State::Waiting | State::Opening => self.remove(now, id, Reason::Aborted),
@@ -192,6 +223,7 @@ impl<P: Payload + Default> Connection<P> {
         let (inbound, outbound, mut cx) = self.parts(now);
         outbound.close_to_peer(&mut cx);
         inbound.settle(&mut cx);
+        self.report_larger_credit(now);
         self.check_finished(now);
     }
 
@@ -230,17 +262,41 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Handles what is due for a member: repeats segments that it has not answered, or gives it up.
     pub(super) fn watch_member(&mut self, now: Time, id: MemberId) {
-        let is_done = self.is_done(id);
-        let owes_answer = self.inbound.awaits_answer(id);
-        let due = self
-            .members
-            .watch(now, id, is_done, owes_answer, &self.config);
-        match due {
+        self.watch_uptake(now, id);
+        let duties = self.duties(now, id);
+        match self.members.watch(now, id, duties, &self.config) {
             Due::Nothing => {}
             Due::Admission => self.admit_or_ask(now, id),
             Due::Departure => self.continue_without(now),
             Due::Failure => self.fail(now, id, Reason::TimedOut),
             Due::Reminder { probe } => self.remind(now, id, probe),
+        }
+    }
+
+    /// Looks at what an open member takes. If that changes, other members take its place, or make
+    /// room for it.
+    fn watch_uptake(&mut self, now: Time, id: MemberId) {
+        let is_leaving = self.members.state(id) == State::Leaving;
+        if !self.members.is_open(id) {
+            return;
+        }
+        let event = match self.inbound.watch(now, id, is_leaving, &self.config) {
+            Some(Change::Stalled) => Event::MemberStalled(id),
+            Some(Change::Resumed) => Event::MemberResumed(id),
+            None => return,
+        };
+        self.out.report(event);
+        self.inbound.gather_candidates(&self.members);
+    }
+
+    fn duties(&self, now: Time, id: MemberId) -> Duties {
+        let is_leaving = self.members.state(id) == State::Leaving;
+        let [at_switch, at_peer] = self.outbound.marks(id);
+        Duties {
+            is_done: self.is_done(id),
+            owes_answer: self.inbound.awaits_answer(id),
+            is_stuck: self.inbound.is_stuck(now, id, is_leaving, &self.config),
+            marks: [self.inbound.mark(id), at_switch, at_peer],
         }
     }
 

@@ -30,6 +30,7 @@ impl<P: Payload + Default> Inbound<P> {
         cx: &mut Context<'_, P>,
         ack: &Acknowledgement<MemberSeq>,
     ) {
+        self.reported_credit = ack.credit;
         if self.note_ack(ONLY_MEMBER, ack) {
             // The passing acknowledgement itself tells the peer that its Close has arrived.
             self.advance(cx);

@@ -1,9 +1,13 @@
 //! The stream of frames from the switch to one member.
 
+use core::time::Duration;
+
 use super::super::acknowledgement::Acknowledgement;
 use super::super::ring::Ring;
 use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::uptake::{Change, Hindrance, Uptake};
 use crate::UNLIMITED;
+use manyflow_core::time::Time;
 use manyflow_core::xcp::{Feedback, WindowChange};
 
 /// The weight of one acknowledgement in a member's average feedback.
@@ -11,6 +15,10 @@ use manyflow_core::xcp::{Feedback, WindowChange};
 /// A router gives neighbouring packets different parts of its budget, so the minimum of the
 /// members' latest feedback is below the level of every path. The minimum of averages is not.
 const FEEDBACK_WEIGHT: f64 = 1.0 / 8.0;
+
+/// A member that has not acknowledged the frame that it waits for after this many retransmissions
+/// is not the victim of losses: with a loss of a tenth, one frame in a thousand needs more.
+const REPEATS: u32 = 3;
 
 /// The frames that were sent to one member, and its answers.
 #[derive(Debug)]
@@ -23,6 +31,8 @@ pub(super) struct Stream {
     acknowledged: MemberSeq,
     /// The number of frames that were sent and are not acknowledged.
     outstanding: u32,
+    /// How often the first unacknowledged frame was sent again.
+    repeats: u32,
     /// The number of the switch's Close.
     close: Option<MemberSeq>,
     is_close_acknowledged: bool,
@@ -30,6 +40,9 @@ pub(super) struct Stream {
     credit: u32,
     /// The average feedback of the member's acknowledgements.
     feedback: Option<WindowChange>,
+    /// The member averages feedback: it is another switch.
+    is_switch: bool,
+    uptake: Uptake,
 }
 
 impl Stream {
@@ -38,10 +51,13 @@ impl Stream {
             sent: Ring::new(),
             acknowledged: MemberSeq::FIRST,
             outstanding: 0,
+            repeats: 0,
             close: None,
             is_close_acknowledged: false,
             credit: UNLIMITED,
             feedback: None,
+            is_switch: false,
+            uptake: Uptake::new(MemberSeq::FIRST),
         }
     }
 
@@ -52,6 +68,50 @@ impl Stream {
         self.sent.push(sequence);
         self.outstanding += 1;
         number
+    }
+
+    /// Notes that a frame is sent again.
+    pub(super) fn note_repeat(&mut self, number: MemberSeq) {
+        if number == self.acknowledged {
+            self.repeats = self.repeats.saturating_add(1);
+        }
+    }
+
+    /// Looks at what the member takes at `now`. A frame has at most `frame_bytes_max`; after
+    /// `limit` without room for one, or without an answer, the member counts as stalled. Room has
+    /// no meaning for a member that is `leaving`.
+    pub(super) fn watch(
+        &mut self,
+        now: Time,
+        is_leaving: bool,
+        frame_bytes_max: u32,
+        limit: Duration,
+    ) -> Option<Change> {
+        let hindrance = Hindrance {
+            has_no_room: !is_leaving && self.credit < frame_bytes_max,
+            is_unanswered: match self.outstanding {
+                0 => self.unacknowledged_close().is_some(),
+                _ => self.repeats >= REPEATS,
+            },
+        };
+        let limit = self.patience(limit);
+        self.uptake.watch(now, self.acknowledged, hindrance, limit)
+    }
+
+    /// Returns the time for which the switch waits for this member. A switch has twice the time of
+    /// a server, so that it can give up the member that takes nothing before it is given up itself.
+    fn patience(&self, limit: Duration) -> Duration {
+        limit * (1 + u32::from(self.is_switch))
+    }
+
+    /// Returns whether the member has kept what it was sent without an answer for `limit`.
+    pub(super) fn is_stuck(&self, now: Time, limit: Duration) -> bool {
+        self.uptake.held_for(now) >= self.patience(limit)
+    }
+
+    /// Returns what the member takes.
+    pub(super) fn uptake(&self) -> &Uptake {
+        &self.uptake
     }
 
     /// Returns the number that the next frame gets.
@@ -94,6 +154,7 @@ impl Stream {
             "the member acknowledges a number that was never sent"
         );
         self.acknowledged = number.next();
+        self.repeats = 0;
         self.is_close_acknowledged |= self.close == Some(number);
         let sequence = self.peer_number(number)?;
         self.outstanding -= 1;
@@ -157,6 +218,7 @@ impl Stream {
     /// lag by more than a round trip where the slowest member has few frames in flight, and the
     /// peer's window would oscillate.
     pub(super) fn note_feedback(&mut self, latest: Feedback) {
+        self.is_switch |= latest.averaged;
         let average = match self.feedback {
             Some(average) if !latest.averaged => average.bytes(),
             _ => latest.change.bytes(),

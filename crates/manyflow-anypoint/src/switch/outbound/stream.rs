@@ -186,6 +186,11 @@ impl<P> Stream<P> {
         }
     }
 
+    /// Returns the next number at the switch, and the first that the peer has not acknowledged.
+    pub(super) fn marks(&self) -> [u32; 2] {
+        [self.arrivals.next(), self.forwarded.base()].map(Sequence::to_wire)
+    }
+
     /// Returns the bytes that the member was granted.
     pub(super) fn granted(&self) -> u32 {
         self.granted

@@ -308,7 +308,9 @@ fn without_a_member_a_connection_is_refused() {
 fn the_switch_answers_the_peers_probe_and_passes_a_members_probe_on() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     hear(&mut switch, 0.0, PEER, Body::Probe);
-    assert_eq!(sent(&mut switch), [(PEER, Body::Alive)]);
+    // Before the first frame, the Accept states the present credit.
+    let accept = Body::Accept { credit: UNLIMITED };
+    assert_eq!(sent(&mut switch), [(PEER, Body::Alive), (PEER, accept)]);
     hear(&mut switch, 0.0, member(1), Body::Probe);
     assert_eq!(sent(&mut switch), [(PEER, Body::Probe)]);
     hear(&mut switch, 0.0, PEER, Body::Alive);
@@ -457,4 +459,30 @@ fn a_peer_gets_no_accept_without_credit_while_no_member_is_open() {
     hear(&mut switch, 1.4, PEER, open);
     let accept = Body::Accept { credit: 5000 };
     assert_eq!(sent_to(&mut switch, PEER), [accept]);
+}
+
+#[test]
+fn a_peer_without_credit_hears_of_a_larger_one_at_once_and_twice_more() {
+    let mut switch = switch(SwitchConfig::default(), 3);
+    let credit = 10_000;
+    hear(&mut switch, 0.0, PEER, Body::Open { credit });
+    for (number, credit) in [(0, 9000), (1, 0), (2, 500)] {
+        hear(&mut switch, 0.0, member(number), Body::Accept { credit });
+    }
+    let accepts = |switch: &mut Switch<Length>| sent_to(switch, PEER);
+    assert_eq!(accepts(&mut switch), [Body::Accept { credit: 0 }]);
+    // Nothing has been acknowledged: only an Accept can carry the credit.
+    switch.leave(at(0.1), MemberId(1));
+    assert_eq!(accepts(&mut switch), [Body::Accept { credit: 500 }]);
+    hear(&mut switch, 0.1, member(2), Body::Accept { credit: 700 });
+    assert_eq!(accepts(&mut switch), [Body::Accept { credit: 700 }]);
+    hear(&mut switch, 0.1, PEER, data(0));
+    hear(&mut switch, 0.1, member(0), granted(8000, 1, 0));
+    sent(&mut switch);
+    switch.leave(at(0.2), MemberId(2));
+    assert_eq!(acks(&accepts(&mut switch))[0].credit, 8000);
+    wait(&mut switch, 0.2, 1.9);
+    let reports = acks(&accepts(&mut switch));
+    let credits: Vec<u32> = reports.iter().map(|ack| ack.credit).collect();
+    assert_eq!(credits, [8000; 2], "reports may be lost");
 }

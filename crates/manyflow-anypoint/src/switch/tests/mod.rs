@@ -5,6 +5,7 @@ mod hostile;
 mod identity;
 mod membership;
 mod model;
+mod stalled;
 mod translation;
 
 use core::time::Duration;

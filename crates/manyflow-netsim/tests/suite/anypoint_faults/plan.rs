@@ -78,11 +78,12 @@ impl Plan {
             true => random.random_range(1..=400),
             false => 0,
         };
+        let config = config(ends as u32, random);
         Plan {
             seed,
             is_direct,
-            config: config(ends as u32, random),
-            switch: switch(random),
+            switch: switch(config.frame_bytes_max, random),
+            config,
             policy: policy(members, random),
             members,
             inbound: frames(random, direction != 1),
@@ -172,7 +173,7 @@ fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     }
 }
 
-fn switch(random: &mut Pcg64Mcg) -> SwitchConfig {
+fn switch(frame_bytes_max: u32, random: &mut Pcg64Mcg) -> SwitchConfig {
     SwitchConfig {
         histogram_frames: random.random_range(1..=200),
         scaling: match random.random_bool(0.5) {
@@ -183,6 +184,8 @@ fn switch(random: &mut Pcg64Mcg) -> SwitchConfig {
         // Lost packets alone do not make a member appear to have failed.
         failure_timeout: Duration::from_secs(5),
         keep_alive: Duration::from_millis(500),
+        frame_bytes_max,
+        stall_timeout: SwitchConfig::default().stall_timeout,
         held_frames_max: 1 << random.random_range(0..=12),
     }
 }

@@ -69,16 +69,18 @@ impl Plan {
             .filter(|(_, fault)| matches!(fault, Fault::Join(_)));
         let places = members + joins.count();
         let chunk_bytes = random.random_range(50..=1000);
+        let config = config(chunk_bytes, places as u32, random);
         Plan {
             seed,
-            config: config(chunk_bytes, places as u32, random),
             switch: SwitchConfig {
                 fallback: true,
                 // Lost packets alone do not make a member appear to have failed.
                 failure_timeout: Duration::from_secs(5),
                 keep_alive: Duration::from_millis(500),
+                frame_bytes_max: config.frame_bytes_max,
                 ..SwitchConfig::default()
             },
+            config,
             store: StoreConfig {
                 copies,
                 window_bytes: chunk_bytes * random.random_range(1..=20),

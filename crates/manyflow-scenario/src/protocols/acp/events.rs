@@ -35,6 +35,8 @@ impl Reported for Event {
             Event::Overflow => "overflow",
             Event::Failed(_) => "failed",
             Event::MemberFailed(_) => "member-failed",
+            Event::MemberStalled(_) => "member-stalled",
+            Event::MemberResumed(_) => "member-resumed",
             other => common(other).map_or("other", |event| event.name()),
         }
     }
@@ -43,7 +45,9 @@ impl Reported for Event {
         match self {
             Event::Delivered { bytes } => line.serialize_entry("bytes", bytes),
             Event::Failed(reason) => line.serialize_entry("why", reason_name(*reason)),
-            Event::MemberFailed(member) => line.serialize_entry("member", &member.0),
+            Event::MemberFailed(member)
+            | Event::MemberStalled(member)
+            | Event::MemberResumed(member) => line.serialize_entry("member", &member.0),
             other => common(other).map_or(Ok(()), |event| event.trace(line)),
         }
     }

@@ -176,6 +176,8 @@ pub struct SwitchTable {
     pub scaling: Option<ScalingName>,
     /// The time without an answer after which a member counts as failed.
     pub failure_timeout: Option<Seconds>,
+    /// The time after which a member counts as stalled that is alive and takes nothing.
+    pub stall_timeout: Option<Seconds>,
     /// The time without a packet after which a member is probed.
     pub keep_alive: Option<Seconds>,
     /// The number of frames beyond a gap that are held for each leg.
@@ -394,6 +396,7 @@ impl SwitchTable {
         );
         let times = [
             (&mut config.failure_timeout, self.failure_timeout),
+            (&mut config.stall_timeout, self.stall_timeout),
             (&mut config.keep_alive, self.keep_alive),
         ];
         for (time, given) in times {

@@ -226,6 +226,7 @@ impl Builder<'_> {
         let members = first.iter().map(|seat| seat.id).collect();
         let config = SwitchConfig {
             fallback: self.table.acp.control == ControlName::Auto,
+            frame_bytes_max: self.table.acp.config().frame_bytes_max,
             ..table.config()
         };
         let endpoint = SwitchEndpoint::new(config, policy, peer, members, changes);
