@@ -63,6 +63,8 @@
 //! - Strict credit divides the peer's credit among the members (section V), but never grants the
 //!   same room twice: an earlier, larger grant counts until the member has used it. The part of a
 //!   member that waits to join is reserved.
+//! - The credit of a member that takes nothing for ten seconds does not count, and others get its
+//!   frames (`inbound/uptake.rs`). A packet from it proves only that it is alive.
 //! - The latest header of a member is that of its latest frame. Receive ratios count
 //!   retransmissions, because the paths carry them.
 
@@ -248,7 +250,8 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
     }
 
     /// Releases a member: it gets no new frames, and has left when it has acknowledged every frame
-    /// and has closed its own stream. Does nothing if there is no such member.
+    /// and has closed its own stream. A member that does not finish is given up, see
+    /// [`SwitchConfig::stall_timeout`]. Does nothing if there is no such member.
     pub fn leave(&mut self, now: Time, member: MemberId) {
         let is_there = self.ensemble.get_mut(member.index());
         if is_there.is_some_and(core::mem::take)
@@ -296,7 +299,8 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
         left.or_else(|| self.connection.as_mut()?.poll_transmit())
     }
 
-    /// Returns the next event: [`Event::MemberFailed`] or [`Event::Failed`].
+    /// Returns the next event: [`Event::MemberStalled`], [`Event::MemberResumed`],
+    /// [`Event::MemberFailed`] or [`Event::Failed`].
     pub fn poll_event(&mut self) -> Option<Event> {
         let left = self.output.poll_event();
         left.or_else(|| self.connection.as_mut()?.poll_event())

@@ -42,6 +42,8 @@ pub const NEXT_WARNING: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Reach {
     counterpart: String,
+    /// The fault of the counterpart while it is down, for a sentence.
+    complaint: &'static str,
     hint: String,
     /// Why the last attempt failed, if a reason is known.
     reason: Option<String>,
@@ -95,9 +97,24 @@ impl Reach {
     pub fn new(counterpart: impl Into<String>, hint: impl Into<String>) -> Reach {
         Reach {
             counterpart: counterpart.into(),
+            complaint: "has not been reachable",
             hint: hint.into(),
             reason: None,
             down: Some(Down::begin(Instant::now())),
+        }
+    }
+
+    /// Watches a counterpart that is reached, for another fault: the warnings have `complaint`
+    /// where the usual ones say "has not been reachable".
+    pub fn of_fault(
+        counterpart: impl Into<String>,
+        complaint: &'static str,
+        hint: impl Into<String>,
+    ) -> Reach {
+        Reach {
+            complaint,
+            down: None,
+            ..Reach::new(counterpart, hint)
         }
     }
 
@@ -119,8 +136,13 @@ impl Reach {
     /// The counterpart is not reached, or an attempt failed for `reason`. The next warning names
     /// the reason.
     pub fn down(&mut self, reason: impl Display) {
+        self.down_since(Instant::now(), reason);
+    }
+
+    /// The same as [`down`](Self::down) for an outage that began at `since`, if it is new.
+    pub fn down_since(&mut self, since: Instant, reason: impl Display) {
         self.reason = Some(reason.to_string());
-        self.down.get_or_insert_with(|| Down::begin(Instant::now()));
+        self.down.get_or_insert_with(|| Down::begin(since));
     }
 
     /// When [`poll`](Self::poll) has the next warning; `None` while the counterpart is reached.
@@ -139,8 +161,8 @@ impl Reach {
         let seconds = (now - down.since).as_secs();
         let reason = self.reason.as_deref().unwrap_or("no answer");
         let mut text = format!(
-            "{} has not been reachable for {seconds} s: {reason}; still trying",
-            self.counterpart
+            "{} {} for {seconds} s: {reason}; still trying",
+            self.counterpart, self.complaint
         );
         if !self.hint.is_empty() {
             text.push_str(": ");

@@ -132,60 +132,69 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, status: &SwitchStatus) -> 
     Ok(())
 }
 
+/// A metric of members: its name, its help, whether it is a counter, and its value.
+type MemberValue = (&'static str, &'static str, bool, fn(&MemberStatus) -> u64);
+
+const MEMBER_VALUES: [MemberValue; 9] = [
+    (
+        "member_up",
+        "Whether datagrams come from the member.",
+        false,
+        |m| u64::from(m.is_up),
+    ),
+    (
+        "member_connections",
+        "Connections of the member.",
+        false,
+        |m| m.connections,
+    ),
+    (
+        "member_stalled_connections",
+        "Connections in which the member takes no frames.",
+        false,
+        |m| m.stalled,
+    ),
+    (
+        "member_outstanding_frames",
+        "Frames that the member has not acknowledged.",
+        false,
+        |m| m.outstanding,
+    ),
+    (
+        "member_frames_to",
+        "Frames sent to the member.",
+        true,
+        |m| m.frames_to,
+    ),
+    (
+        "member_bytes_to",
+        "Bytes of frames sent to the member.",
+        true,
+        |m| m.bytes_to,
+    ),
+    (
+        "member_frames_from",
+        "Frames received from the member.",
+        true,
+        |m| m.frames_from,
+    ),
+    (
+        "member_bytes_from",
+        "Bytes of frames received from the member.",
+        true,
+        |m| m.bytes_from,
+    ),
+    (
+        "member_failures",
+        "How often the member failed in a connection.",
+        true,
+        |m| m.failures,
+    ),
+];
+
 /// Writes the metrics of members, with the name as the label `member`.
 fn encode_members(encoder: &mut DescriptorEncoder<'_>, status: &SwitchStatus) -> fmt::Result {
-    type Value = fn(&MemberStatus) -> u64;
-    let values: [(&str, &str, bool, Value); 8] = [
-        (
-            "member_up",
-            "Whether datagrams come from the member.",
-            false,
-            |m| u64::from(m.is_up),
-        ),
-        (
-            "member_connections",
-            "Connections of the member.",
-            false,
-            |m| m.connections,
-        ),
-        (
-            "member_outstanding_frames",
-            "Frames that the member has not acknowledged.",
-            false,
-            |m| m.outstanding,
-        ),
-        (
-            "member_frames_to",
-            "Frames sent to the member.",
-            true,
-            |m| m.frames_to,
-        ),
-        (
-            "member_bytes_to",
-            "Bytes of frames sent to the member.",
-            true,
-            |m| m.bytes_to,
-        ),
-        (
-            "member_frames_from",
-            "Frames received from the member.",
-            true,
-            |m| m.frames_from,
-        ),
-        (
-            "member_bytes_from",
-            "Bytes of frames received from the member.",
-            true,
-            |m| m.bytes_from,
-        ),
-        (
-            "member_failures",
-            "How often the member failed in a connection.",
-            true,
-            |m| m.failures,
-        ),
-    ];
-    for (name, help, is_counter, value) in values {
+    for (name, help, is_counter, value) in MEMBER_VALUES {
         let kind = match is_counter {
             true => ConstCounter::new(0_u64).metric_type(),
             false => ConstGauge::new(0.0).metric_type(),

@@ -184,7 +184,7 @@ impl Hub {
 
     /// Creates a connection, if there is room for it and a member.
     fn admit(&mut self, now: Time, path: Path, number: Number) -> Option<usize> {
-        let members = self.members.for_connection();
+        let members = self.members.for_connection(now);
         let is_full = self.sessions.len() >= self.connections_max;
         if self.is_draining || is_full || members.is_empty() {
             return None;
@@ -222,7 +222,7 @@ impl Hub {
     pub(super) fn finish(&mut self, now: Time, slot: usize) {
         let session = &mut self.sessions[slot];
         session.send_output(now, &mut self.wires, &mut self.members);
-        self.counters.failures += session.handle_events(&mut self.members);
+        self.counters.failures += session.handle_events(now, &mut self.members);
         if session.is_over() {
             self.remove(slot);
         } else {

@@ -8,9 +8,11 @@ use manyflow_anypoint::switch::{self, MemberId, Switch, SwitchConfig};
 use manyflow_anypoint::{Body, ConfigError, Event, Segment};
 use manyflow_core::time::Time;
 
-use super::members::Members;
+use super::members::{Members, STALLED_AFTER};
 use super::routing::{Routing, Rules};
+use super::status::MemberStatus;
 use crate::anypoint::end::Path;
+use crate::anypoint::options::FRAME_BYTES_MAX;
 use crate::anypoint::timers::Timer;
 use crate::anypoint::way::Way;
 use crate::anypoint::{Number, segment};
@@ -53,6 +55,8 @@ pub(super) struct Leg {
     pub(super) number: Number,
     /// Whether the member has neither failed nor been released.
     pub(super) is_active: bool,
+    /// Whether the member is alive, but takes nothing.
+    pub(super) is_stalled: bool,
     /// The last Open, until the member answers it.
     pub(super) open: Option<Segment>,
     /// The number of frames sent, and of those that the member has acknowledged.
@@ -66,6 +70,7 @@ impl Leg {
             member,
             number,
             is_active: true,
+            is_stalled: false,
             open: None,
             sent: 0,
             acknowledged: 0,
@@ -78,6 +83,8 @@ fn config() -> SwitchConfig {
     SwitchConfig {
         // Thousands of connections may be idle. The switch probes the members itself.
         keep_alive: Duration::from_secs(10),
+        stall_timeout: STALLED_AFTER,
+        frame_bytes_max: FRAME_BYTES_MAX,
         fallback: true,
         ..SwitchConfig::default()
     }
@@ -158,17 +165,46 @@ impl Session {
     }
 
     /// Handles the events of the connection. Returns the number of members that have failed.
-    pub(super) fn handle_events(&mut self, members: &mut Members) -> u64 {
-        let mut failures = 0;
+    pub(super) fn handle_events(&mut self, now: Time, members: &mut Members) -> u64 {
+        let (mut failures, mut last) = (0, None);
         while let Some(event) = self.switch.poll_event() {
-            if let Event::MemberFailed(id) = event {
-                let leg = &mut self.legs[id.index()];
-                leg.is_active = false;
-                members.get_mut(leg.member).status.failures += 1;
-                failures += 1;
+            match event {
+                Event::MemberStalled(id) => {
+                    let leg = &mut self.legs[id.index()];
+                    leg.is_stalled = leg.is_active;
+                }
+                Event::MemberResumed(id) => self.legs[id.index()].is_stalled = false,
+                Event::MemberFailed(id) => {
+                    last = Some(self.legs[id.index()].member);
+                    self.handle_failure(now, id, members);
+                    failures += 1;
+                }
+                Event::Failed(_) => self.name_culprit(last, members),
+                _ => {}
             }
         }
         failures
+    }
+
+    fn handle_failure(&mut self, now: Time, id: MemberId, members: &mut Members) {
+        let leg = &mut self.legs[id.index()];
+        leg.is_active = false;
+        if std::mem::take(&mut leg.is_stalled) {
+            members.note_stuck(now, leg.member);
+        }
+        members.get_mut(leg.member).status.failures += 1;
+    }
+
+    /// Logs which member the end of the connection is due to, if it has failed just before.
+    fn name_culprit(&self, member: Option<u16>, members: &mut Members) {
+        if let Some(member) = member {
+            let MemberStatus { name, address, .. } = &members.get_mut(member).status;
+            tracing::warn!(
+                "the connection of {} has ended: the member {name} at {address} failed, and no \
+                 other could take its place; add a member, and let the peer connect again",
+                self.path.remote
+            );
+        }
     }
 
     /// Releases the members that no longer belong to the service, and lets those join that do and
@@ -183,6 +219,7 @@ impl Session {
             let leg = &mut self.legs[place];
             if leg.is_active && !members.is_present(leg.member) {
                 leg.is_active = false;
+                leg.is_stalled = false;
                 self.switch.leave(now, MemberId(place as u16));
             }
         }
@@ -192,7 +229,7 @@ impl Session {
         for (member, _) in members.present() {
             let mut active = self.legs.iter().filter(|leg| leg.is_active);
             let takes_part = active.any(|leg| leg.member == member);
-            if members.is_ready(member) && !takes_part && self.joins < JOINS_MAX {
+            if members.is_ready(now, member) && !takes_part && self.joins < JOINS_MAX {
                 self.joins += 1;
                 self.next_join = now + JOIN_INTERVAL * u32::from(self.joins).min(60);
                 self.legs.push(Leg::new(member, draw()));

@@ -37,6 +37,11 @@ pub struct MemberStatus {
     pub is_present: bool,
     /// Whether datagrams come from the member.
     pub is_up: bool,
+    /// Whether connections are opened without the member for now: one has given it up, because it
+    /// kept frames without an answer.
+    pub is_resting: bool,
+    /// Connections in which the member is alive and takes nothing, so that others get its frames.
+    pub stalled: u64,
     /// Connections in which the member takes part.
     pub connections: u64,
     /// Frames on their way to the member that it has not acknowledged.

@@ -33,9 +33,20 @@ impl Hub {
     /// Does the work of a tick.
     pub(super) fn handle_tick(&mut self, now: Time) {
         self.members.check_health(now);
+        self.note_stalled(now);
         self.probe_members();
         self.reconcile(now);
         self.end_silent(now);
+    }
+
+    fn note_stalled(&mut self, now: Time) {
+        let mut connections = vec![0; self.members.count()];
+        for (_, session) in &self.sessions {
+            for leg in session.legs.iter().filter(|leg| leg.is_stalled) {
+                connections[usize::from(leg.member)] += 1;
+            }
+        }
+        self.members.note_stalled(now, &connections);
     }
 
     /// Sends each member a Probe of no connection. The member answers with a Reset, and so shows

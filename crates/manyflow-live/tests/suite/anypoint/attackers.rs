@@ -59,7 +59,12 @@ impl Attacker {
 
     /// Opens a connection as an honest end does. Returns its cookie.
     async fn open(&self, number: Number) -> Cookie {
-        let open = Body::Open { credit: UNLIMITED };
+        self.open_with(number, UNLIMITED).await
+    }
+
+    /// Opens a connection, and grants this credit. Returns the cookie.
+    async fn open_with(&self, number: Number, credit: u32) -> Cookie {
+        let open = Body::Open { credit };
         self.send(number, open, &NO_COOKIE, &[]).await;
         let Datagram::Challenge(challenged, cookie) = self.receive().await else {
             panic!("an Open without a cookie was not challenged");
@@ -254,6 +259,31 @@ async fn absurd_windows_numbers_and_acknowledgements_harm_only_their_sender() {
     }
     exchange(Arc::clone(&honest), 200, 1000).await;
     finish(honest).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_grants_no_credit_or_acknowledges_nothing_stops_only_its_own_connection() {
+    let (stage, honest) = stage_and_connection().await;
+    for (number, credit) in [(9, 0), (10, UNLIMITED)] {
+        let attacker = Attacker::new(stage.address()).await;
+        let cookie = attacker.open_with(number, credit).await;
+        let before: u64 = stage.members.iter().map(|member| member.messages()).sum();
+        for sequence in 0..200 {
+            let body = data(sequence, 300_000, 0, 0);
+            let message = message(sequence.into());
+            attacker.send(number, body, &cookie, &message).await;
+        }
+        within("requests at the members", async {
+            while stage.members.iter().map(|m| m.messages()).sum::<u64>() == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        exchange(Arc::clone(&honest), 200, 1000).await;
+    }
+    finish(honest).await;
+    let status = stage.switch.status().borrow().clone();
+    assert_eq!(status.counters.failures, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

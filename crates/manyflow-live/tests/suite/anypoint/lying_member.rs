@@ -8,9 +8,10 @@ use std::time::Duration;
 use manyflow_anypoint::{Ack, Body, Gap, NO_GAPS, Reason, Segment, UNLIMITED};
 use manyflow_core::xcp::{Feedback, WindowChange};
 use manyflow_live::anypoint::envelope::{self, Datagram, NO_COOKIE, Part};
-use manyflow_live::anypoint::switch::{PolicyName, SwitchOptions, start};
+use manyflow_live::anypoint::switch::{PolicyName, SwitchHandle, SwitchOptions, start};
 use manyflow_live::anypoint::{Options, connect};
 use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::stage::{ANY, EchoMember, exchange, finish, service, wait_for, within};
@@ -31,11 +32,36 @@ async fn lie(socket: UdpSocket, lies: Arc<AtomicU64>, resets: Arc<AtomicBool>) {
     }
 }
 
+/// Answers each datagram of the switch with an Accept and an acknowledgement without credit, and
+/// shows that it is alive.
+async fn grant_nothing(socket: UdpSocket) {
+    let mut bytes = [0; 2000];
+    while let Ok((length, switch)) = socket.recv_from(&mut bytes).await {
+        let connection = match envelope::decode(&bytes[..length]) {
+            Ok(Datagram::Open(segment, _) | Datagram::Segment(segment, _)) => segment.connection,
+            _ => continue,
+        };
+        let ack = Body::Ack(Ack {
+            cumulative: 0,
+            of: 0,
+            credit: 0,
+            feedback: Feedback::default(),
+            missing: NO_GAPS,
+        });
+        for body in [Body::Accept { credit: 0 }, ack, Body::Alive] {
+            let datagram = envelope::encode(&Segment { connection, body }, &NO_COOKIE);
+            // The switch's socket may be full.
+            let _ = socket.send_to(datagram.as_bytes(), switch).await;
+        }
+    }
+}
+
 fn lies_about(connection: u32, resets: bool) -> Vec<Vec<u8>> {
     let extremes = [0, 1, 1 << 16, u32::MAX - 1, u32::MAX];
     let mut bodies = vec![Body::Alive, Body::Probe];
     for word in extremes {
-        bodies.push(Body::Accept { credit: UNLIMITED });
+        let credit = UNLIMITED;
+        bodies.push(Body::Accept { credit });
         bodies.push(Body::Close { sequence: word });
         for feedback in [i32::MIN, i32::MAX] {
             let mut missing = NO_GAPS;
@@ -46,8 +72,7 @@ fn lies_about(connection: u32, resets: bool) -> Vec<Vec<u8>> {
             bodies.push(Body::Ack(Ack {
                 cumulative: word,
                 of: !word,
-                // Credit is the one word with which a member may stop all others.
-                credit: UNLIMITED,
+                credit,
                 feedback: Feedback {
                     change: WindowChange(feedback),
                     ..Feedback::default()
@@ -126,6 +151,53 @@ async fn a_member_that_lies_harms_no_message_of_another_member() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_resets_each_connection_harms_no_message_of_another_member() {
     withstand(true).await;
+}
+
+/// An honest member, a member that grants nothing, and a switch in front of both. Keys below 100
+/// belong to the honest one.
+fn start_without_credit() -> (EchoMember, SwitchHandle, JoinHandle<()>) {
+    let honest = EchoMember::start(ANY, Options::default());
+    let socket = std::net::UdpSocket::bind(ANY).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let socket = UdpSocket::from_std(socket).unwrap();
+    let addresses = [honest.address, socket.local_addr().unwrap()];
+    let service = service(&addresses, PolicyName::KeyRange);
+    let switch = start(ANY, service, SwitchOptions::default()).unwrap();
+    let greedy = tokio::spawn(grant_nothing(socket));
+    (honest, switch, greedy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_without_credit_that_is_removed_stops_no_open_connection() {
+    let (honest, switch, greedy) = start_without_credit();
+    let connection = connect(switch.local_address(), Options::default());
+    let connection = Arc::new(within("open", connection).await.unwrap());
+    let exchanged = tokio::spawn(exchange(Arc::clone(&connection), 100, 20_000));
+    wait_for(&switch, "the two members", |status| {
+        status.members.iter().all(|member| member.connections == 1)
+    })
+    .await;
+    let rest = service(&[honest.address], PolicyName::KeyRange);
+    switch.set_service(rest).unwrap();
+    within("the answers", exchanged).await.unwrap();
+    greedy.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_without_credit_is_left_out_and_gets_frames_no_longer() {
+    let (_honest, switch, greedy) = start_without_credit();
+    let connection = connect(switch.local_address(), Options::default());
+    let connection = Arc::new(within("open", connection).await.unwrap());
+    // Some keys are those of the member that grants nothing.
+    exchange(Arc::clone(&connection), 150, 1000).await;
+    wait_for(&switch, "the stalled member", |status| {
+        status.members[1].stalled == 1
+    })
+    .await;
+    let status = switch.status().borrow().clone();
+    assert_eq!(status.members[1].frames_to, 0);
+    assert_eq!(status.counters.failures, 0, "it keeps nothing");
+    greedy.abort();
 }
 
 /// Sends datagrams about paths from an address that has no connection. Returns the answers.
