@@ -480,7 +480,7 @@ impl<P: Payload + Default> Inbound<P> {
     }
 
     /// Returns whether a member takes nothing.
-    pub(super) fn is_stalled(&self, id: MemberId) -> bool {
+    fn is_stalled(&self, id: MemberId) -> bool {
         self.streams[id.index()].uptake().is_stalled()
     }
 

@@ -168,10 +168,6 @@ impl<P: Payload + Default> Connection<P> {
     pub(in super::super) fn leave(&mut self, now: Time, id: MemberId) {
         self.leave_pass_through(now);
         match self.members.state(id) {
-            // It has shown already that it finishes nothing.
-            State::Open if self.inbound.is_stalled(id) && self.inbound.awaits_answer(id) => {
-                self.fail(now, id, Reason::TimedOut);
-            }
             State::Open => {
                 self.members.begin_leaving(now, id);
                 self.inbound.gather_candidates(&self.members);

@@ -486,3 +486,37 @@ fn a_peer_without_credit_hears_of_a_larger_one_at_once_and_twice_more() {
     let credits: Vec<u32> = reports.iter().map(|ack| ack.credit).collect();
     assert_eq!(credits, [8000; 2], "reports may be lost");
 }
+
+#[test]
+fn the_credit_of_a_member_that_was_stalled_counts_again_after_ten_seconds() {
+    let mut switch = opened(SwitchConfig::default(), 2, 8000);
+    (0..2).for_each(|sequence| hear(&mut switch, 0.0, PEER, data(sequence)));
+    hear(&mut switch, 0.0, member(0), granted(8000, 1, 0));
+    hear(&mut switch, 0.0, member(1), granted(0, 1, 0));
+    let mut seconds = 0.0;
+    // Returns the credits that the peer was sent until then.
+    let mut credits_until = |switch: &mut Switch<Length>, end: f64| {
+        while seconds < end {
+            wait(switch, seconds, seconds + 0.5);
+            seconds += 0.5;
+            for number in [0, 1] {
+                hear(switch, seconds, member(number), Body::Alive);
+            }
+        }
+        hear(switch, seconds, PEER, Body::Probe);
+        let sent = acks(&sent_to(switch, PEER));
+        sent.iter().map(|ack| ack.credit).collect::<Vec<_>>()
+    };
+    assert_eq!(credits_until(&mut switch, 9.0).last(), Some(&0));
+    assert_eq!(credits_until(&mut switch, 11.0).last(), Some(&8000));
+    hear(&mut switch, 11.0, member(1), granted(2000, 1, 0));
+    let on_trial = credits_until(&mut switch, 20.0);
+    assert!(
+        on_trial.iter().all(|credit| *credit == 8000),
+        "{on_trial:?}"
+    );
+    assert_eq!(credits_until(&mut switch, 22.5).last(), Some(&2000));
+    let events: Vec<Event> = core::iter::from_fn(|| switch.poll_event()).collect();
+    let [stalled, resumed] = [Event::MemberStalled, Event::MemberResumed];
+    assert_eq!(events, [stalled(MemberId(1)), resumed(MemberId(1))]);
+}
