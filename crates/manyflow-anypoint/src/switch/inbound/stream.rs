@@ -17,7 +17,7 @@ use manyflow_core::xcp::{Feedback, WindowChange};
 const FEEDBACK_WEIGHT: f64 = 1.0 / 8.0;
 
 /// A member that has not acknowledged the frame that it waits for after this many retransmissions
-/// is not the victim of losses: with a loss of a tenth, one frame in a thousand needs more.
+/// is not the victim of losses: with a loss of a tenth, one frame in ten thousand needs more.
 const REPEATS: u32 = 3;
 
 /// The frames that were sent to one member, and its answers.

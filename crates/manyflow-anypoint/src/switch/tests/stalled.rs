@@ -333,6 +333,26 @@ fn the_frames_of_a_member_that_acknowledges_nothing_go_to_another() {
 }
 
 #[test]
+fn a_member_that_is_a_switch_has_twice_the_time() {
+    // It has a member of its own to give up. Its first Ack says that it averages.
+    let mut stage = Stage::new(|body: &Body| match body {
+        Body::Data(frame) if frame.sequence > 0 => vec![Body::Alive],
+        _ => {
+            let mut answers = grant(body, UNLIMITED);
+            if let [Body::Ack(ack)] = &mut answers[..] {
+                ack.feedback.averaged = true;
+            }
+            answers
+        }
+    });
+    stage.send(OF_ODD, 5);
+    stage.run_until(100.0);
+    stage.expect_once(STALLED, 20.0..26.0);
+    stage.expect_once(FAILED, 60.0..66.0);
+    assert_eq!(stage.read, [OF_ODD; 4]);
+}
+
+#[test]
 fn old_acknowledgements_are_no_progress() {
     // The first frame is acknowledged again and again, with fresh feedback and news of gaps.
     let old = |body: &Body| match *body {
