@@ -19,8 +19,9 @@ use super::soundings::Observation;
 const START_LEAD: f64 = 2.0;
 /// The share of the delivered rate at which a queue drains.
 const DRAIN: f64 = 0.9;
-/// The minimum share of the rate in use at which a queue can be that of the hop alone.
-const NEARLY_USED: f64 = 0.5;
+/// The minimum share of the rate in use at which a queue can be that of the hop alone. It is below
+/// the share of a startup that has just reached the rate of the path, 1 / [`START_LEAD`].
+const NEARLY_USED: f64 = 0.4;
 /// The share of a draining rate that is delivered unless the path has become slower.
 const CONFIRMED: f64 = 0.85;
 /// The maximum number of times for which a draining rate is lowered again.
@@ -117,6 +118,8 @@ pub(super) struct Control {
     settled: u32,
     /// A rate at which packets were lost without a queue.
     ceiling: Option<f64>,
+    /// Whether no silence came after the last echo.
+    is_heard: bool,
 }
 
 impl Control {
@@ -141,6 +144,7 @@ impl Control {
             base: bytes(initial),
             settled: 0,
             ceiling: None,
+            is_heard: true,
         })
     }
 
@@ -162,6 +166,12 @@ impl Control {
         matches!(self.mode, Mode::Compete { .. })
     }
 
+    /// Returns whether the rate is still below that of the path, as far as is known: a queue of the
+    /// hop shows no congestion then. The minimum rate of a child that is silent is no such rate.
+    pub(super) fn is_starting(&self) -> bool {
+        self.is_heard && self.mode == Mode::Startup
+    }
+
     /// Handles the measurements of an echo that arrived at `now`. `next` is the number of the next
     /// sounding, the first after a change of the rate, and `rtt` the smoothed RTT.
     pub(super) fn on_observation(
@@ -171,6 +181,7 @@ impl Control {
         next: u32,
         rtt: Duration,
     ) {
+        self.is_heard = true;
         if seen.number < self.settled {
             return;
         }
@@ -379,6 +390,7 @@ impl Control {
         self.rate = (self.rate / 2.0).max(self.minimum);
         self.settled = next;
         self.mode = Mode::Startup;
+        self.is_heard = false;
     }
 
     /// Lowers a rate that was not used for `idle` slowly towards the initial rate.

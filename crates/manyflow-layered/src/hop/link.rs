@@ -134,7 +134,9 @@ impl<T: Carried> Hop<T> {
             }
             self.count_idle(now);
         }
-        self.queue.push(item, bytes, idle, self.rate())
+        let is_starting = self.control.as_ref().is_some_and(Control::is_starting);
+        self.queue
+            .push(item, bytes, idle, self.rate(), !is_starting)
     }
 
     fn on_idle(&mut self, idle: Duration) {

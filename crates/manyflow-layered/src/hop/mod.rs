@@ -45,10 +45,11 @@
 //!
 //! - **Startup**: the rate doubles in each RTT, up to twice the delivered rate, until a queue
 //!   builds (the RTT exceeds its minimum by a quarter, within 2 and 10 ms) or packets are lost. The
-//!   hop to a new child begins with the rate of the groups that the child has joined.
+//!   hop to a new child begins with the rate of the groups that the child has joined. Packets are
+//!   not marked: a queue before a rate that is below that of the path is no congestion.
 //! - **Drain**: 0.9 times the delivered rate, until the queue has drained. So a hop that is alone
 //!   on its link yields to its own queue before the link drops packets, as Copa does (Arun and
-//!   Balakrishnan, NSDI 2018). A hop that uses less than half of its rate falls to 0.9 times that
+//!   Balakrishnan, NSDI 2018). A hop that uses less than 40 % of its rate falls to 0.9 times that
 //!   rate instead, because the queue is not its own.
 //! - **Grow**: 0.98 times the delivered rate at first, then more by 0.5 % in each RTT, and
 //!   increasingly more while there is no queue. Near a rate at which packets were lost without a

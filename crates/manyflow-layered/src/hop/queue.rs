@@ -75,14 +75,15 @@ impl<T: Carried> Queue<T> {
         self.tops.set(session, top);
     }
 
-    /// Queues a packet that arrives after `idle`, or while a packet is sent. Returns whether it was
-    /// marked.
+    /// Queues a packet that arrives after `idle`, or while a packet is sent. `may_mark` says
+    /// whether a queue at this rate is a sign of congestion. Returns whether the packet was marked.
     pub(super) fn push(
         &mut self,
         item: T,
         bytes: u32,
         idle: Option<Duration>,
         rate: Rate,
+        may_mark: bool,
     ) -> Result<bool, Dropped> {
         self.fates.pushed += 1;
         let rank = item.group().map(|(_, rank)| rank.min(GROUPS_MAX - 1));
@@ -98,7 +99,10 @@ impl<T: Carried> Queue<T> {
             return Err(Dropped::Full);
         }
         let mut item = item;
-        let notice = self.notice(&item);
+        let notice = match may_mark {
+            true => self.notice(&item),
+            false => Notice::Spare,
+        };
         let verdict = self.red.judge(arrival, notice, &mut self.random);
         let is_marked = verdict == Verdict::Mark;
         match verdict {

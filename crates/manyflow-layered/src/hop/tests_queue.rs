@@ -45,6 +45,29 @@ fn hop(bits_per_s: u64) -> Hop<Layer> {
     Hop::new(config, 1, 1, Time::ZERO).unwrap()
 }
 
+#[test]
+fn a_hop_in_startup_marks_nothing_until_its_child_is_silent() {
+    let mut hop = Hop::new(HopConfig::default(), 1, 1, Time::ZERO).unwrap();
+    hop.set_top(7, Some(0));
+    let mut now = Time::ZERO;
+    let mut fill = |hop: &mut Hop<Layer>, until_s: f64| {
+        while now < Time::from_secs_f64(until_s) {
+            let _ = hop.push(now, layer(7, Some(0)), 1000);
+            hop.handle_timeout(now);
+            while hop.poll_transmit(now).is_some() {}
+            now += Duration::from_millis(10);
+        }
+        hop.counters().marked
+    };
+    assert_eq!(
+        fill(&mut hop, 0.4),
+        0,
+        "a rate that is below that of the path"
+    );
+    assert!(hop.counters().dropped > 0, "a full queue drops");
+    assert!(fill(&mut hop, 2.0) > 0, "nobody answers");
+}
+
 /// Returns the packets that leave until `end`, with the times at which they leave.
 fn drain(hop: &mut Hop<Layer>, from: Time, end: Time) -> Vec<(Time, Layer)> {
     let (mut now, mut left) = (from, Vec::new());

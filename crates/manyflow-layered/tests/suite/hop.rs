@@ -2,6 +2,8 @@
 
 mod path;
 
+use std::time::Duration;
+
 use manyflow_core::Rate;
 use manyflow_core::link::QueueLimit;
 use manyflow_layered::hop::{Hop, HopConfig, HopEnd, HopRate};
@@ -56,6 +58,27 @@ fn a_hop_follows_a_link_that_becomes_slower_and_faster() {
         path.run_until(40.0);
         let fast = path.run_until(50.0);
         assert!(fast.bits_per_s >= 2.7e6, "{name}: {fast:?}");
+    }
+}
+
+#[test]
+fn a_startup_that_reaches_the_rate_of_its_path_takes_the_queue_for_its_own() {
+    // In startup the rate is up to twice what is delivered, which is about half of it when the
+    // application reaches the rate of the path.
+    for first in (200..400).step_by(10) {
+        let link = down(4_600_000, ms(45), QueueLimit::Bytes(28_750));
+        let mut path = Path::new(HopConfig::default(), link);
+        let (mut rate, mut now_s) = (f64::from(first) * 1e3, 0.0);
+        while rate < 5.2e6 {
+            path.pace = Some(Duration::from_secs_f64(f64::from(BYTES) * 8.0 / rate));
+            now_s += 0.24;
+            path.run_until(now_s);
+            rate *= 1.15;
+        }
+        path.run_until(now_s + 1.0);
+        let found = path.hop.rate().bits_per_s();
+        assert!(found < 7_000_000, "{first}: {found}");
+        assert!(path.dropped() < 20, "{first}: {}", path.dropped());
     }
 }
 
