@@ -3,10 +3,10 @@
 use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Rate, Time};
 
 use super::config::{RelayError, SessionInfo};
-use crate::sim::Aggregator;
+use crate::sim::{Aggregator, LATE_ROUNDS};
 use crate::{Data, Feedback, GROUPS_MAX, Message};
 
-/// The number of requests by which an answer may be late.
+/// The number of requests by which a packet of data may be late.
 const PATIENCE_ROUNDS: u16 = 4;
 /// The number of data packets in a row with old requests after which the sender has restarted.
 const RESTART_PACKETS: u32 = 32;
@@ -115,7 +115,7 @@ impl Session {
             return Err(RelayError::NoSession);
         }
         let age = self.newest.wrapping_sub(feedback.request);
-        if self.newest == 0 || feedback.request == 0 || age >= PATIENCE_ROUNDS {
+        if self.newest == 0 || feedback.request == 0 || age >= LATE_ROUNDS {
             return Err(RelayError::Stale);
         }
         Ok(())

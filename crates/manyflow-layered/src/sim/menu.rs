@@ -25,10 +25,16 @@ impl Menu {
         self.range.is_some()
     }
 
-    /// Records the lowest and highest received rates of a round.
+    /// Records the lowest and highest received rates of a round. A rate above the range counts at
+    /// once: a receiver that has just joined would otherwise be held to the rates of those before
+    /// it for up to two intervals. The low end does not follow at once, because the first round
+    /// after an interruption can have a low rate.
     pub(super) fn on_reports(&mut self, minimum: f64, maximum: f64) {
         let (low, high, count) = self.reported;
         self.reported = (low + minimum, high + maximum, count + 1);
+        if let Some((_, high)) = &mut self.range {
+            *high = high.max(maximum);
+        }
     }
 
     /// Activates the menu, when the top group is congested. The menu remains active.
@@ -86,10 +92,15 @@ mod tests {
         menu.activate();
         menu.on_reports(1.0, 9.0);
         menu.on_reports(3.0, 11.0);
+        assert_eq!(menu.bound(1), Some(11.0), "the range grows at once");
         menu.on_interval();
         assert_eq!(menu.bound(1), Some(10.0));
         menu.on_interval();
         assert_eq!(menu.bound(1), Some(10.0), "nothing new was reported");
+        menu.on_reports(3.0, 5.0);
+        assert_eq!(menu.bound(1), Some(10.0));
+        menu.on_interval();
+        assert_eq!(menu.bound(1), Some(5.0), "the range shrinks afterwards");
     }
 
     #[test]

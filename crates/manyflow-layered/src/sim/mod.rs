@@ -32,7 +32,10 @@
 //! - **Start.** Until a group is congested for the first time, its rate grows by a factor of 1.25
 //!   in each round; the paper has only addition. Otherwise it would take minutes to find the rate
 //!   of a fast link behind the round-trip times of slow ones. `start_factor = 1` is the paper's
-//!   rule.
+//!   rule. A group whose rate exceeds that of its last congestion by a quarter, without being
+//!   congested, starts again: its path has become faster, or the receivers that were congested have
+//!   left. It does so only as long as its slowest receiver gets the rate, and neither with
+//!   `tcp_fair` nor with the paper's decrease, which takes many rounds to end an overshoot.
 //! - **A step is at most 1/16 of the rate** (`step_max`). One packet per round-trip time in each
 //!   round-trip time is 400 kbit/s in a round of 80 ms. That is 40 % of the capacity of a receiver
 //!   behind 1 Mbit/s, which lost a tenth of its packets. A large `step_max` is the paper's rule.
@@ -68,7 +71,15 @@
 //!   caused. A decrease within three rounds of a receiver's own report of congestion may be its own
 //!   effect. Without this rule, a receiver whose group oscillates more slowly than a selection
 //!   interval takes the last decrease that it caused as a sign of free capacity, and receivers end
-//!   up one group too high.
+//!   up one group too high. A receiver that has just joined has caused no decrease.
+//! - **"The rate increases"**, with which a congested receiver drops its top group, means an
+//!   increase in spite of its reports: after three rounds of congestion. Otherwise a receiver whose
+//!   own reports have let the rate grow beyond its path leaves the group while the rate falls. With
+//!   a `loss_max` below 1, it also must have lost more than this share in the interval: marks alone
+//!   cost it nothing, and the group below may carry far less.
+//! - **The range of the menu** is that of the average reports of a menu adaptation interval. A rate
+//!   above it counts at once. Otherwise a receiver that has just joined is held to the rates of
+//!   those before it for up to two intervals.
 //! - **A group at the bound of its menu** falls back by one step. Otherwise its rate would be
 //!   constant there, and its receivers would never see the decrease that is their sign of a higher
 //!   group's capacity.
@@ -100,4 +111,5 @@ mod trials;
 pub use aggregator::Aggregator;
 pub use config::{ConfigError, ReceiverConfig, SenderConfig};
 pub use receiver::Receiver;
+pub(crate) use round::LATE_ROUNDS;
 pub use sender::Sender;

@@ -21,9 +21,10 @@ const SETTLING_ROUNDS_DOWN: u32 = 2;
 /// belong to both subscriptions. A receiver that enters the session has no old measurements.
 const SETTLING_ROUNDS_UP: u32 = 1;
 
-/// The number of rounds after a report of congestion in which a decrease counts as its effect. A
-/// later decrease was caused by others.
-const OWN_DECREASE_ROUNDS: u32 = 3;
+/// The number of rounds after a report in which a change of the rate counts as its effect: a
+/// decrease after a report of congestion, an increase after one of no congestion. A later change
+/// was caused by others.
+const OWN_CHANGE_ROUNDS: u32 = 3;
 
 /// The minimum duration of an interruption, in round-trip times of the session, and the minimum
 /// number of packets that should have arrived meanwhile. A round is two round-trip times long.
@@ -59,8 +60,9 @@ pub struct Receiver {
     lost_packets: u32,
     is_marked: bool,
     trials: Trials,
-    /// The number of rounds since the receiver was last congested.
+    /// The number of rounds since the receiver was last congested, and since it was last not.
     calm_rounds: u32,
+    congested_rounds: u32,
     /// The cumulative received rate, averaged, in bytes per second.
     rate: Option<f64>,
     interval: Interval,
@@ -76,11 +78,14 @@ struct Interval {
     since: Option<Time>,
     rounds: u32,
     congested: u32,
+    /// The packets that arrived in the interval, and those that are missing.
+    received: u32,
+    lost: u32,
     /// The last rate of the top subscribed group.
     top_rate: Option<u32>,
     /// Whether the rate decreased in this round.
     round_fell: bool,
-    /// The rate increased.
+    /// The rate increased, and this receiver did not cause it.
     rose: bool,
     /// The rate decreased, and this receiver did not cause it.
     fell: bool,
@@ -96,10 +101,11 @@ impl Interval {
         }
     }
 
-    fn on_top_rate(&mut self, rate: u32, is_own_doing: bool) {
+    /// Notes the rate of the top group, after this number of rounds without and with congestion.
+    fn on_top_rate(&mut self, rate: u32, calm_rounds: u32, congested_rounds: u32) {
         if let Some(last) = self.top_rate {
-            self.rose |= rate > last;
-            self.fell |= rate < last && !is_own_doing;
+            self.rose |= rate > last && congested_rounds >= OWN_CHANGE_ROUNDS;
+            self.fell |= rate < last && calm_rounds >= OWN_CHANGE_ROUNDS;
             self.round_fell |= rate < last;
         }
         self.top_rate = Some(rate);
@@ -147,7 +153,9 @@ impl Receiver {
             lost_packets: 0,
             is_marked: false,
             trials: Trials::new(&config),
-            calm_rounds: 0,
+            // A receiver that has never been congested has caused no decrease.
+            calm_rounds: u32::MAX,
+            congested_rounds: 0,
             rate: None,
             interval: Interval::default(),
             actions: VecDeque::new(),
@@ -216,7 +224,7 @@ impl Receiver {
         (self.asked, self.rate) = (None, None);
         (self.received_bytes, self.is_marked) = (0, false);
         (self.received_packets, self.lost_packets) = (0, 0);
-        self.calm_rounds = 0;
+        (self.calm_rounds, self.congested_rounds) = (0, 0);
         self.interval = Interval::settling(SETTLING_ROUNDS_UP);
         self.trials.on_interruption();
     }
@@ -239,8 +247,8 @@ impl Receiver {
         self.received_packets += 1;
         self.is_marked |= is_marked;
         if data.group + 1 == self.subscribed {
-            let is_own_doing = self.calm_rounds < OWN_DECREASE_ROUNDS;
-            self.interval.on_top_rate(data.rate, is_own_doing);
+            self.interval
+                .on_top_rate(data.rate, self.calm_rounds, self.congested_rounds);
         }
         let is_new = match self.asked {
             None => data.request != 0,
@@ -280,12 +288,14 @@ impl Receiver {
             return;
         }
         self.report(data.request, is_marked, rate);
+        self.interval.received = self.interval.received.saturating_add(received);
+        self.interval.lost = self.interval.lost.saturating_add(lost);
         self.interval.rounds += 1;
         self.interval.congested += u32::from(is_marked);
-        self.calm_rounds = if is_marked {
-            0
+        (self.calm_rounds, self.congested_rounds) = if is_marked {
+            (0, self.congested_rounds.saturating_add(1))
         } else {
-            self.calm_rounds.saturating_add(1)
+            (self.calm_rounds.saturating_add(1), 0)
         };
         self.select(now, rtt);
     }
@@ -328,7 +338,11 @@ impl Receiver {
         if seen.is_calm(self.config.calm_share) && seen.fell && may_add {
             self.add_group();
             self.trials.begin();
-        } else if seen.is_congested() && seen.rose && self.subscribed > 1 {
+        } else if seen.is_congested()
+            && seen.rose
+            && self.trials.is_harmful(seen.received, seen.lost)
+            && self.subscribed > 1
+        {
             self.fail(now, self.config.selection_rtts * rtt);
         } else {
             self.trials.on_interval(self.subscribed);

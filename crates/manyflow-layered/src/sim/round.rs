@@ -10,6 +10,10 @@ use manyflow_core::time::Time;
 /// after which an answer is too late.
 const PATIENCE_ROUNDS: u16 = 4;
 
+/// The number of rounds after which a report says nothing about the present ones: ten seconds, the
+/// longest round-trip time, in rounds of the shortest.
+pub(crate) const LATE_ROUNDS: u16 = 5000;
+
 /// The sum of the reports about one group.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
@@ -109,10 +113,12 @@ impl Round {
 
     /// Adds a report that arrived at `now`. A late report, which answers an earlier request, counts
     /// for this round until the child answers the present request: the reports of a receiver behind
-    /// a long queue are always late.
+    /// a long queue are always late. A report that is too late to count still shows how long the
+    /// rounds have to be: a receiver with a longer round-trip time has joined.
     pub(super) fn add(&mut self, now: Time, feedback: &Feedback) {
         let age = self.request.wrapping_sub(feedback.request);
         if age >= PATIENCE_ROUNDS {
+            self.add_too_late(now, age, feedback);
             return;
         }
         let span = self.measure(now, age, feedback);
@@ -139,6 +145,22 @@ impl Round {
         if let Some(summary) = self.summaries.get_mut(usize::from(feedback.group)) {
             summary.add(feedback, rtt);
         }
+    }
+
+    /// Handles a report that is too late to count. The round-trip time of its child is longer than
+    /// the rounds for which requests are known.
+    fn add_too_late(&mut self, now: Time, age: u16, feedback: &Feedback) {
+        let oldest = PATIENCE_ROUNDS - 1;
+        if age >= LATE_ROUNDS {
+            return;
+        }
+        let Some(span) = self.measure(now, oldest, feedback) else {
+            return;
+        };
+        let present = self.request;
+        let child = self.child(feedback.source);
+        child.heard = present;
+        child.rtt = child.rtt.max(span);
     }
 
     fn child(&mut self, source: u32) -> &mut Child {

@@ -50,13 +50,23 @@ impl Trials {
     /// Ends a round with this number of received and lost packets. Returns whether the top group is
     /// too much.
     pub(super) fn on_round(&mut self, received: u32, lost: u32, rate_fell: bool) -> bool {
-        let all = f64::from(received) + f64::from(lost);
-        let is_lossy = f64::from(lost) > self.loss_max * all;
-        self.lossy_rounds = match is_lossy && !rate_fell {
+        self.lossy_rounds = match self.is_lossy(received, lost) && !rate_fell {
             true => self.lossy_rounds.saturating_add(1),
             false => 0,
         };
         self.lossy_rounds >= LOSSY_ROUNDS
+    }
+
+    /// Returns whether more than the maximum share of packets is lost.
+    fn is_lossy(&self, received: u32, lost: u32) -> bool {
+        let all = f64::from(received) + f64::from(lost);
+        f64::from(lost) > self.loss_max * all
+    }
+
+    /// Returns whether congestion with these losses is a reason to leave the top group. A receiver
+    /// that does not look at losses leaves it by marks alone.
+    pub(super) fn is_harmful(&self, received: u32, lost: u32) -> bool {
+        self.loss_max >= 1.0 || self.is_lossy(received, lost)
     }
 
     /// Handles an interruption of the path, which ends a trial without a result.

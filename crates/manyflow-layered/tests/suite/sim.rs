@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
-use manyflow_layered::sim::{Aggregator, Receiver, ReceiverConfig};
+use manyflow_layered::sim::{Aggregator, Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_layered::{Data, Feedback, Message};
 use proptest::prelude::*;
 
@@ -307,6 +307,101 @@ fn a_receiver_drops_its_top_group_if_it_remains_congested_and_the_rate_rises() {
         1,
         "one group remains"
     );
+}
+
+/// Returns the number of groups after rounds with these rates of the top group and marks, each with
+/// ten packets of each group, of which `lost` do not arrive.
+fn groups_after(loss_max: f64, lost: u32, rounds: &[(u32, Ecn)]) -> u8 {
+    let mut watched = Watched::new(ReceiverConfig {
+        loss_max,
+        ..ReceiverConfig::default()
+    });
+    assert_eq!(watched.rounds([100, 90], Ecn::Capable), 2);
+    let first = watched.round + 1;
+    for (number, (rate, ecn)) in (first..).zip(rounds) {
+        let now = at(80 * u64::from(number));
+        for group in 0..watched.receiver.subscribed() {
+            for place in 0..10 - lost {
+                let mut packet = data(group, number, *rate, *ecn);
+                if let Message::Data(data) = &mut packet.header {
+                    data.sequence = 10 * u32::from(number) + place;
+                }
+                watched.receiver.handle_packet(now, &packet);
+            }
+        }
+        feedback(&mut watched.receiver, now);
+    }
+    watched.receiver.subscribed()
+}
+
+/// Returns rounds without marks, and rounds with marks in which the rate rises at the start and
+/// falls from then on.
+fn overshoot() -> Vec<(u32, Ecn)> {
+    let calm = (0..3).map(|_| (100, Ecn::Capable));
+    let fall = (0..20).map(|round| (150 - round, Ecn::Marked));
+    calm.chain(fall).collect()
+}
+
+#[test]
+fn a_receiver_keeps_a_group_whose_rate_rose_by_its_own_reports_and_falls_since() {
+    let groups = groups_after(1.0, 0, &overshoot());
+    assert_eq!(groups, 2, "the rise came before the first mark");
+    // The same marks, while others make the rate rise again.
+    let mut rounds = overshoot();
+    rounds.iter_mut().skip(12).for_each(|(rate, _)| *rate += 50);
+    assert_eq!(groups_after(1.0, 0, &rounds), 1);
+}
+
+#[test]
+fn a_receiver_that_looks_at_losses_keeps_a_congested_group_that_loses_little() {
+    let rising: Vec<_> = (100..130).map(|rate| (rate, Ecn::Marked)).collect();
+    assert_eq!(groups_after(0.04, 0, &rising), 2);
+    assert_eq!(groups_after(0.04, 1, &rising), 1, "a tenth is lost");
+    assert_eq!(groups_after(1.0, 0, &rising), 1, "the paper's rule");
+}
+
+#[test]
+fn a_receiver_that_has_just_joined_takes_the_first_decrease_for_that_of_others() {
+    let mut watched = Watched::new(ReceiverConfig::default());
+    for round in 1..=13 {
+        // The rate falls once, in the round after the first report.
+        let rate = if round < 3 { 100 } else { 90 };
+        let packet = data(0, round, rate, Ecn::Capable);
+        watched
+            .receiver
+            .handle_packet(at(80 * u64::from(round)), &packet);
+    }
+    assert_eq!(watched.receiver.subscribed(), 2);
+}
+
+#[test]
+fn a_report_that_is_too_late_to_count_makes_the_rounds_longer() {
+    const RTT: u64 = 3000;
+    let mut sender =
+        Sender::new(SenderConfig::default(), SESSION, at(0), None).expect("the defaults are valid");
+    let (mut now, mut last) = (0, 0);
+    let mut reports = std::collections::VecDeque::new();
+    while now < 60_000 {
+        now += 1;
+        while let Some((_, request)) = reports.pop_front_if(|(due, _)| *due <= now) {
+            let report = report(3, 0, request, false, 10_000);
+            sender.handle_packet(at(now), &packet(report));
+        }
+        sender.handle_timeout(at(now));
+        while let Some(action) = sender.poll_action(at(now)) {
+            if let Action::Send(packet) = action
+                && let Message::Data(data) = packet.header
+                && data.request != last
+            {
+                last = data.request;
+                reports.push_back((now + RTT, data.request));
+            }
+        }
+        // Another receiver is near, so that the sender has reports in each round.
+        sender.handle_packet(at(now), &packet(report(4, 0, last, false, 10_000)));
+    }
+    let rtt_ms = sender.rtt().as_millis();
+    assert!((2900..3200).contains(&rtt_ms), "{rtt_ms} ms");
 }
 
 #[test]

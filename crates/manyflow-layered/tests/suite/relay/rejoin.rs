@@ -47,10 +47,24 @@ pub(crate) fn live_tree(links: &[(u64, Duration)]) -> Tree {
     Tree::with(links, sender, &receiver, relay)
 }
 
-/// Returns the number of seeds of each test.
-fn seeds() -> u64 {
-    let wanted = std::env::var("MANYFLOW_SEEDS").ok();
-    wanted.map_or(10, |text| text.parse().expect("MANYFLOW_SEEDS is a number"))
+/// The share of its link that each receiver gets: those that stay while another one is away, and
+/// those that have come back, from 15 s after their return on.
+const SHARE: f64 = 0.85;
+/// The number of leaves and returns with each seed.
+const RETURNS: usize = 10;
+
+/// Returns the value of a variable.
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("the value is a number"))
+}
+
+/// Returns the seeds: as many as `MANYFLOW_SEEDS` says, or only `MANYFLOW_SEED`, which is traced.
+fn seeds() -> std::ops::Range<u64> {
+    match variable("MANYFLOW_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("MANYFLOW_SEEDS").unwrap_or(10),
+    }
 }
 
 /// A stream whose receivers leave and join again.
@@ -64,6 +78,10 @@ impl Rejoins {
     /// Begins a stream to these receivers, and waits until they have their rates.
     fn start(links: Vec<(u64, Duration)>) -> Rejoins {
         let mut tree = live_tree(&links);
+        if variable("MANYFLOW_SEED").is_some() {
+            println!("{links:?}");
+            tree.trace();
+        }
         tree.run_until(30.0);
         Rejoins {
             tree,
@@ -89,6 +107,9 @@ impl Rejoins {
     /// Lets a receiver leave for a time and join again. Returns the share of its link that it gets
     /// from 15 s after its return on, and the shares of those that stay, while it is away.
     fn rejoin(&mut self, place: usize, says_so: bool, away_s: f64) -> (f64, Vec<f64>) {
+        if variable("MANYFLOW_SEED").is_some() {
+            println!("receiver {place} is away for {away_s:.1} s, and says so: {says_so}");
+        }
         self.tree.leave(place, says_so);
         let mut others = self.pass(away_s);
         others.remove(place);
@@ -114,30 +135,30 @@ fn least(shares: &[f64]) -> f64 {
 }
 
 #[test]
-fn receivers_that_join_again_have_their_rates_back_within_15_s() {
-    let mut slow = Vec::new();
-    let mut all = 0;
-    for seed in 0..seeds() {
+fn receivers_that_join_again_have_their_rates_back_within_15_s_and_others_keep_theirs() {
+    let (mut slow, mut disturbed) = (Vec::new(), Vec::new());
+    let mut lowest: f64 = 1.0;
+    for seed in seeds() {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut stream = Rejoins::start(draw_links(&mut random));
-        for _ in 0..3 {
+        for turn in 0..RETURNS {
             let place = random.random_range(0..stream.links.len());
             let says_so = random.random_bool(0.5);
             let away_s = random.random_range(0.5..40.0);
             let (share, others) = stream.rejoin(place, says_so, away_s);
-            all += 1;
-            // Nobody is left behind. Those that stay can change their groups meanwhile.
-            let links = &stream.links;
-            assert!(share > 0.6, "seed {seed}: {share:.2} of {links:?}[{place}]");
-            let stayed = least(&others);
-            assert!(stayed > 0.5, "seed {seed}: {others:?} stay in {links:?}");
-            if share < 0.85 {
-                slow.push((seed, place, share));
+            if share < SHARE {
+                slow.push((seed, turn, share));
             }
+            let stayed = least(&others);
+            if stayed < SHARE {
+                disturbed.push((seed, turn, stayed));
+            }
+            lowest = lowest.min(share).min(stayed);
         }
     }
-    println!("{} of {all} had less than 85 %: {slow:.2?}", slow.len());
-    assert!(slow.len() * 33 <= all, "{slow:.2?} of {all}");
+    println!("The lowest share is {lowest:.3} (repeat a seed with MANYFLOW_SEED).");
+    println!("slow (seed, turn, share): {slow:.3?}; disturbed: {disturbed:.3?}");
+    assert!(slow.is_empty() && disturbed.is_empty());
 }
 
 #[test]

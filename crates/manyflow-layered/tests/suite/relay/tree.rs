@@ -160,6 +160,8 @@ pub(crate) struct Tree {
     /// The children that have left without a word, and their top groups.
     ghosts: Vec<(SocketAddr, u8)>,
     joins: u16,
+    /// Whether each half second prints a line.
+    is_traced: bool,
 }
 
 impl Tree {
@@ -201,6 +203,7 @@ impl Tree {
             leaves: leaves.collect(),
             ghosts: Vec::new(),
             joins: 0,
+            is_traced: false,
         }
     }
 
@@ -259,7 +262,49 @@ impl Tree {
         counters.dropped as f64 / counters.pushed as f64
     }
 
+    /// Prints a line in each half second from now on.
+    pub(crate) fn trace(&mut self) {
+        self.is_traced = true;
+    }
+
     pub(crate) fn run_until(&mut self, end_s: f64) {
+        while self.is_traced && self.now < Time::from_secs_f64(end_s) {
+            let (since, before) = (self.now.as_secs_f64(), self.received());
+            let next = (since + 0.5).min(end_s);
+            self.run_to(next);
+            self.print(&before, next - since);
+        }
+        self.run_to(end_s);
+    }
+
+    /// Prints the time, the longest round-trip time, the rates of the groups, and for each receiver
+    /// its groups, its rate in the last `span_s` seconds, and its hop.
+    fn print(&self, before: &[u64], span_s: f64) {
+        let rates = (0..GROUPS).map(|group| self.sender.rate(group).bits_per_s() / 1000);
+        let rates: Vec<_> = rates.collect();
+        let rtt = self.sender.rtt().as_millis();
+        print!(
+            "{:7.2} s, {rtt} ms, {rates:?} kbit/s",
+            self.now.as_secs_f64()
+        );
+        for (leaf, before) in self.leaves.iter().zip(before) {
+            let hop = self.relay.hop(leaf.at).filter(|_| leaf.is_present);
+            let Some(hop) = hop else {
+                print!(" | away");
+                continue;
+            };
+            let groups = leaf.receiver.subscribed();
+            let kbits = (leaf.received - before) as f64 / 125.0 / span_s;
+            let (rate, queued) = (hop.rate.bits_per_s() / 1000, hop.queued.0);
+            let counters = hop.counters;
+            let dropped = counters.dropped + counters.displaced;
+            print!(" | {groups} groups {kbits:.0}, hop {rate} queue {queued}");
+            print!(" marked {} dropped {dropped}", counters.marked);
+        }
+        println!();
+    }
+
+    fn run_to(&mut self, end_s: f64) {
         let end = Time::from_secs_f64(end_s);
         loop {
             self.step();
