@@ -1,6 +1,10 @@
 //! Senders, receivers, relays and hops of layered sessions in the simulator.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests fail by panicking, and print what they measured"
+)]
 
 mod hop;
 mod relay;
