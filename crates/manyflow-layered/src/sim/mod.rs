@@ -72,11 +72,9 @@
 //!   effect. Without this rule, a receiver whose group oscillates more slowly than a selection
 //!   interval takes the last decrease that it caused as a sign of free capacity, and receivers end
 //!   up one group too high. A receiver that has just joined has caused no decrease.
-//! - **"The rate increases"**, with which a congested receiver drops its top group, means an
-//!   increase in spite of its reports: after three rounds of congestion. Otherwise a receiver whose
-//!   own reports have let the rate grow beyond its path leaves the group while the rate falls. With
-//!   a `loss_max` below 1, it also must have lost more than this share in the interval: marks alone
-//!   cost it nothing, and the group below may carry far less.
+//! - **A receiver with a `loss_max` below 1** that is congested while the rate increases also must
+//!   have lost more than this share in the interval to drop its top group: marks alone cost it
+//!   nothing, and the group below may carry far less.
 //! - **The range of the menu** is that of the average reports of a menu adaptation interval. A rate
 //!   above it counts at once. Otherwise a receiver that has just joined is held to the rates of
 //!   those before it for up to two intervals.

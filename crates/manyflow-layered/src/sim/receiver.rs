@@ -21,10 +21,9 @@ const SETTLING_ROUNDS_DOWN: u32 = 2;
 /// belong to both subscriptions. A receiver that enters the session has no old measurements.
 const SETTLING_ROUNDS_UP: u32 = 1;
 
-/// The number of rounds after a report in which a change of the rate counts as its effect: a
-/// decrease after a report of congestion, an increase after one of no congestion. A later change
-/// was caused by others.
-const OWN_CHANGE_ROUNDS: u32 = 3;
+/// The number of rounds after a report of congestion in which a decrease counts as its effect. A
+/// later decrease was caused by others.
+const OWN_DECREASE_ROUNDS: u32 = 3;
 
 /// The minimum duration of an interruption, in round-trip times of the session, and the minimum
 /// number of packets that should have arrived meanwhile. A round is two round-trip times long.
@@ -60,9 +59,8 @@ pub struct Receiver {
     lost_packets: u32,
     is_marked: bool,
     trials: Trials,
-    /// The number of rounds since the receiver was last congested, and since it was last not.
+    /// The number of rounds since the receiver was last congested.
     calm_rounds: u32,
-    congested_rounds: u32,
     /// The cumulative received rate, averaged, in bytes per second.
     rate: Option<f64>,
     interval: Interval,
@@ -85,7 +83,7 @@ struct Interval {
     top_rate: Option<u32>,
     /// Whether the rate decreased in this round.
     round_fell: bool,
-    /// The rate increased, and this receiver did not cause it.
+    /// The rate increased.
     rose: bool,
     /// The rate decreased, and this receiver did not cause it.
     fell: bool,
@@ -101,11 +99,10 @@ impl Interval {
         }
     }
 
-    /// Notes the rate of the top group, after this number of rounds without and with congestion.
-    fn on_top_rate(&mut self, rate: u32, calm_rounds: u32, congested_rounds: u32) {
+    fn on_top_rate(&mut self, rate: u32, is_own_doing: bool) {
         if let Some(last) = self.top_rate {
-            self.rose |= rate > last && congested_rounds >= OWN_CHANGE_ROUNDS;
-            self.fell |= rate < last && calm_rounds >= OWN_CHANGE_ROUNDS;
+            self.rose |= rate > last;
+            self.fell |= rate < last && !is_own_doing;
             self.round_fell |= rate < last;
         }
         self.top_rate = Some(rate);
@@ -155,7 +152,6 @@ impl Receiver {
             trials: Trials::new(&config),
             // A receiver that has never been congested has caused no decrease.
             calm_rounds: u32::MAX,
-            congested_rounds: 0,
             rate: None,
             interval: Interval::default(),
             actions: VecDeque::new(),
@@ -224,7 +220,7 @@ impl Receiver {
         (self.asked, self.rate) = (None, None);
         (self.received_bytes, self.is_marked) = (0, false);
         (self.received_packets, self.lost_packets) = (0, 0);
-        (self.calm_rounds, self.congested_rounds) = (0, 0);
+        self.calm_rounds = 0;
         self.interval = Interval::settling(SETTLING_ROUNDS_UP);
         self.trials.on_interruption();
     }
@@ -247,8 +243,8 @@ impl Receiver {
         self.received_packets += 1;
         self.is_marked |= is_marked;
         if data.group + 1 == self.subscribed {
-            self.interval
-                .on_top_rate(data.rate, self.calm_rounds, self.congested_rounds);
+            let is_own_doing = self.calm_rounds < OWN_DECREASE_ROUNDS;
+            self.interval.on_top_rate(data.rate, is_own_doing);
         }
         let is_new = match self.asked {
             None => data.request != 0,
@@ -292,10 +288,10 @@ impl Receiver {
         self.interval.lost = self.interval.lost.saturating_add(lost);
         self.interval.rounds += 1;
         self.interval.congested += u32::from(is_marked);
-        (self.calm_rounds, self.congested_rounds) = if is_marked {
-            (0, self.congested_rounds.saturating_add(1))
+        self.calm_rounds = if is_marked {
+            0
         } else {
-            (self.calm_rounds.saturating_add(1), 0)
+            self.calm_rounds.saturating_add(1)
         };
         self.select(now, rtt);
     }

@@ -334,24 +334,6 @@ fn groups_after(loss_max: f64, lost: u32, rounds: &[(u32, Ecn)]) -> u8 {
     watched.receiver.subscribed()
 }
 
-/// Returns rounds without marks, and rounds with marks in which the rate rises at the start and
-/// falls from then on.
-fn overshoot() -> Vec<(u32, Ecn)> {
-    let calm = (0..3).map(|_| (100, Ecn::Capable));
-    let fall = (0..20).map(|round| (150 - round, Ecn::Marked));
-    calm.chain(fall).collect()
-}
-
-#[test]
-fn a_receiver_keeps_a_group_whose_rate_rose_by_its_own_reports_and_falls_since() {
-    let groups = groups_after(1.0, 0, &overshoot());
-    assert_eq!(groups, 2, "the rise came before the first mark");
-    // The same marks, while others make the rate rise again.
-    let mut rounds = overshoot();
-    rounds.iter_mut().skip(12).for_each(|(rate, _)| *rate += 50);
-    assert_eq!(groups_after(1.0, 0, &rounds), 1);
-}
-
 #[test]
 fn a_receiver_that_looks_at_losses_keeps_a_congested_group_that_loses_little() {
     let rising: Vec<_> = (100..130).map(|rate| (rate, Ecn::Marked)).collect();
