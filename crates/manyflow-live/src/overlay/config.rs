@@ -99,3 +99,10 @@ pub struct DaemonConfig {
     /// The flow control.
     pub controller: ControllerConfig,
 }
+
+impl DaemonConfig {
+    /// Returns the daemon's number.
+    pub fn number(&self) -> DaemonId {
+        self.id.unwrap_or_else(|| super::daemon_id(&self.name))
+    }
+}

@@ -24,7 +24,6 @@ use tokio::time::{interval, sleep, timeout};
 use super::client::CLIENT_PORT;
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::Core;
-use super::daemon_id;
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::{Hello, is_name};
@@ -151,6 +150,8 @@ impl DaemonHandle {
 /// Returns an error if an address cannot be used or a parameter is outside its range.
 pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     check(&config)?;
+    let (overlay_name, id) = (&config.overlay_name, config.number());
+    let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
     let clients = listen("clients", config.clients.as_deref(), CLIENT_PORT).await?;
     let addresses = Addresses {
@@ -172,7 +173,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let thread = std::thread::Builder::new().name(format!("daemon {}", config.name));
     let thread = thread.spawn(move || {
         let run = async {
-            match Server::new(config, sockets) {
+            match Server::new(config, sockets, notary) {
                 Ok(server) => {
                     let _ = ready.send(Ok(()));
                     server.run(stopped, sender).await;
@@ -306,8 +307,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(mut config: DaemonConfig, sockets: Sockets) -> Result<Server, DaemonError> {
-        let id = config.id.unwrap_or_else(|| daemon_id(&config.name));
+    fn new(
+        mut config: DaemonConfig,
+        sockets: Sockets,
+        notary: Option<StateNotary>,
+    ) -> Result<Server, DaemonError> {
+        let id = config.number();
         let clock = Clock::start();
         let incarnation = incarnation();
         if incarnation < CLOCK_MIN {
@@ -319,8 +324,6 @@ impl Server {
         }
         let controller = controller(&config.controller, id, incarnation)?;
         let group_bytes_max = config.overlay.share_bytes();
-        let (overlay_name, name) = (&config.overlay_name, &config.name);
-        let notary = config.security.notary(overlay_name, name, id)?;
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let daemon = signing(daemon, notary);
         let hello = Hello {

@@ -34,6 +34,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
             anyhow::anyhow!("cannot listen on {address} (--{key}): {cause}{advice}")
         }
         DaemonError::Config(error) => usage(error.to_string()),
+        DaemonError::Identity(error) => usage(error.to_string()),
         error => error.into(),
     })?;
     let _pages = match metrics {

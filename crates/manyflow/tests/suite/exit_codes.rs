@@ -142,3 +142,34 @@ fn keys_and_secrets_that_cannot_be_read_have_exit_code_2() {
         assert!(ended.stderr.contains("no."), "{words:?}: {ended:?}");
     }
 }
+
+#[test]
+fn a_daemon_whose_certificate_is_not_its_own_has_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let certificates = path("certificates");
+    run(&[
+        "keygen",
+        "--certificates",
+        text(&certificates),
+        "--daemon",
+        "a",
+    ])
+    .succeeded("keygen");
+    for (identity, reason) in [
+        ("name = \"b\"", "is not one of the daemon b"),
+        (
+            "name = \"a\"\nid = 17",
+            "--daemon a=id-17.manyflow.internal",
+        ),
+    ] {
+        let file = format!(
+            "{identity}\nlisten = \"127.0.0.1:0\"\n[tls]\nca = \"certificates/ca.crt\"\n\
+             certificate = \"certificates/a.crt\"\nkey = \"certificates/a.key\"\n"
+        );
+        std::fs::write(path("daemon.toml"), file).unwrap();
+        let ended = run(&["daemon", text(&path("daemon.toml"))]);
+        assert_eq!(ended.code(), 2, "{ended:?}");
+        assert!(ended.stderr.contains(reason), "{ended:?}");
+    }
+}
