@@ -154,10 +154,11 @@ async fn a_daemon_with_a_certificate_can_announce_neither_a_name_a_number_nor_a_
         assert_eq!(answer, b"", "it is no daemon");
     }
     let mut liar = greet_with(folder.path(), "liar", address, &hello("liar", 1)).await;
-    // A state of `c` without links, later than its present one, and in its incarnation.
+    // A state of `c` without links, later than its present one, although it may have begun in the
+    // same second.
     let since_2020 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let incarnation = (since_2020.unwrap().as_secs() - 1_577_836_800) as u32;
-    let change = manyflow_overlay::ChangeSeq(1);
+    let change = manyflow_overlay::ChangeSeq(1000);
     let summary = Summary {
         incarnation,
         change,
