@@ -85,6 +85,8 @@
 //!   carries. Origins keep messages until they are acknowledged, and send lost ones again to the
 //!   daemons that lack them (`daemon/retention.rs`). [`Daemon::fixed`] is a daemon of an overlay
 //!   whose topology never changes; such an overlay needs none of these messages.
+//! - **Daemons that lie.** With a [`Notary`], each daemon signs its state, and believes of others
+//!   only what they have signed (`daemon/database/seal.rs`).
 //!
 //! # Example
 //!

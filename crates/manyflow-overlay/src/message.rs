@@ -408,8 +408,8 @@ impl Message {
         self.is_data() || matches!(self.body, Body::Welcome(_))
     }
 
-    /// Returns whether a payload follows the header: a client's message, the name of a group, or
-    /// what its origin signed.
+    /// Returns whether a payload follows the header: a client's message, the name of a group, or a
+    /// signed statement.
     pub fn has_payload(&self) -> bool {
         match &{ self.body } {
             Body::Change(change) => change.item.has_payload(),

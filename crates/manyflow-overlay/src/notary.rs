@@ -6,8 +6,8 @@
 //! [`Notary`] computes with keys.
 //!
 //! A signature covers the digests of the changes since the last one and of the whole state after
-//! them. Changes that a daemon makes at about the same time have one signature, so that thousands
-//! of clients that join at once cost a few signatures.
+//! them. Changes that a daemon makes at about the same time share one signature: thousands of
+//! clients that join at once cost only a few.
 
 use core::fmt;
 

@@ -34,12 +34,14 @@ pub struct SwitchConfig {
     pub failure_timeout: Duration,
     /// The silence after which a member is probed; at least 1 ms.
     pub keep_alive: Duration,
-    /// The time after which a member counts as stalled that is alive, but grants no credit for a
-    /// frame, or does not acknowledge the frame that it waits for; at least 1 ms. It gets no new
-    /// frames then, and after three times that the frames that it has go to other members. A member
-    /// that leaves has a third of that time, and 12 times `stall_timeout` to finish its answers.
+    /// The time after which a member counts as stalled, at least 1 ms. Such a member is alive, but
+    /// grants no credit for a frame, or does not acknowledge the frame that it waits for. It gets
+    /// no new frames. After three times this time, the frames that it holds go to other members. A
+    /// member that leaves has this time once to take its frames, and 12 times to finish its
+    /// answers.
     pub stall_timeout: Duration,
-    /// The longest frame of the peer in bytes. A smaller credit is none.
+    /// The length of the peer's longest frame in bytes. A member that grants less credit has no
+    /// room for a frame.
     pub frame_bytes_max: u32,
     /// The number of frames beyond a gap that are held for each stream, at least 1. Later frames
     /// are dropped.

@@ -118,7 +118,7 @@ pub(super) struct Control {
     settled: u32,
     /// A rate at which packets were lost without a queue.
     ceiling: Option<f64>,
-    /// Whether no silence came after the last echo.
+    /// Whether the child has echoed a sounding since it was silent, or was never silent.
     is_heard: bool,
 }
 
@@ -167,7 +167,7 @@ impl Control {
     }
 
     /// Returns whether the rate is still below that of the path, as far as is known: a queue of the
-    /// hop shows no congestion then. The minimum rate of a child that is silent is no such rate.
+    /// hop shows no congestion then. The rate for a silent child is low for another reason.
     pub(super) fn is_starting(&self) -> bool {
         self.is_heard && self.mode == Mode::Startup
     }

@@ -167,7 +167,7 @@ impl PeerCertificate {
 }
 
 impl LinkSecurity {
-    /// Returns what signs the states of a daemon; `None` if daemons have no keys.
+    /// Returns the notary that signs the states of a daemon; `None` if daemons have no keys.
     ///
     /// # Errors
     /// Returns an error if the certificate cannot sign for a daemon with this name and number.

@@ -445,7 +445,7 @@ async fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
     let _ = timeout(limit, holding).await;
 }
 
-/// The time at which incarnations are counted from, in seconds since 1970: the beginning of 2020.
+/// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
 pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
 
 /// Returns a number that is greater after a restart: seconds since 2020.

@@ -271,7 +271,7 @@ fn a_removed_member_without_credit_stops_nobody() {
 
 #[test]
 fn a_member_that_grants_nothing_stops_others_for_ten_seconds_only() {
-    // The credit of 999 bytes is smaller than a frame, so it is none.
+    // A credit of 999 bytes does not admit a frame.
     for credit in [0, 999] {
         let mut stage = Stage::new(move |body: &Body| grant(body, credit));
         stage.send(OF_HONEST, 50);

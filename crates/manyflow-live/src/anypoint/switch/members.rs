@@ -228,8 +228,8 @@ impl Members {
         self.list[usize::from(number)].status.is_present
     }
 
-    /// Returns the members for a new connection: those that are up and do not rest, or all if there
-    /// is none.
+    /// Returns the members of a new connection: those that are up and do not rest. Returns all
+    /// members if each is down or rests.
     pub(super) fn for_connection(&self, now: Time) -> Vec<u16> {
         let numbers = || 0..self.list.len() as u16;
         let ready = numbers().filter(|number| self.is_ready(now, *number));

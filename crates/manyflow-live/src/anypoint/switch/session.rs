@@ -195,7 +195,7 @@ impl Session {
         members.get_mut(leg.member).status.failures += 1;
     }
 
-    /// Logs which member the end of the connection is due to, if it has failed just before.
+    /// Logs which member's failure has ended the connection, if one failed just before.
     fn name_culprit(&self, member: Option<u16>, members: &mut Members) {
         if let Some(member) = member {
             let MemberStatus { name, address, .. } = &members.get_mut(member).status;

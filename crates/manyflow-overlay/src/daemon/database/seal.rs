@@ -66,7 +66,7 @@ pub(super) struct Statement {
     pub(super) incarnation: u32,
     /// The first of the changes.
     pub(super) first: ChangeSeq,
-    /// The last of the changes; the one before the first if there are none.
+    /// The last of the changes. Without changes, it is the number before `first`.
     pub(super) last: ChangeSeq,
     pub(super) changes: Digest,
     /// The digest of the state's links.
