@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use manyflow_live::filecast::session::{GroupKey, Opener, Sealer};
+use manyflow_live::filecast::session::{Opener, Sealer};
+use manyflow_live::net::group_key::GroupKey;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::lct::{Fields, Header};
 

@@ -8,13 +8,11 @@
 //! | [`anypoint_http`] | HTTP through such a connection: the gateway for clients, and members before servers |
 //! | [`anypoint_store`] | a replicated chunk store: its disks, and files put into it and read from it |
 //! | [`stream`] | live data in layers: each receiver at its own quality |
-//! | [`child`] | programs of the user, which end with all that they have started |
 //! | [`filecast`] | files from one sender to many receivers: descriptions, sending, receiving |
 
 pub mod anypoint;
 pub mod anypoint_http;
 pub mod anypoint_store;
-pub mod child;
 pub mod filecast;
 pub mod net;
 pub mod overlay;

@@ -5,7 +5,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use manyflow_live::filecast::session::{GroupKey, Opener, Sealer};
+use manyflow_live::filecast::session::{Opener, Sealer};
+use manyflow_live::net::group_key::GroupKey;
 use manyflow_object::lct::{Fields, Header};
 
 /// Counts this thread's allocations.

@@ -12,14 +12,17 @@ use std::time::Duration;
 use manyflow_core::units::Rate;
 use manyflow_live::filecast::completion::{self, CompletionKey};
 use manyflow_live::filecast::files::{Existing, Selection, SourceOptions};
-use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey};
-use manyflow_live::filecast::load::{Trust, load_text, reachable, verify_signer};
-use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
+use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::sending::{Groups, Opened, RelayAddress, SendConfig};
 use manyflow_live::filecast::session::{
-    GroupKey, Progress, ProgressSinks, ReceiveConfig, Received, Route, SendProgress, receive,
+    Progress, ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
 };
+use manyflow_live::net::description::HostPort;
+use manyflow_live::net::description::load::{Trust, load_text, reachable, verify_signer};
+use manyflow_live::net::group_key::GroupKey;
+use manyflow_live::net::inlet::Route;
+use manyflow_live::net::keys::{KeyError, PublicKey, SigningKey};
+use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::net::tls::Identity;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use pyo3::exceptions::PyValueError;

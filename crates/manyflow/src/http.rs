@@ -10,7 +10,7 @@ use manyflow_live::anypoint::{Options, serve};
 use manyflow_live::anypoint_http::{
     GatewayError, GatewayOptions, MemberOptions, serve_gateway, serve_members,
 };
-use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::group_key::GroupKey;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey};
-use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::group_key::GroupKey;
+use manyflow_live::net::keys::{KeyError, PublicKey, SigningKey};
 use manyflow_live::overlay::certificates::{Subject, make_certificates};
 use serde_json::json;
 

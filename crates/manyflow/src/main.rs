@@ -42,15 +42,17 @@ mod top;
 
 use std::process::ExitCode;
 
-use cli::{BenchCommand, Command, DemoCommand, ResultsCommand, SoakCommand};
-use display::{Display, OutputError};
-use emulate::CommandFailed;
-use manyflow_live::filecast::load::LoadError;
-use manyflow_live::filecast::sdp::DescriptionError;
-use manyflow_live::filecast::session::{DecoderError, ReceiveError, TransportError};
+use manyflow_live::filecast::session::{DecoderError, ReceiveError};
+use manyflow_live::net::description::DescriptionError;
+use manyflow_live::net::description::load::LoadError;
+use manyflow_live::net::inlet::TransportError;
 use manyflow_live::net::tls::TlsError;
 use manyflow_live::overlay::ClientError;
 use manyflow_live::stream::StreamReceiveError;
+
+use cli::{BenchCommand, Command, DemoCommand, ResultsCommand, SoakCommand};
+use display::{Display, OutputError};
+use emulate::CommandFailed;
 use post_receive::PostReceiveError;
 use serde_json::json;
 

@@ -9,11 +9,15 @@ use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_live::filecast::completion::{self, CompletionKey};
 use manyflow_live::filecast::files::Existing;
-use manyflow_live::filecast::load::{self, Loaded, Trust, reachable};
-use manyflow_live::filecast::sdp::{HostPort, Protection, SessionDescription};
+use manyflow_live::filecast::load::{self, Loaded};
+use manyflow_live::filecast::sdp::{Protection, SessionDescription};
 use manyflow_live::filecast::session::{
-    self, FileDone, GroupKey, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
+    self, FileDone, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received,
 };
+use manyflow_live::net::description::HostPort;
+use manyflow_live::net::description::load::{Trust, reachable};
+use manyflow_live::net::group_key::GroupKey;
+use manyflow_live::net::inlet::Route;
 use manyflow_live::net::multicast::Choice;
 use manyflow_object::receiver::Progress as ObjectProgress;
 use manyflow_webrc::ReceiverConfig;

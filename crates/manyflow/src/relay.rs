@@ -8,13 +8,16 @@ use manyflow_amt::{Flow, RelayConfig};
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::relay::{self as layered, SessionInfo};
-use manyflow_live::filecast::load::{Trust, load_text};
-use manyflow_live::filecast::sdp::{HostPort, SessionDescription};
-use manyflow_live::filecast::session::{Route, flows};
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::filecast::session::flows;
 use manyflow_live::net::amt::StreamsConfig;
+use manyflow_live::net::description::HostPort;
+use manyflow_live::net::description::load::{Trust, load_text};
 use manyflow_live::net::forwarder::{
     Feed, Forwarder, ForwarderConfig, ForwarderError, ForwarderStatus, HostsConfig,
 };
+use manyflow_live::net::inlet::Route;
+use manyflow_live::net::multicast::GroupRange;
 use manyflow_live::stream::{StreamDescription, live_hop_config, report_address};
 use serde_json::json;
 use tokio::sync::watch;
@@ -27,7 +30,6 @@ use crate::recv::{announce_route, route_to};
 use crate::signals::interrupted;
 use crate::stream::read_key;
 use crate::{metrics, usage};
-use manyflow_live::net::multicast::GroupRange;
 
 /// Maximum number of groups in the range of `--groups`.
 const GROUPS_MAX: u128 = 4_096;

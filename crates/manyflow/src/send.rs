@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::filecast::session::SendProgress;
+use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::net::tls::Identity;
 use serde_json::json;
 use tokio::sync::watch::Receiver;

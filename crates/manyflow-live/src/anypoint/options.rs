@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
 
-use crate::filecast::session::GroupKey;
+use crate::net::group_key::GroupKey;
 
 /// The longest frame in bytes, fragment header included: a datagram of at most 1,500 bytes with the
 /// headers of IPv6, UDP and ACP. Smaller paths get shorter frames.

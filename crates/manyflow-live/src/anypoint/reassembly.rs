@@ -169,7 +169,7 @@ mod tests {
     use super::super::fragment::Divided;
     use super::super::seal::{Role, Sealer};
     use super::*;
-    use crate::filecast::session::GroupKey;
+    use crate::net::group_key::GroupKey;
     use proptest::prelude::*;
 
     fn divide(message: u64, payload: &[u8], sealer: Option<&Sealer>) -> Vec<Bytes> {

@@ -16,7 +16,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag, Unb
 use ring::hkdf::{HKDF_SHA256, Salt};
 
 use super::fragment::{HEADER_BYTES, Header};
-use crate::filecast::session::GroupKey;
+use crate::net::group_key::GroupKey;
 
 /// The length of a salt in bytes.
 pub(super) const SALT_BYTES: usize = 16;

@@ -18,7 +18,7 @@ use manyflow_store::{
 use super::disk::sync_folder;
 use super::session::Session;
 use super::{Connect, Progress, SessionError};
-use crate::filecast::files::{is_special, sha256_of_file};
+use crate::net::disk::{is_special, sha256_of_file};
 
 /// The options of [`get`].
 #[derive(Clone, Debug)]

@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_no_daemon_is_reported() {
-        use crate::filecast::metrics::{MetricsServer, Page};
+        use crate::net::metrics::{MetricsServer, Page};
         let page = Page {
             path: STATUS_PATH,
             media_type: "application/json",

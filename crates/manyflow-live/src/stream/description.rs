@@ -18,7 +18,7 @@
 //!
 //! Group g has the address of the first group plus g. The first address is a multiple of the
 //! number of groups, rounded up to a power of two, so that its last bits are the rank of a group
-//! (SIM, section III-A2). The signature is that of a [description of files](crate::filecast::sdp).
+//! (SIM, section III-A2). The signature is that of [all descriptions](crate::net::description).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -26,13 +26,13 @@ use std::net::{IpAddr, SocketAddr};
 use manyflow_amt::Flow;
 use manyflow_layered::GROUPS_MAX;
 
-use crate::filecast::keys::{PublicKey, SigningKey};
-use crate::filecast::sdp::error::{in_range, invalid, number, require};
-use crate::filecast::sdp::lines::{Sdp, parse_session};
-use crate::filecast::sdp::{
+use crate::net::description::error::{in_range, invalid, number, require};
+use crate::net::description::lines::{Sdp, parse_session};
+use crate::net::description::{
     DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, check_addresses, check_name, group_after,
     signature,
 };
+use crate::net::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "LAYERED/UDP";
 /// The value of `a=report-key` for sessions whose reports need the shared key.
@@ -64,7 +64,7 @@ pub struct StreamDescription {
     /// The number of the session, which reports carry.
     pub session: u32,
     /// The time at which the description was written, in seconds of NTP
-    /// ([`ntp_seconds`](crate::filecast::sdp::ntp_seconds)).
+    /// ([`ntp_seconds`](crate::net::description::ntp_seconds)).
     pub version: u64,
     /// The unicast source address of the packets.
     pub source: IpAddr,

@@ -9,9 +9,9 @@ use manyflow_layered::{Experiment, Message};
 use ring::hmac;
 
 use super::description::StreamDescription;
-use crate::filecast::session::GroupKey;
 use crate::net::address::lookup;
 use crate::net::forwarder::report_socket;
+use crate::net::group_key::GroupKey;
 use crate::net::inlet::{Inlet, Route, TransportError};
 
 /// Returns the key of reports that a shared key gives: a part of the HMAC-SHA-256 of a text, so

@@ -16,8 +16,8 @@ use manyflow_layered::unit::UNIT_BYTES_MAX;
 use tokio::sync::{mpsc, oneshot};
 
 use super::framing::write_unit;
-use crate::child::Program;
-use crate::filecast::files::is_special;
+use crate::net::child::Program;
+use crate::net::disk::is_special;
 
 /// The units that may wait for the thread.
 const QUEUE_UNITS: usize = 64;

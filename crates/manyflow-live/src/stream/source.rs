@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::framing::{FramingError, read_unit};
-use crate::child::Program;
+use crate::net::child::Program;
 use crate::net::reach::{Notice, Reach};
 
 /// The units that are read before they are asked for.

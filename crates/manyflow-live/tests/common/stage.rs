@@ -11,10 +11,12 @@ use manyflow_core::units::Rate;
 use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, GroupKey, Outlets, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Route,
-    Sealer, SessionSender,
+    self, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Sealer, SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
+use manyflow_live::net::group_key::GroupKey;
+use manyflow_live::net::inlet::Route;
+use manyflow_live::net::outlets::Outlets;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;

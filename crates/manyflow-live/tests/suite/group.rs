@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, ip};
 use manyflow_core::units::Rate;
-use manyflow_live::filecast::session::{GroupKey, Sealer};
+use manyflow_live::filecast::session::Sealer;
+use manyflow_live::net::group_key::GroupKey;
 use stage::Stage;
 use tokio::net::UdpSocket;
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use manyflow_live::filecast::load::{LoadError, fetch};
-use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_live::net::description::load::{LoadError, fetch};
+use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::net::tls::{Identity, TlsError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,

@@ -3,9 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use manyflow_live::filecast::load::{LoadError, Trust, fetch, load};
-use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::filecast::sdp::{DESCRIPTION_BYTES_MAX, DescriptionError, SessionDescription};
+use manyflow_live::filecast::load::load;
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::net::description::load::{LoadError, Trust, fetch};
+use manyflow_live::net::description::{DESCRIPTION_BYTES_MAX, DescriptionError};
+use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::net::reserved::ReservedAddress;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -4,8 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use manyflow_live::filecast::sdp::{
-    CciFormat, Completion, DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, Protection,
-    SessionDescription, WebrcParameters, ntp_seconds,
+    CciFormat, Completion, Protection, SessionDescription, WebrcParameters,
+};
+use manyflow_live::net::description::{
+    DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, ntp_seconds,
 };
 use proptest::option;
 use proptest::prelude::*;

@@ -12,8 +12,10 @@ use manyflow_live::filecast::sending::{
     SendConfig,
 };
 use manyflow_live::filecast::session::{
-    GroupKey, ProgressSinks, ReceiveConfig, Received, Route, SendProgress, receive,
+    ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
 };
+use manyflow_live::net::group_key::GroupKey;
+use manyflow_live::net::inlet::Route;
 use manyflow_live::net::multicast::Interface;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use tempfile::TempDir;

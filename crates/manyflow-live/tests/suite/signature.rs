@@ -5,9 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use manyflow_live::filecast::keys::{KeyError, PublicKey, SigningKey};
-use manyflow_live::filecast::load::{LoadError, Trust, load};
-use manyflow_live::filecast::sdp::{DescriptionError, SessionDescription};
+use manyflow_live::filecast::load::load;
+use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_live::net::description::DescriptionError;
+use manyflow_live::net::description::load::{LoadError, Trust};
+use manyflow_live::net::keys::{KeyError, PublicKey, SigningKey};
 use proptest::prelude::*;
 use tempfile::TempDir;
 

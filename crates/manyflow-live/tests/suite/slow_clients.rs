@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use manyflow_live::filecast::load::fetch;
-use manyflow_live::filecast::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_live::net::description::load::fetch;
+use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_live::net::tls::Identity;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};

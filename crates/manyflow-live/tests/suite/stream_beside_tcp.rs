@@ -3,8 +3,9 @@
 
 mod chain;
 
-use chain::{Chain, ChainConfig};
 use manyflow_live::stream::{live_hop_config, live_receiver_config, live_sender_config};
+
+use chain::{Chain, ChainConfig};
 
 const LINKS: [u64; 4] = [300_000, 1_000_000, 3_000_000, 10_000_000];
 const SETTLE_S: f64 = 120.0;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use manyflow_core::units::{Rate, parse_duration};
+use manyflow_live::net::multicast::GroupRange;
 
 use super::ServerArgs;
-use manyflow_live::net::multicast::GroupRange;
 
 const STREAM_SEND_EXAMPLES: &str = "\
 Examples:

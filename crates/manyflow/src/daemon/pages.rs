@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use manyflow_live::filecast::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
+use manyflow_live::net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus, STATUS_PATH};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};

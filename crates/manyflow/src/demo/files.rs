@@ -18,10 +18,12 @@ use manyflow_core::units::{self, Rate};
 use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, Progress, ProgressSinks, ReceiveConfig, Received, Route, SessionSender,
+    self, Progress, ProgressSinks, ReceiveConfig, Received, SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
+use manyflow_live::net::inlet::Route;
 use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
+use manyflow_live::net::outlets::Outlets;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_live::filecast::metrics::METRICS_PATH;
+use manyflow_live::net::metrics::METRICS_PATH;
 use manyflow_live::overlay::{STATUS_PATH, StatusUrl, fetch_page};
 use serde::Serialize;
 use serde_json::Value;

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use anyhow::{Error, Result};
 use manyflow_live::filecast::files::{Selection, SourceOptions};
-use manyflow_live::filecast::keys::SigningKey;
-use manyflow_live::filecast::load::{Trust, load};
+use manyflow_live::filecast::load::load;
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::sending::{
     Difference, Groups, OpenError, RelayAddress, ResumeError, SendConfig,
 };
-use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::description::load::Trust;
+use manyflow_live::net::group_key::GroupKey;
+use manyflow_live::net::keys::SigningKey;
 use manyflow_live::net::multicast::GroupRange;
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::SessionConfig;

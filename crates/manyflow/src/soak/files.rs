@@ -19,10 +19,12 @@ use manyflow_core::units::{self, Rate};
 use manyflow_live::filecast::files::{Existing, Scratch};
 use manyflow_live::filecast::sdp::SessionDescription;
 use manyflow_live::filecast::session::{
-    self, Outlets, ProgressSinks, ReceiveConfig, ReceiveError, Route, SessionSender,
+    self, ProgressSinks, ReceiveConfig, ReceiveError, SessionSender,
 };
 use manyflow_live::net::amt::RelayServer;
+use manyflow_live::net::inlet::Route;
 use manyflow_live::net::last_mile::LastMile;
+use manyflow_live::net::outlets::Outlets;
 use manyflow_live::net::reserved::own_address;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Result;
 use manyflow_live::anypoint::Options;
 use manyflow_live::anypoint_store::{GetError, LiveService, PutError};
-use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::group_key::GroupKey;
 use manyflow_store::{DownloadError, StoreConfig, UploadError};
 
 use crate::cli::{StoreClientArgs, StoreCommand};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_layered::hop::HopKey;
-use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::group_key::GroupKey;
 use manyflow_live::stream::report_key;
 
 use crate::cli::StreamCommand;

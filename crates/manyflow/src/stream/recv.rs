@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_layered::unit::Latency;
-use manyflow_live::filecast::keys::PublicKey;
-use manyflow_live::filecast::load::{Trust, load_text};
-use manyflow_live::filecast::session::Route;
+use manyflow_live::net::description::load::{Trust, load_text};
+use manyflow_live::net::inlet::Route;
+use manyflow_live::net::keys::PublicKey;
 use manyflow_live::stream::{
     StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_multicast_receiver_config,
     live_receiver_config, live_rlm_receiver_config, receive,

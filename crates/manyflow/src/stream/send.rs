@@ -8,13 +8,13 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_layered::relay::{self, SessionInfo};
 use manyflow_layered::{GROUPS_MAX, rlm, sim};
-use manyflow_live::filecast::publish::DESCRIPTION_PATH;
-use manyflow_live::filecast::sdp::{HostPort, ntp_seconds};
 use manyflow_live::filecast::sending::tunnel_source;
-use manyflow_live::filecast::session::Outlets;
 use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_live::net::description::{HostPort, ntp_seconds};
 use manyflow_live::net::mtu::{Egress, Tunnel, fitting_packet};
 use manyflow_live::net::multicast::MulticastSender;
+use manyflow_live::net::outlets::Outlets;
+use manyflow_live::net::publish::DESCRIPTION_PATH;
 use manyflow_live::stream::{
     LIVE_PACKET_BYTES, SendControl, SourceError, StreamDescription, StreamProtocol,
     StreamSendProgress, StreamSender, live_hop_config, live_multicast_sender_config,

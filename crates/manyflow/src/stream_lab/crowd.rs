@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use manyflow_layered::unit::Latency;
-use manyflow_live::filecast::session::Route;
+use manyflow_live::net::inlet::Route;
 use manyflow_live::stream::{
     StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config,
     live_rlm_receiver_config, receive,

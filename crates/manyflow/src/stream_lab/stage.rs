@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use manyflow_amt::RelayConfig;
 use manyflow_layered::relay::{self, SessionInfo};
-use manyflow_live::filecast::sdp::HostPort;
-use manyflow_live::filecast::session::{Outlets, Route};
 use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_live::net::description::HostPort;
 use manyflow_live::net::forwarder::{Feed, Forwarder, ForwarderConfig};
+use manyflow_live::net::inlet::Route;
+use manyflow_live::net::outlets::Outlets;
 use manyflow_live::stream::{
     SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
     live_hop_config,

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use manyflow_live::anypoint::switch::{
     ServiceError, StartError, SwitchHandle, SwitchOptions, start,
 };
-use manyflow_live::filecast::metrics::MetricsServer;
+use manyflow_live::net::metrics::MetricsServer;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 

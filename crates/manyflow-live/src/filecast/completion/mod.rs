@@ -30,7 +30,7 @@ use std::time::Duration;
 use ring::hmac;
 
 use crate::filecast::sdp::SessionDescription;
-use crate::filecast::session::GroupKey;
+use crate::net::group_key::GroupKey;
 
 pub use reporter::{ReportError, Reporter, report};
 pub use server::CompletionServer;

@@ -29,7 +29,6 @@ pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
 pub(crate) use spool::Spool;
 pub use store::{Existing, Staged, Store};
-pub(crate) use store::{is_special, sha256_of_file};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.
 #[derive(Debug, Error)]

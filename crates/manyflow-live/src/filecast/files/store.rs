@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use manyflow_object::fdt::Attributes;
 use manyflow_object::name;
-use sha2::{Digest, Sha256};
 use tempfile::TempPath;
 
 use super::{FileError, spool, sync_folder, write_error};
-
-/// The length of the parts in which an existing file is read, in bytes.
-const PART_BYTES: usize = 1 << 18;
+use crate::net::disk::{is_special, sha256_of_file};
 
 /// A folder for received files.
 ///
@@ -231,24 +228,6 @@ fn sync_disk(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a path leads to a device, pipe or socket, directly or by a link. A rename to the path
-/// would replace it, so that root could lose `/dev/null`. A rename never replaces a folder.
-pub(crate) fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
-}
-
-/// Returns the SHA-256 of a file's content.
-pub(crate) fn sha256_of_file(path: &Path) -> io::Result<[u8; 32]> {
-    let (mut file, mut digest) = (File::open(path)?, Sha256::new());
-    let mut part = vec![0; PART_BYTES];
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(digest.finalize().into()),
-            length => digest.update(&part[..length]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
@@ -450,7 +429,7 @@ mod tests {
         let home = folder();
         let store = store(home.path(), Existing::Keep);
         put(store.folder(), "a/x", "content");
-        let digest = Sha256::digest("content").into();
+        let digest = <sha2::Sha256 as sha2::Digest>::digest("content").into();
         assert!(store.has("a/x", 7, &digest));
         assert!(!store.has("a/x", 8, &digest) && !store.has("a/y", 7, &digest));
         assert!(!store.has("a/x", 7, &[0; 32]));

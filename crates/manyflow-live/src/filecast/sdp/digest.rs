@@ -1,6 +1,6 @@
 //! The attribute `fdt-digest`: the digest of the session's table of files.
 
-use super::error::{DescriptionError, invalid};
+use crate::net::description::error::{DescriptionError, invalid};
 
 const ALGORITHM: &str = "sha-256 ";
 

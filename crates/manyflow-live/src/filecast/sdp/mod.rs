@@ -36,34 +36,26 @@
 //! with another description. To authenticate tables that change, each of them would need a
 //! signature of its own and a number that receivers compare.
 
-mod addresses;
+mod completion;
 mod digest;
-pub(crate) mod error;
-mod host_port;
-pub(crate) mod lines;
 mod protection;
-pub(crate) mod signature;
 mod text;
 mod webrc;
 
-use std::io::Read;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-pub(crate) use addresses::{check_addresses, check_name, group_after};
-pub use error::DescriptionError;
-use error::{in_range, require};
-pub use host_port::{Completion, HostPort};
+use crate::net::description::error::{in_range, require};
+use crate::net::description::{
+    DescriptionError, HostPort, check_addresses, check_name, group_after, time_of_ntp,
+};
+
+pub use completion::Completion;
 pub use protection::Protection;
 pub use webrc::{CciFormat, WebrcParameters};
 
-/// Maximum length of a description in bytes. Longer texts are refused unread.
-pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
-
 /// Maximum of a Transport Session Identifier: 48 bits (RFC 5651 section 5.1).
 const TSI_MAX: u64 = (1 << 48) - 1;
-/// NTP's seconds count from 1900, those of [`SystemTime::UNIX_EPOCH`] from 1970.
-const UNIX_EPOCH_NTP_S: u64 = 2_208_988_800;
 
 /// A session as its receivers see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,33 +96,11 @@ pub struct SessionDescription {
     pub webrc: WebrcParameters,
 }
 
-/// Reads all of `reader`, at most 64 KiB. Errors call it `from`.
-pub fn read_text(reader: impl Read, from: &str) -> Result<String, DescriptionError> {
-    let mut text = String::new();
-    let mut bounded = reader.take(DESCRIPTION_BYTES_MAX as u64 + 1);
-    match bounded.read_to_string(&mut text) {
-        Ok(_) if text.len() > DESCRIPTION_BYTES_MAX => Err(DescriptionError::TooLong),
-        Ok(_) => Ok(text),
-        Err(cause) => Err(DescriptionError::Unreadable {
-            from: from.to_owned(),
-            cause,
-        }),
-    }
-}
-
-/// Returns the version of a description that is written at `time`: seconds since 1900, without leap
-/// seconds.
-pub fn ntp_seconds(time: SystemTime) -> u64 {
-    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH);
-    UNIX_EPOCH_NTP_S + since_1970.map_or(0, |duration| duration.as_secs())
-}
-
 impl SessionDescription {
     /// Returns the time at which the description was written; `None` if its version is no time
     /// after 1970.
     pub fn written(&self) -> Option<SystemTime> {
-        let seconds = self.version.checked_sub(UNIX_EPOCH_NTP_S)?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+        time_of_ntp(self.version)
     }
 
     /// Returns the number of channels and groups of the session: T+1 (RFC 3738 section 3.1.1).

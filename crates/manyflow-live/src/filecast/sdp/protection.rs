@@ -1,7 +1,7 @@
 //! The attribute `ext-auth`: how a group key protects packets.
 
 use super::digest;
-use super::error::{DescriptionError, invalid};
+use crate::net::description::error::{DescriptionError, invalid};
 
 /// The authentication scheme 0 of RFC 6584 section 2: its MAC and the MAC's length in bits.
 const MAC: &str = "0 hmac-sha-256-128";

@@ -1,13 +1,11 @@
 //! Writes and parses a description as text. sdp-types handles the structure of SDP; this module
 //! handles the contents for FLUTE and WEBRC.
 
-use super::error::{DescriptionError, missing, number, require};
-use super::lines::{Sdp, parse_session};
-use super::{
-    Completion, DESCRIPTION_BYTES_MAX, HostPort, SessionDescription, WebrcParameters, digest,
-    protection, signature,
-};
-use crate::filecast::keys::{PublicKey, SigningKey};
+use super::{Completion, SessionDescription, WebrcParameters, digest, protection};
+use crate::net::description::error::{DescriptionError, missing, number, require};
+use crate::net::description::lines::{Sdp, parse_session};
+use crate::net::description::{DESCRIPTION_BYTES_MAX, HostPort, signature};
+use crate::net::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "FLUTE/UDP";
 

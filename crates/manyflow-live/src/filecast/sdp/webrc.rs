@@ -4,7 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::error::{DescriptionError, in_range, invalid, missing, number, require};
+use crate::net::description::error::{
+    DescriptionError, in_range, invalid, missing, number, require,
+};
 
 /// The encoding of the Congestion Control Information in packets (RFC 3738 section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,9 +24,10 @@ use manyflow_object::fec::FecScheme;
 use manyflow_webrc::{SessionConfig, SessionError};
 
 use super::files::{FileError, Selection, SourceOptions, default_scratch};
-use super::keys::SigningKey;
-use super::sdp::{DescriptionError, SessionDescription};
-use super::session::GroupKey;
+use super::sdp::SessionDescription;
+use crate::net::description::DescriptionError;
+use crate::net::group_key::GroupKey;
+use crate::net::keys::SigningKey;
 use crate::net::multicast::{GroupRange, Interface, MulticastError, MulticastSender, SenderConfig};
 
 pub use conflict::Conflict;

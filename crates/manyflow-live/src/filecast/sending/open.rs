@@ -14,9 +14,10 @@ use super::resume::resumed_tsi;
 use super::{Groups, OpenError, RelayAddress, SendConfig};
 use crate::filecast::completion::{CompletionServer, window};
 use crate::filecast::files::{Sources, find_sources};
-use crate::filecast::sdp::{Completion, HostPort, SessionDescription, ntp_seconds};
+use crate::filecast::sdp::{Completion, SessionDescription};
 use crate::filecast::session::{Sealer, describe, flows};
 use crate::net::amt::RelayServer;
+use crate::net::description::{HostPort, ntp_seconds};
 use crate::net::mtu::{Egress, Tunnel, fitting_payload};
 use crate::net::multicast::MulticastSender;
 

@@ -16,8 +16,10 @@ use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
 use crate::filecast::completion::{CompletionKey, CompletionServer};
 use crate::filecast::files::Scratch;
-use crate::filecast::sdp::{SessionDescription, ntp_seconds};
-use crate::filecast::session::{Outlets, SendProgress, SessionSender, flows, memory_for_table};
+use crate::filecast::sdp::SessionDescription;
+use crate::filecast::session::{SendProgress, SessionSender, flows, memory_for_table};
+use crate::net::description::ntp_seconds;
+use crate::net::outlets::Outlets;
 
 /// The portions of files that are sent in order: some seconds at 50 Mbit/s.
 const WINDOW_BYTES: u64 = 16_000_000;

@@ -22,7 +22,7 @@ use super::numbers::PacketNumbers;
 use super::queue::{Batch, DecodedInput, Input, Output, queue};
 use super::storer::{Stored, Storer};
 use crate::filecast::files::{Existing, FileError, Spool, Store, check_room};
-use crate::filecast::sdp::ntp_seconds;
+use crate::net::description::ntp_seconds;
 
 /// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
 /// time.

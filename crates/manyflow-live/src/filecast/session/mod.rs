@@ -29,7 +29,7 @@ use manyflow_core::units::Rate;
 use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use decoder::{DecoderError, FileDone};
-pub use group::{GroupKey, Opener, Sealer};
+pub use group::{Opener, Sealer};
 pub use receive::{
     Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, memory_for_table, receive,
 };
@@ -37,8 +37,6 @@ pub use send::{SendProgress, SessionSender};
 pub use transport::flows;
 
 use crate::filecast::sdp::{CciFormat, WebrcParameters};
-pub use crate::net::inlet::{Route, TransportError};
-pub use crate::net::outlets::Outlets;
 
 /// Returns the parameters that describe `session`, whose receivers use epochs of `epoch`.
 pub fn describe(session: &Session, epoch: Duration) -> WebrcParameters {

@@ -17,13 +17,14 @@ use manyflow_webrc::{
 use tokio::sync::{mpsc, watch};
 
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
-use super::group::{GroupKey, Opener};
+use super::group::Opener;
 use super::patience::Patience;
 use super::session_of;
 use super::transport::Inlet;
 use crate::filecast::files::Existing;
 use crate::filecast::sdp::{Protection, SessionDescription};
 use crate::net::clock::Clock;
+use crate::net::group_key::GroupKey;
 use crate::net::inlet::{Route, TransportError};
 use crate::net::multicast;
 

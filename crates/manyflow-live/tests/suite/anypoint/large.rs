@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use manyflow_live::anypoint::switch::PolicyName;
 use manyflow_live::anypoint::{MESSAGE_BYTES_MAX, Options, connect};
-use manyflow_live::filecast::session::GroupKey;
+use manyflow_live::net::group_key::GroupKey;
 
 use super::stage::{Stage, exchange, finish, within};
 

@@ -11,10 +11,11 @@ use manyflow_core::units::Rate;
 use manyflow_layered::relay::{self, SessionInfo};
 use manyflow_layered::unit::{Latency, Unit};
 use manyflow_layered::{rlm, sim};
-use manyflow_live::filecast::sdp::HostPort;
-use manyflow_live::filecast::session::{Outlets, Route};
 use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_live::net::description::HostPort;
+use manyflow_live::net::inlet::Route;
 use manyflow_live::net::last_mile::LastMile;
+use manyflow_live::net::outlets::Outlets;
 use manyflow_live::stream::{
     self, SendControl, SourceUnit, StreamDescription, StreamProtocol, StreamReceiveConfig,
     StreamReceiveProgress, StreamSendProgress, StreamSender,

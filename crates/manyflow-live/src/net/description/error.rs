@@ -5,7 +5,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use crate::filecast::keys::PublicKey;
+use crate::net::keys::PublicKey;
 
 /// The reason why a session description cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -86,14 +86,16 @@ impl DescriptionError {
     }
 }
 
-pub(crate) fn missing(what: &str, expected: &str) -> DescriptionError {
+/// Returns the error about a line or attribute `what` that is missing.
+pub fn missing(what: &str, expected: &str) -> DescriptionError {
     DescriptionError::Missing {
         what: what.to_owned(),
         expected: expected.to_owned(),
     }
 }
 
-pub(crate) fn invalid(what: &str, value: impl Display, expected: &str) -> DescriptionError {
+/// Returns the error about a line or attribute `what` whose value is not as expected.
+pub fn invalid(what: &str, value: impl Display, expected: &str) -> DescriptionError {
     let value = value.to_string().chars().take(80).collect();
     DescriptionError::Invalid {
         what: what.to_owned(),
@@ -103,13 +105,13 @@ pub(crate) fn invalid(what: &str, value: impl Display, expected: &str) -> Descri
 }
 
 /// Parses a number. Its range is checked with the whole description.
-pub(crate) fn number<T: FromStr>(what: &str, text: &str) -> Result<T, DescriptionError> {
+pub fn number<T: FromStr>(what: &str, text: &str) -> Result<T, DescriptionError> {
     text.parse()
         .map_err(|_| invalid(what, text, "a number in its range"))
 }
 
 /// Returns an error about `value` unless `condition` holds.
-pub(crate) fn require(
+pub fn require(
     condition: bool,
     what: &str,
     value: impl Display,
@@ -123,7 +125,7 @@ pub(crate) fn require(
 }
 
 /// Returns an error about `value` if it is outside of `range` or not a number.
-pub(crate) fn in_range<T: PartialOrd + Display>(
+pub fn in_range<T: PartialOrd + Display>(
     what: &str,
     value: T,
     range: RangeInclusive<T>,

@@ -10,21 +10,25 @@ use super::error::{DescriptionError, invalid, missing};
 ///
 /// # Errors
 /// If the text is not SDP.
-pub(crate) fn parse_session(text: &str) -> Result<Session, DescriptionError> {
+pub fn parse_session(text: &str) -> Result<Session, DescriptionError> {
     Session::parse(text.as_bytes()).map_err(|error| DescriptionError::NotSdp(error.to_string()))
 }
 
 /// The part of an SDP file that describes one session.
-pub(crate) struct Sdp<'a> {
+pub struct Sdp<'a> {
     session: &'a Session,
-    pub(crate) media: &'a Media,
+    /// The `m=` line with its attributes.
+    pub media: &'a Media,
 }
 
 /// The `c=` line: `FIRST/TTL/COUNT` with IPv4, `FIRST/COUNT` with IPv6 (RFC 8866 section 5.7).
-pub(crate) struct Groups {
-    pub(crate) first: IpAddr,
-    pub(crate) ttl: Option<u8>,
-    pub(crate) count: u32,
+pub struct Groups {
+    /// The first group.
+    pub first: IpAddr,
+    /// The time to live of IPv4; `None` with IPv6.
+    pub ttl: Option<u8>,
+    /// The number of groups, which have successive addresses.
+    pub count: u32,
 }
 
 impl<'a> Sdp<'a> {
@@ -32,7 +36,7 @@ impl<'a> Sdp<'a> {
     ///
     /// # Errors
     /// If no line has the protocol, or more than one has it.
-    pub(crate) fn of(session: &'a Session, protocol: &str) -> Result<Self, DescriptionError> {
+    pub fn of(session: &'a Session, protocol: &str) -> Result<Self, DescriptionError> {
         let has_protocol = |media: &&Media| media.proto.eq_ignore_ascii_case(protocol);
         let mut found = session.medias.iter().filter(has_protocol);
         match (found.next(), found.next()) {
@@ -45,7 +49,11 @@ impl<'a> Sdp<'a> {
         }
     }
 
-    pub(crate) fn groups(&self) -> Result<Groups, DescriptionError> {
+    /// Returns the groups of the `c=` line.
+    ///
+    /// # Errors
+    /// If the line is missing or has another form.
+    pub fn groups(&self) -> Result<Groups, DescriptionError> {
         let connection = self
             .media
             .connections
@@ -63,9 +71,11 @@ impl<'a> Sdp<'a> {
         parsed.ok_or_else(|| invalid("c=", text, expected))
     }
 
-    /// Returns the sender's address, which FLUTE descriptions give as the only source of a source
-    /// filter.
-    pub(crate) fn source(&self) -> Result<IpAddr, DescriptionError> {
+    /// Returns the sender's address, which descriptions give as the only source of a source filter.
+    ///
+    /// # Errors
+    /// If the filter is missing or has another form.
+    pub fn source(&self) -> Result<IpAddr, DescriptionError> {
         let text = self.attribute("source-filter")?;
         let expected = "incl IN IP4|IP6 * ADDRESS, with one address";
         let invalid = || invalid("a=source-filter", text, expected);
@@ -76,12 +86,20 @@ impl<'a> Sdp<'a> {
         }
     }
 
-    pub(crate) fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {
+    /// Returns the value of an attribute.
+    ///
+    /// # Errors
+    /// If it is missing, or there are several.
+    pub fn attribute(&self, name: &'static str) -> Result<&'a str, DescriptionError> {
         let missing = || missing(&format!("a={name}"), "what `manyflow send` writes");
         self.optional_attribute(name)?.ok_or_else(missing)
     }
 
-    pub(crate) fn optional_attribute(
+    /// Returns the value of an attribute; `None` without it.
+    ///
+    /// # Errors
+    /// If there are several.
+    pub fn optional_attribute(
         &self,
         name: &'static str,
     ) -> Result<Option<&'a str>, DescriptionError> {
@@ -93,7 +111,7 @@ impl<'a> Sdp<'a> {
     }
 
     /// Returns the values of an attribute of the session or of the media.
-    pub(crate) fn values(&self, name: &'static str) -> impl Iterator<Item = &'a str> {
+    pub fn values(&self, name: &'static str) -> impl Iterator<Item = &'a str> {
         let session = self.session.get_attribute_values(name);
         session
             .chain(self.media.get_attribute_values(name))

@@ -1,5 +1,5 @@
 //! Serves session descriptions by HTTP or HTTPS, so that a receiver needs a URL and no file. Both
-//! this server and the client in [`load`](mod@crate::filecast::load) use hyper.
+//! this server and the client in [`load`](mod@crate::net::description::load) use hyper.
 
 use std::collections::BTreeMap;
 use std::io;

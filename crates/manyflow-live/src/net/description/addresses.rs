@@ -8,7 +8,7 @@ use crate::net::multicast::is_source_specific;
 const NAME_BYTES_MAX: usize = 255;
 
 /// Returns the group `number` addresses after `first`; `None` after the last address.
-pub(crate) fn group_after(first: IpAddr, number: u32) -> Option<IpAddr> {
+pub fn group_after(first: IpAddr, number: u32) -> Option<IpAddr> {
     Some(match first {
         IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(number)?).into(),
         IpAddr::V6(first) => {
@@ -21,7 +21,7 @@ pub(crate) fn group_after(first: IpAddr, number: u32) -> Option<IpAddr> {
 ///
 /// # Errors
 /// If it is empty, too long, or not one line.
-pub(crate) fn check_name(name: &str) -> Result<(), DescriptionError> {
+pub fn check_name(name: &str) -> Result<(), DescriptionError> {
     let is_line = !name.is_empty() && !name.contains(char::is_control);
     let expected = "1 to 255 bytes without control characters";
     require(
@@ -37,7 +37,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), DescriptionError> {
 /// # Errors
 /// If the source is not unicast, the IP versions differ, or the groups are not in one range of
 /// multicast addresses.
-pub(crate) fn check_addresses(
+pub fn check_addresses(
     source: IpAddr,
     first_group: IpAddr,
     ttl: Option<u8>,

@@ -9,12 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::error::{DescriptionError, invalid};
-use crate::filecast::keys::{PublicKey, SIGNATURE_BYTES, SigningKey};
+use crate::net::keys::{PublicKey, SIGNATURE_BYTES, SigningKey};
 
 const ATTRIBUTE: &str = "a=signature";
 
 /// Returns the line that signs the lines of `text`.
-pub(crate) fn to_line(text: &str, key: &SigningKey) -> String {
+pub fn to_line(text: &str, key: &SigningKey) -> String {
     let signature = key.sign(signed_text(text.lines()).as_bytes());
     format!(
         "{ATTRIBUTE}:{} {}\r\n",
@@ -27,7 +27,7 @@ pub(crate) fn to_line(text: &str, key: &SigningKey) -> String {
 ///
 /// # Errors
 /// If the signature is not that of the other lines, or is not the last line.
-pub(crate) fn verify(text: &str) -> Result<Option<PublicKey>, DescriptionError> {
+pub fn verify(text: &str) -> Result<Option<PublicKey>, DescriptionError> {
     // The lines are those of the text itself, because the SDP parser skips some.
     let lines: Vec<&str> = text.lines().collect();
     let Some(place) = lines.iter().position(|line| value(line).is_some()) else {
