@@ -159,7 +159,7 @@ emulate-map: build ## Run five protocols beside the kernel's TCP, over rates, de
 	target/release/manyflow emulate x-kernel-map
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
-	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-live --bench parts --bench protocols
+	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-files --bench parts --bench protocols
 
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite

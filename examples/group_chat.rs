@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use manyflow_live::overlay::{
+use manyflow_messages::{
     Access, Client, ClientError, ClientOptions, ControllerConfig, DaemonConfig, DaemonHandle,
     LinkConfig, LinkSecurity, Messages, start,
 };

@@ -1,6 +1,6 @@
 -- ACP (Anypoint-XCP) with XCP's congestion header, in the format of manyflow-anypoint/src/wire.rs.
 -- Live ends add a cookie to Open, and send Challenges, probes of the path, and parts of datagrams
--- (manyflow-live/src/anypoint/envelope.rs).
+-- (manyflow-ensembles/src/anypoint/envelope.rs).
 
 local common = require("manyflow_common")
 
@@ -61,7 +61,7 @@ proto.experts = { malformed }
 
 local FRAGMENT_BYTES = 12
 
--- The header of a fragment (manyflow-live/src/anypoint/fragment.rs), if the frame begins with one.
+-- The header of a fragment (manyflow-ensembles/src/anypoint/fragment.rs), if the frame begins with one.
 -- Frames of other applications, and the zeros of a simulation, are bytes.
 local function fragment(reader)
     local flags, reserved = reader:peek(1), reader:peek(1, 1)

@@ -1,6 +1,6 @@
 -- The overlay's frames (manyflow_overlay_frames.lua): on streams over TCP behind
--- the handshake of daemons (manyflow-live/src/overlay/hello.rs), in datagrams of simulations, and in
--- packets of live links of datagrams (manyflow-live/src/overlay/datagram).
+-- the handshake of daemons (manyflow-messages/src/hello.rs), in datagrams of simulations, and in
+-- packets of live links of datagrams (manyflow-messages/src/datagram).
 
 local common = require("manyflow_common")
 local frames = require("manyflow_overlay_frames")

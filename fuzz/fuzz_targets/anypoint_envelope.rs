@@ -1,11 +1,11 @@
 //! Any input is refused, or is a datagram of live ACP that encodes to the same bytes.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_live::anypoint::envelope::{
+use manyflow_ensembles::anypoint::envelope::{
     Datagram, NO_COOKIE, decode, encode, encode_challenge, encode_part, encode_path_answer,
     encode_path_probe,
 };
-use manyflow_live::anypoint::fragment::{HEADER_BYTES, Header};
+use manyflow_ensembles::anypoint::fragment::{HEADER_BYTES, Header};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     // Few inputs have a known version and type, so set these.

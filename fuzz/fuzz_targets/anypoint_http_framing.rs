@@ -1,7 +1,7 @@
 //! No bytes make the check of requests' framing panic, and their cuts change nothing.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_live::anypoint_http::framing::Scanner;
+use manyflow_ensembles::http::framing::Scanner;
 
 /// Beginnings behind which any bytes are a head, a body, or chunks.
 const BEFORE: [&str; 4] = [

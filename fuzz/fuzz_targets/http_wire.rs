@@ -3,7 +3,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use bytes::Bytes;
-use manyflow_live::anypoint_http::wire::{FromMember, ToMember};
+use manyflow_ensembles::http::wire::{FromMember, ToMember};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     // Few inputs have a known version and type, so set these.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::Arbitrary;
 use bytes::Bytes;
-use manyflow_live::overlay::nats::interest::{GroupName, InterestTable};
-use manyflow_live::overlay::nats::subject::{is_pattern, is_subject, matches};
+use manyflow_messages::nats::interest::{GroupName, InterestTable};
+use manyflow_messages::nats::subject::{is_pattern, is_subject, matches};
 use manyflow_overlay::{DaemonId, GroupId};
 
 /// The tokens of patterns and subjects. Some are frequent, so that patterns match.

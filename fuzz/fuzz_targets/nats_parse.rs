@@ -5,7 +5,7 @@
 
 use arbitrary::Arbitrary;
 use bytes::BytesMut;
-use manyflow_live::overlay::nats::parse::{
+use manyflow_messages::nats::parse::{
     CONNECT_BYTES_MAX, LINE_BYTES_MAX, Operation, ParseError, Published, parse,
 };
 

@@ -5,7 +5,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use manyflow_live::overlay::{Hello, HelloError, Resume};
+use manyflow_messages::{Hello, HelloError, Resume};
 
 /// The first bytes of a handshake.
 const MAGIC: &[u8; 8] = b"manyflo\x02";

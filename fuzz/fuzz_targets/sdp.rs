@@ -1,7 +1,7 @@
 //! Any text is refused, or is a description that can be written and parsed again.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_files::sdp::SessionDescription;
 
 manyflow_fuzz::target!(|text: &str| {
     if let Ok(description) = SessionDescription::parse(text) {

@@ -1,7 +1,7 @@
 //! The native part of the Python package `manyflow`, as its module `manyflow._native`.
 //!
 //! It only binds: scenarios are read and run by `manyflow-scenario`, messages are carried by the
-//! overlay's client in `manyflow-live`. The classes for users are in `python/manyflow`, and
+//! overlay's client in `manyflow-messages`. The classes for users are in `python/manyflow`, and
 //! `docs/python.md` in the repository is their manual.
 //!
 //! | file | contents |

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use manyflow_live::net::tls::Authorities;
-use manyflow_live::overlay::{
+use manyflow_messages::{
     Client as Inner, ClientError, ClientOptions, Credentials, Messages as Stream,
 };
+use manyflow_net::tls::Authorities;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -215,7 +215,7 @@ impl Drop for Messages {
 
 /// A message of a group. `manyflow.live.Message` is this class.
 #[pyclass(frozen, name = "Message", module = "manyflow._native")]
-pub(crate) struct Message(manyflow_live::overlay::Message);
+pub(crate) struct Message(manyflow_messages::Message);
 
 #[pymethods]
 impl Message {

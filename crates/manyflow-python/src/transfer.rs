@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_core::units::Rate;
-use manyflow_live::filecast::completion::{self, CompletionKey};
-use manyflow_live::filecast::files::{Existing, Selection, SourceOptions};
-use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::filecast::sending::{Groups, Opened, RelayAddress, SendConfig};
-use manyflow_live::filecast::session::{
+use manyflow_files::completion::{self, CompletionKey};
+use manyflow_files::files::{Existing, Selection, SourceOptions};
+use manyflow_files::sdp::SessionDescription;
+use manyflow_files::sending::{Groups, Opened, RelayAddress, SendConfig};
+use manyflow_files::session::{
     Progress, ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
 };
-use manyflow_live::net::description::HostPort;
-use manyflow_live::net::description::load::{Trust, load_text, reachable, verify_signer};
-use manyflow_live::net::group_key::GroupKey;
-use manyflow_live::net::inlet::Route;
-use manyflow_live::net::keys::{KeyError, PublicKey, SigningKey};
-use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::net::tls::Identity;
+use manyflow_net::description::HostPort;
+use manyflow_net::description::load::{Trust, load_text, reachable, verify_signer};
+use manyflow_net::group_key::GroupKey;
+use manyflow_net::inlet::Route;
+use manyflow_net::keys::{KeyError, PublicKey, SigningKey};
+use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_net::tls::Identity;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

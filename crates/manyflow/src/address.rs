@@ -1,11 +1,11 @@
-//! Addresses in options and files: all are read by [`manyflow_live::net::address`].
+//! Addresses in options and files: all are read by [`manyflow_net::address`].
 
 use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 
 use anyhow::{Error, Result};
-use manyflow_live::net::address::{Address, AddressError, listen_advice};
+use manyflow_net::address::{Address, AddressError, listen_advice};
 
 use crate::usage;
 
@@ -31,7 +31,7 @@ pub(crate) fn connect_with_port(text: &str) -> Result<String, AddressError> {
 
 /// Checks the address of a server of NATS clients, which daemons print as a URL.
 pub(crate) fn server(text: &str) -> Result<String, AddressError> {
-    let address = Address::parse_url(text, &["nats"], manyflow_live::overlay::CLIENT_PORT);
+    let address = Address::parse_url(text, &["nats"], manyflow_messages::CLIENT_PORT);
     address.map(|address| address.to_string())
 }
 

@@ -65,7 +65,7 @@ pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
 
-use manyflow_live::net::multicast::GroupRange;
+use manyflow_net::multicast::GroupRange;
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::session::Progress;
+use manyflow_files::session::Progress;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use manyflow_live::anypoint::{Options, serve};
-use manyflow_live::anypoint_http::{
+use manyflow_ensembles::anypoint::{Options, serve};
+use manyflow_ensembles::http::{
     GatewayError, GatewayOptions, MemberOptions, serve_gateway, serve_members,
 };
-use manyflow_live::net::group_key::GroupKey;
+use manyflow_net::group_key::GroupKey;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use manyflow_live::net::group_key::GroupKey;
-use manyflow_live::net::keys::{KeyError, PublicKey, SigningKey};
-use manyflow_live::overlay::certificates::{Subject, make_certificates};
+use manyflow_messages::certificates::{Subject, make_certificates};
+use manyflow_net::group_key::GroupKey;
+use manyflow_net::keys::{KeyError, PublicKey, SigningKey};
 use serde_json::json;
 
 use crate::cli::KeygenArgs;

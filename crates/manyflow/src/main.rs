@@ -42,13 +42,13 @@ mod top;
 
 use std::process::ExitCode;
 
-use manyflow_live::filecast::session::{DecoderError, ReceiveError};
-use manyflow_live::net::description::DescriptionError;
-use manyflow_live::net::description::load::LoadError;
-use manyflow_live::net::inlet::TransportError;
-use manyflow_live::net::tls::TlsError;
-use manyflow_live::overlay::ClientError;
-use manyflow_live::stream::StreamReceiveError;
+use manyflow_files::session::{DecoderError, ReceiveError};
+use manyflow_messages::ClientError;
+use manyflow_net::description::DescriptionError;
+use manyflow_net::description::load::LoadError;
+use manyflow_net::inlet::TransportError;
+use manyflow_net::tls::TlsError;
+use manyflow_streams::StreamReceiveError;
 
 use cli::{BenchCommand, Command, DemoCommand, ResultsCommand, SoakCommand};
 use display::{Display, OutputError};

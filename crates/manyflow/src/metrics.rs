@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use manyflow_live::filecast::session::{Progress, SendProgress};
-use manyflow_live::net::amt::{HopTotals, RelayStats};
-use manyflow_live::net::forwarder::ForwarderStatus;
-use manyflow_live::net::metrics::{METRICS_PATH, MetricsServer};
-use manyflow_live::stream::{StreamReceiveProgress, StreamSendProgress};
+use manyflow_files::session::{Progress, SendProgress};
+use manyflow_net::amt::{HopTotals, RelayStats};
+use manyflow_net::forwarder::ForwarderStatus;
+use manyflow_net::metrics::{METRICS_PATH, MetricsServer};
+use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;

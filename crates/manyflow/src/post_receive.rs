@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-use manyflow_live::filecast::session::Received;
-use manyflow_live::net::child::Program;
+use manyflow_files::session::Received;
+use manyflow_net::child::Program;
 
 /// The reason why the command did not succeed.
 #[derive(Debug, thiserror::Error)]

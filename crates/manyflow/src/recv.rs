@@ -7,18 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::completion::{self, CompletionKey};
-use manyflow_live::filecast::files::Existing;
-use manyflow_live::filecast::load::{self, Loaded};
-use manyflow_live::filecast::sdp::{Protection, SessionDescription};
-use manyflow_live::filecast::session::{
+use manyflow_files::completion::{self, CompletionKey};
+use manyflow_files::files::Existing;
+use manyflow_files::load::{self, Loaded};
+use manyflow_files::sdp::{Protection, SessionDescription};
+use manyflow_files::session::{
     self, FileDone, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received,
 };
-use manyflow_live::net::description::HostPort;
-use manyflow_live::net::description::load::{Trust, reachable};
-use manyflow_live::net::group_key::GroupKey;
-use manyflow_live::net::inlet::Route;
-use manyflow_live::net::multicast::Choice;
+use manyflow_net::description::HostPort;
+use manyflow_net::description::load::{Trust, reachable};
+use manyflow_net::group_key::GroupKey;
+use manyflow_net::inlet::Route;
+use manyflow_net::multicast::Choice;
 use manyflow_object::receiver::Progress as ObjectProgress;
 use manyflow_webrc::ReceiverConfig;
 use serde_json::{Value, json};

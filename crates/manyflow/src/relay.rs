@@ -6,19 +6,19 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_amt::{Flow, RelayConfig};
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_files::sdp::SessionDescription;
+use manyflow_files::session::flows;
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::relay::{self as layered, SessionInfo};
-use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::filecast::session::flows;
-use manyflow_live::net::amt::StreamsConfig;
-use manyflow_live::net::description::HostPort;
-use manyflow_live::net::description::load::{Trust, load_text};
-use manyflow_live::net::forwarder::{
+use manyflow_net::amt::StreamsConfig;
+use manyflow_net::description::HostPort;
+use manyflow_net::description::load::{Trust, load_text};
+use manyflow_net::forwarder::{
     Feed, Forwarder, ForwarderConfig, ForwarderError, ForwarderStatus, HostsConfig,
 };
-use manyflow_live::net::inlet::Route;
-use manyflow_live::net::multicast::GroupRange;
-use manyflow_live::stream::{StreamDescription, live_hop_config, report_address};
+use manyflow_net::inlet::Route;
+use manyflow_net::multicast::GroupRange;
+use manyflow_streams::{StreamDescription, live_hop_config, report_address};
 use serde_json::json;
 use tokio::sync::watch;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::session::SendProgress;
-use manyflow_live::net::publish::{DESCRIPTION_PATH, Publisher};
-use manyflow_live::net::tls::Identity;
+use manyflow_files::session::SendProgress;
+use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
+use manyflow_net::tls::Identity;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 

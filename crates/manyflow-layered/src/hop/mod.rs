@@ -73,7 +73,7 @@
 //! takes itself for alone and gets less; on links of two or three packets, TCP lives by its timer
 //! and gets less; beside CUBIC with a long queue at 10 Mbit/s and 50 ms, the hop gets less than
 //! half of CUBIC's rate, because its window grows as Reno's does.
-//! The test `stream_beside_tcp` of `manyflow-live` has a stream over four hops, each beside two
+//! The test `stream_beside_tcp` of `manyflow-streams` has a stream over four hops, each beside two
 //! TCPs.
 //!
 //! # Messages

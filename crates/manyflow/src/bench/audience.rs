@@ -12,8 +12,8 @@ use anyhow::{Result, ensure};
 use manyflow_core::link::LinkConfig;
 use manyflow_core::units::Rate;
 use manyflow_layered::sim;
-use manyflow_live::net::last_mile::LastMile;
-use manyflow_live::stream::{SendControl, live_receiver_config, live_sender_config};
+use manyflow_net::last_mile::LastMile;
+use manyflow_streams::{SendControl, live_receiver_config, live_sender_config};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 

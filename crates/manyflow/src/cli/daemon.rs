@@ -84,7 +84,7 @@ impl FromStr for LinkArg {
         let parts = text.split_once('=');
         let (name, address) =
             parts.ok_or_else(|| format!("`{text}` is not a link such as b=192.0.2.1:4747"))?;
-        let address = crate::address::connect::<{ manyflow_live::overlay::DAEMON_PORT }>(address);
+        let address = crate::address::connect::<{ manyflow_messages::DAEMON_PORT }>(address);
         Ok(LinkArg {
             name: name.to_owned(),
             address: address.map_err(|error| error.to_string())?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use manyflow_core::units::{Bytes, parse_duration};
-use manyflow_live::anypoint_http::Origin;
+use manyflow_ensembles::http::Origin;
 
 pub(super) const MEMBER_EXAMPLES: &str = "\
 Examples:

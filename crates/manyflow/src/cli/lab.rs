@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use manyflow_live::overlay::StatusUrl;
+use manyflow_messages::StatusUrl;
 
 pub(super) const LAB_EXAMPLES: &str = "\
 Examples:

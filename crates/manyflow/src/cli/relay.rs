@@ -8,7 +8,7 @@ use clap::Args;
 use manyflow_amt::{DownstreamLink, Prefix};
 use manyflow_core::units::{Bytes, Rate};
 
-use manyflow_live::net::multicast::GroupRange;
+use manyflow_net::multicast::GroupRange;
 
 pub(super) const RELAY_EXAMPLES: &str = "\
 Examples:

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use manyflow_core::units::{Rate, parse_duration};
-use manyflow_live::net::multicast::GroupRange;
+use manyflow_net::multicast::GroupRange;
 
 use super::ServerArgs;
 

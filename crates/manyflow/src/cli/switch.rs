@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use manyflow_core::units::parse_duration;
-use manyflow_live::anypoint::switch::PolicyName;
+use manyflow_ensembles::anypoint::switch::PolicyName;
 use serde::Deserialize;
 
 pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:

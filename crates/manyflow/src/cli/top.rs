@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use manyflow_core::units::parse_duration;
-use manyflow_live::overlay::StatusUrl;
+use manyflow_messages::StatusUrl;
 
 pub(super) const TOP_EXAMPLES: &str = "\
 Examples:

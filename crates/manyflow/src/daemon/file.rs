@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use manyflow_live::net::tls::Identity;
-use manyflow_live::overlay::{
+use manyflow_messages::{
     Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, LinkConfig, LinkSecurity,
     LinkTls, User, group_number,
 };
+use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::CostBenefitConfig;
 use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};

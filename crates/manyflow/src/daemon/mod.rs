@@ -6,8 +6,8 @@ mod pages;
 use std::time::Duration;
 
 use anyhow::Result;
-use manyflow_live::net::address::listen_advice;
-use manyflow_live::overlay::{self, DaemonError, DaemonHandle};
+use manyflow_messages::{self, DaemonError, DaemonHandle};
+use manyflow_net::address::listen_advice;
 use serde_json::json;
 
 use crate::cli::DaemonArgs;
@@ -24,19 +24,21 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     };
     let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics()?));
     let config = file.config()?;
-    let daemon = overlay::start(config).await.map_err(|error| match error {
-        DaemonError::Address {
-            key,
-            address,
-            cause,
-        } if args.file.is_none() => {
-            let advice = listen_advice(&cause);
-            anyhow::anyhow!("cannot listen on {address} (--{key}): {cause}{advice}")
-        }
-        DaemonError::Config(error) => usage(error.to_string()),
-        DaemonError::Identity(error) => usage(error.to_string()),
-        error => error.into(),
-    })?;
+    let daemon = manyflow_messages::start(config)
+        .await
+        .map_err(|error| match error {
+            DaemonError::Address {
+                key,
+                address,
+                cause,
+            } if args.file.is_none() => {
+                let advice = listen_advice(&cause);
+                anyhow::anyhow!("cannot listen on {address} (--{key}): {cause}{advice}")
+            }
+            DaemonError::Config(error) => usage(error.to_string()),
+            DaemonError::Identity(error) => usage(error.to_string()),
+            error => error.into(),
+        })?;
     let _pages = match metrics {
         Some(address) => Some(pages::serve(address, daemon.status(), &display).await?),
         None => None,

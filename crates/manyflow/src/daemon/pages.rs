@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use manyflow_live::net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
-use manyflow_live::overlay::{Counters, DaemonStatus, LinkStatus, STATUS_PATH};
+use manyflow_messages::{Counters, DaemonStatus, LinkStatus, STATUS_PATH};
+use manyflow_net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;

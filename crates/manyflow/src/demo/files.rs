@@ -15,15 +15,15 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_live::filecast::files::{Existing, Scratch};
-use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::filecast::session::{
+use manyflow_files::files::{Existing, Scratch};
+use manyflow_files::sdp::SessionDescription;
+use manyflow_files::session::{
     self, Progress, ProgressSinks, ReceiveConfig, Received, SessionSender,
 };
-use manyflow_live::net::amt::RelayServer;
-use manyflow_live::net::inlet::Route;
-use manyflow_live::net::last_mile::{IP_UDP_BYTES, LastMile};
-use manyflow_live::net::outlets::Outlets;
+use manyflow_net::amt::RelayServer;
+use manyflow_net::inlet::Route;
+use manyflow_net::last_mile::{IP_UDP_BYTES, LastMile};
+use manyflow_net::outlets::Outlets;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};

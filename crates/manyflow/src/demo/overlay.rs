@@ -11,7 +11,7 @@
 //! and 20 ms. Messages to `all` cross both links, and those to `west` only the first. At the end
 //! each member must have read each message once and in order.
 //!
-//! [`ThinLink`]: manyflow_live::net::thin_link::ThinLink
+//! [`ThinLink`]: manyflow_net::thin_link::ThinLink
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use indicatif::ProgressBar;
 use manyflow_core::units::Rate;
-use manyflow_live::filecast::session::ReceiveError;
-use manyflow_live::net::thin_link::ThinLinkConfig;
+use manyflow_files::session::ReceiveError;
+use manyflow_net::thin_link::ThinLinkConfig;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use manyflow_core::units::Rate;
+use manyflow_files::session::ReceiveError;
 use manyflow_layered::unit::pattern::Picture;
-use manyflow_live::filecast::session::ReceiveError;
-use manyflow_live::stream::{SendControl, live_sender_config};
+use manyflow_streams::{SendControl, live_sender_config};
 use serde_json::json;
 
 use crate::cli::StreamDemoArgs;

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use manyflow_live::net::multicast::{
+use manyflow_net::multicast::{
     Interface, MulticastReceiver, MulticastSender, ReceiverConfig, SenderConfig,
 };
-use manyflow_live::net::train::Train;
+use manyflow_net::train::Train;
 use tokio::time::timeout;
 
 use super::{Check, Status};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use manyflow_live::anypoint_http::{GatewayStatus, MemberCounters};
-use manyflow_live::net::metrics::{METRICS_PATH, MetricsServer};
+use manyflow_ensembles::http::{GatewayStatus, MemberCounters};
+use manyflow_net::metrics::{METRICS_PATH, MetricsServer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;

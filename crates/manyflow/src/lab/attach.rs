@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_live::net::metrics::METRICS_PATH;
-use manyflow_live::overlay::{STATUS_PATH, StatusUrl, fetch_page};
+use manyflow_messages::{STATUS_PATH, StatusUrl, fetch_page};
+use manyflow_net::metrics::METRICS_PATH;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;

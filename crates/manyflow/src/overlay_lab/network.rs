@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use manyflow_live::net::reserved::ReservedAddress;
-use manyflow_live::net::thin_link::{ThinLink, ThinLinkConfig};
-use manyflow_live::overlay::{self, StatusUrl};
+use manyflow_messages::{self, StatusUrl};
+use manyflow_net::reserved::ReservedAddress;
+use manyflow_net::thin_link::{ThinLink, ThinLinkConfig};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -239,6 +239,6 @@ impl Network {
 
 async fn fetch_status(pages: SocketAddr) -> Result<Value> {
     let url: StatusUrl = pages.to_string().parse()?;
-    let status = overlay::fetch_status(&url).await?;
+    let status = manyflow_messages::fetch_status(&url).await?;
     Ok(serde_json::to_value(status)?)
 }

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use anyhow::{Error, Result};
-use manyflow_live::filecast::files::{Selection, SourceOptions};
-use manyflow_live::filecast::load::load;
-use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::filecast::sending::{
+use manyflow_files::files::{Selection, SourceOptions};
+use manyflow_files::load::load;
+use manyflow_files::sdp::SessionDescription;
+use manyflow_files::sending::{
     Difference, Groups, OpenError, RelayAddress, ResumeError, SendConfig,
 };
-use manyflow_live::net::description::load::Trust;
-use manyflow_live::net::group_key::GroupKey;
-use manyflow_live::net::keys::SigningKey;
-use manyflow_live::net::multicast::GroupRange;
+use manyflow_net::description::load::Trust;
+use manyflow_net::group_key::GroupKey;
+use manyflow_net::keys::SigningKey;
+use manyflow_net::multicast::GroupRange;
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::SessionConfig;
 

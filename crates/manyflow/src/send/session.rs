@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use manyflow_core::units::Bytes;
-use manyflow_live::filecast::sending::{self, Conflict, ReceiverMemory};
-use manyflow_live::net::interfaces::own_addresses;
-use manyflow_live::net::multicast::Choice;
-use manyflow_live::net::publish::Publisher;
+use manyflow_files::sending::{self, Conflict, ReceiverMemory};
+use manyflow_net::interfaces::own_addresses;
+use manyflow_net::multicast::Choice;
+use manyflow_net::publish::Publisher;
 use serde_json::json;
 
 use super::description;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::Bytes;
-use manyflow_live::anypoint_store::{GetOptions, GetReport, get};
+use manyflow_ensembles::store::{GetOptions, GetReport, get};
 use manyflow_store::is_name;
 use serde_json::{Map, Value, json};
 

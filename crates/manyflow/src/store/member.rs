@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use manyflow_live::anypoint::{self, Connection, serve};
-use manyflow_live::anypoint_store::{DiskShelf, serve_member};
+use manyflow_ensembles::anypoint::{self, Connection, serve};
+use manyflow_ensembles::store::{DiskShelf, serve_member};
 use manyflow_store::{Member, MemberCounters, MemberName};
 use serde_json::json;
 use tokio::sync::watch;

@@ -8,9 +8,9 @@ mod put;
 use std::path::Path;
 
 use anyhow::Result;
-use manyflow_live::anypoint::Options;
-use manyflow_live::anypoint_store::{GetError, LiveService, PutError};
-use manyflow_live::net::group_key::GroupKey;
+use manyflow_ensembles::anypoint::Options;
+use manyflow_ensembles::store::{GetError, LiveService, PutError};
+use manyflow_net::group_key::GroupKey;
 use manyflow_store::{DownloadError, StoreConfig, UploadError};
 
 use crate::cli::{StoreClientArgs, StoreCommand};

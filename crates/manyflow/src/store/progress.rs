@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::anypoint_store::Progress;
+use manyflow_ensembles::store::Progress;
 use serde_json::json;
 
 use crate::display::{Display, OutputError};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use manyflow_core::units::Bytes;
-use manyflow_live::anypoint_store::{LiveService, PutOptions, PutReport, put};
+use manyflow_ensembles::store::{LiveService, PutOptions, PutReport, put};
 use manyflow_store::{Manifest, STORED_BYTES_MAX, is_name};
 use serde_json::json;
 

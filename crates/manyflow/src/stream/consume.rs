@@ -4,7 +4,7 @@ use anyhow::Result;
 use manyflow_core::units::Bytes;
 use manyflow_layered::unit::Unit;
 use manyflow_layered::unit::pattern::{Picture, decode, psnr_db};
-use manyflow_live::stream::{Output, Sink};
+use manyflow_streams::{Output, Sink};
 use tokio::sync::mpsc;
 
 use crate::cli::StreamRecvArgs;

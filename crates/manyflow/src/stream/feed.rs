@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use manyflow_layered::unit::pattern::Size;
-use manyflow_live::stream::{Input, Source, SourceConfig, SourceError, SourceUnit};
+use manyflow_streams::{Input, Source, SourceConfig, SourceError, SourceUnit};
 use tokio::sync::mpsc;
 
 use crate::cli::StreamSendArgs;

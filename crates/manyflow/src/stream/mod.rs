@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_layered::hop::HopKey;
-use manyflow_live::net::group_key::GroupKey;
-use manyflow_live::stream::report_key;
+use manyflow_net::group_key::GroupKey;
+use manyflow_streams::report_key;
 
 use crate::cli::StreamCommand;
 use crate::display::Display;

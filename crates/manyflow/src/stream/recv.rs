@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_layered::unit::Latency;
-use manyflow_live::net::description::load::{Trust, load_text};
-use manyflow_live::net::inlet::Route;
-use manyflow_live::net::keys::PublicKey;
-use manyflow_live::stream::{
+use manyflow_net::description::load::{Trust, load_text};
+use manyflow_net::inlet::Route;
+use manyflow_net::keys::PublicKey;
+use manyflow_streams::{
     StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_multicast_receiver_config,
     live_receiver_config, live_rlm_receiver_config, receive,
 };

@@ -6,16 +6,16 @@ use std::time::SystemTime;
 use anyhow::Result;
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_files::sending::tunnel_source;
 use manyflow_layered::relay::{self, SessionInfo};
 use manyflow_layered::{GROUPS_MAX, rlm, sim};
-use manyflow_live::filecast::sending::tunnel_source;
-use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
-use manyflow_live::net::description::{HostPort, ntp_seconds};
-use manyflow_live::net::mtu::{Egress, Tunnel, fitting_packet};
-use manyflow_live::net::multicast::MulticastSender;
-use manyflow_live::net::outlets::Outlets;
-use manyflow_live::net::publish::DESCRIPTION_PATH;
-use manyflow_live::stream::{
+use manyflow_net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_net::description::{HostPort, ntp_seconds};
+use manyflow_net::mtu::{Egress, Tunnel, fitting_packet};
+use manyflow_net::multicast::MulticastSender;
+use manyflow_net::outlets::Outlets;
+use manyflow_net::publish::DESCRIPTION_PATH;
+use manyflow_streams::{
     LIVE_PACKET_BYTES, SendControl, SourceError, StreamDescription, StreamProtocol,
     StreamSendProgress, StreamSender, live_hop_config, live_multicast_sender_config,
     live_sender_config,

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use manyflow_layered::unit::Latency;
-use manyflow_live::net::inlet::Route;
-use manyflow_live::stream::{
+use manyflow_net::inlet::Route;
+use manyflow_streams::{
     StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config,
     live_rlm_receiver_config, receive,
 };

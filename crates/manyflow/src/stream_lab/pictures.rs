@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use manyflow_layered::unit::pattern::{Picture, Size, decode, psnr_db};
-use manyflow_live::stream::SourceUnit;
+use manyflow_streams::SourceUnit;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 

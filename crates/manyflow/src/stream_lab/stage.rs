@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use manyflow_amt::RelayConfig;
 use manyflow_layered::relay::{self, SessionInfo};
-use manyflow_live::net::amt::{RelayOptions, RelayServer, StreamsConfig};
-use manyflow_live::net::description::HostPort;
-use manyflow_live::net::forwarder::{Feed, Forwarder, ForwarderConfig};
-use manyflow_live::net::inlet::Route;
-use manyflow_live::net::outlets::Outlets;
-use manyflow_live::stream::{
+use manyflow_net::amt::{RelayOptions, RelayServer, StreamsConfig};
+use manyflow_net::description::HostPort;
+use manyflow_net::forwarder::{Feed, Forwarder, ForwarderConfig};
+use manyflow_net::inlet::Route;
+use manyflow_net::outlets::Outlets;
+use manyflow_streams::{
     SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
     live_hop_config,
 };

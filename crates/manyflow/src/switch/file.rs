@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use manyflow_live::anypoint::switch::{MemberConfig, ServiceConfig};
+use manyflow_ensembles::anypoint::switch::{MemberConfig, ServiceConfig};
 use serde::Deserialize;
 
 use crate::address::{listen_of_key, resolve};

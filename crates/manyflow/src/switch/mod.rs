@@ -6,10 +6,10 @@ mod pages;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use manyflow_live::anypoint::switch::{
+use manyflow_ensembles::anypoint::switch::{
     ServiceError, StartError, SwitchHandle, SwitchOptions, start,
 };
-use manyflow_live::net::metrics::MetricsServer;
+use manyflow_net::metrics::MetricsServer;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 

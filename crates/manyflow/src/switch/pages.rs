@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use manyflow_live::anypoint::switch::{MemberStatus, SwitchStatus};
-use manyflow_live::net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
+use manyflow_ensembles::anypoint::switch::{MemberStatus, SwitchStatus};
+use manyflow_net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use anyhow::{Result, bail};
-use manyflow_live::overlay::{DaemonStatus, FetchError, StatusUrl, fetch_status};
+use manyflow_messages::{DaemonStatus, FetchError, StatusUrl, fetch_status};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use manyflow_live::overlay::{DaemonStatus, LinkStatus};
+use manyflow_messages::{DaemonStatus, LinkStatus};
 use serde::Serialize;
 
 /// The work of a daemon in a second.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use manyflow_live::overlay::{DaemonStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
+use manyflow_messages::{DaemonStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use super::Seen;
 use super::rates::{LinkRates, Rates};

@@ -248,7 +248,7 @@ pub(crate) fn text(path: &Path) -> &str {
 
 /// Returns an address for a server that others have to know before it starts, or that starts again.
 pub(crate) fn own_address() -> SocketAddr {
-    manyflow_live::net::reserved::own_address().unwrap()
+    manyflow_net::reserved::own_address().unwrap()
 }
 
 /// Waits until a condition holds.

@@ -6,7 +6,7 @@ use std::net::{TcpListener, UdpSocket};
 use crate::common::{
     Ended, LIMIT, Manyflow, PATIENT, assert_same, folder_with_file, manyflow, run,
 };
-use crate::hosts::{self, TwoHosts};
+use manyflow_testing::{self, TwoHosts};
 
 /// A role's words before the value of an option, and those behind it.
 struct Role(&'static str, &'static str);
@@ -166,7 +166,7 @@ fn wait_for_message(program: &mut Manyflow, label: &str) -> String {
 /// Gives the hosts link-local addresses, and returns the sender's, with the receiver's interface.
 fn link_local(hosts: &TwoHosts) -> String {
     let wire = TwoHosts::INTERFACE;
-    let add = |ip| hosts::ip_here(&format!("-6 address add {ip}/64 dev {wire} nodad"));
+    let add = |ip| manyflow_testing::ip_here(&format!("-6 address add {ip}/64 dev {wire} nodad"));
     hosts.on_sender(|| add("fe80::77:1"));
     hosts.on_receiver(|| add("fe80::77:2"));
     format!("fe80::77:1%{wire}")

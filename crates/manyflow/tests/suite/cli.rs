@@ -12,7 +12,7 @@ use common::{
     Ended, Manyflow, assert_same, folder_with_file, listing, manyflow, run, send, text,
     wait_for_file, write_random,
 };
-use manyflow_live::net::reserved::ReservedAddress;
+use manyflow_net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;

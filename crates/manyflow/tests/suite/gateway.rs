@@ -14,8 +14,8 @@ use http_stage::{
     ANY, Client, LARGE, Stage, listen_address, pattern, read_metric, start, start_gateway,
     start_member, start_switch, wait_for,
 };
-use manyflow_live::anypoint::{Options, connect, serve};
-use manyflow_live::net::reserved::ReservedAddress;
+use manyflow_ensembles::anypoint::{Options, connect, serve};
+use manyflow_net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;

@@ -21,9 +21,6 @@ mod emulate;
 mod exit_codes;
 mod figures;
 mod gateway;
-#[path = "../../../manyflow-live/tests/common/mod.rs"]
-#[allow(dead_code, reason = "the tests of manyflow-live use the rest")]
-mod hosts;
 #[path = "../http_stage/mod.rs"]
 mod http_stage;
 mod inspect;

@@ -2,10 +2,10 @@
 //! which need root; the tests are skipped without it.
 
 use crate::common;
-use crate::hosts;
+use manyflow_testing;
 
 use common::{Manyflow, PATIENT, assert_same, manyflow, write_random};
-use hosts::TwoHosts;
+use manyflow_testing::TwoHosts;
 use nix::sys::signal::Signal;
 use std::path::Path;
 use tempfile::TempDir;
@@ -157,10 +157,10 @@ fn a_transfer_goes_on_when_the_receivers_address_changes() {
     goes_on_after(|hosts| {
         hosts.on_receiver(|| {
             let wire = TwoHosts::INTERFACE;
-            hosts::ip_here(&format!("address add 10.77.0.9/24 dev {wire}"));
-            hosts::ip_here(&format!("address delete 10.77.0.2/24 dev {wire}"));
+            manyflow_testing::ip_here(&format!("address add 10.77.0.9/24 dev {wire}"));
+            manyflow_testing::ip_here(&format!("address delete 10.77.0.2/24 dev {wire}"));
             // The kernel deletes secondary addresses of the network with the first one.
-            hosts::ip_here(&format!("address replace 10.77.0.9/24 dev {wire}"));
+            manyflow_testing::ip_here(&format!("address replace 10.77.0.9/24 dev {wire}"));
         });
     });
 }
@@ -175,11 +175,11 @@ fn a_transfer_goes_on_when_the_receivers_interface_is_made_again() {
 
 /// Gives a host a second interface, over which its default route leads.
 fn add_default_route() {
-    hosts::ip_here("link add decoy type veth peer name decoy-far");
-    hosts::ip_here("address add 10.99.0.2/24 dev decoy");
-    hosts::ip_here("link set decoy up");
-    hosts::ip_here("link set decoy-far up");
-    hosts::ip_here("route add default via 10.99.0.1 dev decoy");
+    manyflow_testing::ip_here("link add decoy type veth peer name decoy-far");
+    manyflow_testing::ip_here("address add 10.99.0.2/24 dev decoy");
+    manyflow_testing::ip_here("link set decoy up");
+    manyflow_testing::ip_here("link set decoy-far up");
+    manyflow_testing::ip_here("route add default via 10.99.0.1 dev decoy");
 }
 
 #[test]
@@ -245,9 +245,9 @@ fn without_any_route_the_interface_is_refused_with_those_to_choose() {
     sender.url();
     hosts.on_receiver(|| {
         add_default_route();
-        hosts::ip_here("route delete default");
-        hosts::ip_here("address flush dev wire");
-        hosts::ip_here("address add 10.66.0.2/24 dev wire");
+        manyflow_testing::ip_here("route delete default");
+        manyflow_testing::ip_here("address flush dev wire");
+        manyflow_testing::ip_here("address add 10.66.0.2/24 dev wire");
     });
     let ended = receive(&hosts, file, &[]).running.finish();
     assert_eq!(ended.code(), 1, "{ended:?}");

@@ -6,7 +6,7 @@ use crate::common;
 use std::net::SocketAddr;
 
 use common::{LIMIT, Manyflow, manyflow};
-use manyflow_live::anypoint::{Connection, Control, Options, connect, serve};
+use manyflow_ensembles::anypoint::{Connection, Control, Options, connect, serve};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;

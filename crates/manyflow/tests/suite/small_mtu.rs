@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::common::{
     Ended, Manyflow, PATIENT, assert_same, folder_with_file, manyflow, text, write_random,
 };
-use crate::hosts::{enter, ip, make_namespace, may_make_namespaces};
 use crate::http_stage::{
     Client, Server, listen_address, pattern, start, start_gateway, start_member,
 };
+use manyflow_testing::{enter, ip, make_namespace, may_make_namespaces};
 
 /// Hosts with the addresses 10.77.0.1 and up, on a bridge in a namespace of its own.
 struct Bridge {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{LIMIT, Manyflow, get, manyflow, own_address, text};
-use manyflow_live::anypoint::{Connection, Member, Options, connect, serve};
+use manyflow_ensembles::anypoint::{Connection, Member, Options, connect, serve};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Ended, LIMIT, Manyflow, manyflow, run, wait_until};
-use manyflow_live::net::reserved::ReservedAddress;
+use manyflow_net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -2,7 +2,6 @@
 //! as our own decoder does. Needs root and `tshark`; skipped without them.
 
 use crate::common;
-use crate::hosts;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -10,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{Manyflow, assert_same, manyflow, write_random};
-use hosts::TwoHosts;
 use manyflow_object::alc;
+use manyflow_testing::TwoHosts;
 use manyflow_webrc::Cci;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

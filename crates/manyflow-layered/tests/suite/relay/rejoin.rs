@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 
 use super::tree::{Tree, ms};
 
-/// Returns a tree with the parameters of live streams (`manyflow-live/src/stream/config.rs`).
+/// Returns a tree with the parameters of live streams (`manyflow-streams/src/config.rs`).
 pub(crate) fn live_tree(links: &[(u64, Duration)]) -> Tree {
     let sender = SenderConfig {
         packet_bytes: 1400,

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use manyflow_live::net::reserved::ReservedAddress;
+use manyflow_net::reserved::ReservedAddress;
 use tempfile::TempDir;
 
 use crate::bench::process_cpu_s;

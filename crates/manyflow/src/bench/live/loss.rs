@@ -13,8 +13,8 @@ use anyhow::{Context, Result, ensure};
 use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, LossModel};
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::net::last_mile::LastMile;
+use manyflow_files::sdp::SessionDescription;
+use manyflow_net::last_mile::LastMile;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 

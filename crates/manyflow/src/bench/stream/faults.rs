@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use manyflow_live::stream::{SendControl, live_receiver_config, live_sender_config};
+use manyflow_streams::{SendControl, live_receiver_config, live_sender_config};
 
 use super::bound::Bounds;
 use super::steady::start_receivers;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::Rate;
-use manyflow_live::stream::{SendControl, live_sender_config};
+use manyflow_streams::{SendControl, live_sender_config};
 
 use super::bound::Bounds;
 use super::steady::start_receivers;

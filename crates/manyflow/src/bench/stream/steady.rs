@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::Rate;
-use manyflow_live::stream::{SendControl, live_rlm_sender_config, live_sender_config};
+use manyflow_streams::{SendControl, live_rlm_sender_config, live_sender_config};
 use serde_json::json;
 
 use super::bound::Bounds;

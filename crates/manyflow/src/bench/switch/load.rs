@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use manyflow_live::anypoint::{Connection, Endpoint, Member, Options, connect, serve};
+use manyflow_ensembles::anypoint::{Connection, Endpoint, Member, Options, connect, serve};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 

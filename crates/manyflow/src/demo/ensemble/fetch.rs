@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use manyflow_live::anypoint::Connection;
+use manyflow_ensembles::anypoint::Connection;
 use tokio::time::sleep_until;
 
 use super::server::CHUNK_BYTES;

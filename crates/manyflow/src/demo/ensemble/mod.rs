@@ -19,7 +19,7 @@
 //! | `fetch.rs` | the client: which chunk to ask which server for |
 //! | `share.rs` | the comparisons on a shared link |
 //!
-//! [`LastMile`]: manyflow_live::net::last_mile::LastMile
+//! [`LastMile`]: manyflow_net::last_mile::LastMile
 
 mod fetch;
 mod server;
@@ -30,11 +30,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use manyflow_core::units::{self, Rate};
-use manyflow_live::anypoint::switch::{
+use manyflow_ensembles::anypoint::switch::{
     MemberConfig, PolicyName, ServiceConfig, SwitchHandle, SwitchOptions, start,
 };
-use manyflow_live::anypoint::{Control, Options, connect};
-use manyflow_live::filecast::session::ReceiveError;
+use manyflow_ensembles::anypoint::{Control, Options, connect};
+use manyflow_files::session::ReceiveError;
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;

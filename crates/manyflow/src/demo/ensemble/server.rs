@@ -9,8 +9,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use manyflow_core::link::{Counters, LinkConfig, QueueLimit};
 use manyflow_core::units::Rate;
 use manyflow_core::xcp::XcpConfig;
-use manyflow_live::anypoint::{Connection, Member, serve};
-use manyflow_live::net::last_mile::LastMile;
+use manyflow_ensembles::anypoint::{Connection, Member, serve};
+use manyflow_net::last_mile::LastMile;
 use tokio::task::JoinHandle;
 
 use super::options;

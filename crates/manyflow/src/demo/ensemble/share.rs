@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use manyflow_core::units::Rate;
-use manyflow_live::anypoint::switch::{SwitchOptions, start};
-use manyflow_live::anypoint::{Connection, Member, connect, serve};
-use manyflow_live::net::last_mile::LastMile;
+use manyflow_ensembles::anypoint::switch::{SwitchOptions, start};
+use manyflow_ensembles::anypoint::{Connection, Member, connect, serve};
+use manyflow_net::last_mile::LastMile;
 use tokio::task::JoinSet;
 
 use super::fetch::KEYS_OF_MEMBER;

@@ -7,7 +7,7 @@
 //! the end. It also measures the memory of the daemons: its maximum late in the run must not be
 //! above that early in the run.
 //!
-//! [`ThinLink`]: manyflow_live::net::thin_link::ThinLink
+//! [`ThinLink`]: manyflow_net::thin_link::ThinLink
 
 mod memory;
 mod plan;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use indicatif::ProgressBar;
-use manyflow_live::filecast::session::ReceiveError;
+use manyflow_files::session::ReceiveError;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use manyflow_core::units::Rate;
-use manyflow_live::net::thin_link::ThinLinkConfig;
+use manyflow_net::thin_link::ThinLinkConfig;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, ip};
-use manyflow_live::filecast::sdp::SessionDescription;
-use manyflow_live::filecast::session::flows;
+use manyflow_files::sdp::SessionDescription;
+use manyflow_files::session::flows;
 use manyflow_webrc::{Cci, CciFormat};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use manyflow_live::filecast::sdp::SessionDescription;
+use manyflow_files::sdp::SessionDescription;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;

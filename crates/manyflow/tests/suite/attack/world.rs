@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::hosts::{enter, ip, make_namespace, may_make_namespaces};
+use manyflow_testing::{enter, ip, make_namespace, may_make_namespaces};
 
 pub(crate) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 pub(crate) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);

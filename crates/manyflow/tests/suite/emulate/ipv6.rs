@@ -14,7 +14,7 @@ use manyflow_netsim::NodeId;
 use crate::common::{LIMIT, run};
 use crate::emulate::programs::printed;
 use crate::emulate::scenario::{count_frames, has_tshark, scenario_file};
-use crate::hosts::may_make_namespaces;
+use manyflow_testing::may_make_namespaces;
 
 /// A scenario whose commands use IPv6 over two routers.
 const COMMANDS: &str = r#"

@@ -2,7 +2,6 @@
 //! root; the tests are skipped without it.
 
 use crate::common;
-use crate::hosts;
 mod ipv6;
 mod programs;
 mod scenario;
@@ -15,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Ended, LIMIT, Manyflow, assert_same, manyflow, run, write_random};
-use hosts::may_make_namespaces;
 use manyflow_core::link::LinkConfig;
 use manyflow_core::{Rate, Time};
 use manyflow_emulator::bell::Bell;
@@ -23,6 +21,7 @@ use manyflow_emulator::drive::Ended as DriveEnded;
 use manyflow_emulator::stage::Stage;
 use manyflow_netsim::NodeId;
 use manyflow_scenario::Network;
+use manyflow_testing::may_make_namespaces;
 use nix::sys::signal::Signal;
 
 /// Runs a shell command behind a link.

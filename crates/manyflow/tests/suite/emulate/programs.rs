@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::emulate;
 use crate::common::{LIMIT, Manyflow, manyflow, run};
 use crate::emulate::scenario::{emulate_file, scenario_file};
-use crate::hosts::may_make_namespaces;
+use manyflow_testing::may_make_namespaces;
 
 /// A scenario with a server and a client, which ends with the exit code 3.
 const COMMANDS: &str = r#"

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use manyflow_live::net::reserved::ReservedAddress;
+use manyflow_net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Ended, Manyflow, manyflow, run, text};
-use manyflow_live::net::reserved::ReservedAddress;
+use manyflow_net::reserved::ReservedAddress;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

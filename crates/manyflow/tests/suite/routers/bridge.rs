@@ -1,7 +1,7 @@
 //! A bridge of the kernel as the switch between sender and receiver: it snoops IGMP, and queries.
 
 use super::{MULTICAST, ThreeHosts, wait_until};
-use crate::hosts::ip;
+use manyflow_testing::ip;
 
 /// Makes a bridge of the router's two interfaces.
 fn bridge(hosts: &ThreeHosts) {

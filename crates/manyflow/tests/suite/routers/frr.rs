@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{MULTICAST, SecondRouter, ThreeHosts, wait_until};
 use crate::common::{Manyflow, PATIENT, assert_same, manyflow, text};
-use crate::hosts::{enter, ip};
+use manyflow_testing::{enter, ip};
 
 /// Where Debian installs the daemons.
 const DAEMONS: &str = "/usr/lib/frr";

@@ -4,14 +4,14 @@
 mod bridge;
 use crate::common;
 mod frr;
-use crate::hosts;
+use manyflow_testing;
 mod relay;
 
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Manyflow, assert_same, folder_with_file, manyflow, text, wait_until};
-use hosts::{enter, ip, make_namespace, may_make_namespaces};
+use manyflow_testing::{enter, ip, make_namespace, may_make_namespaces};
 use tempfile::TempDir;
 
 /// The options of a sender on the first network.

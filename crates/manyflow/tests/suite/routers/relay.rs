@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{MULTICAST, ThreeHosts};
 use crate::common::{LIMIT, Manyflow, manyflow};
-use crate::hosts::enter;
+use manyflow_testing::enter;
 
 impl ThreeHosts {
     fn relay(&self, arguments: &[&str]) -> Manyflow {

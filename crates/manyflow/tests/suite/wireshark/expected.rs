@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use manyflow_anypoint::{Ack, Body, Data, Segment};
+use manyflow_ensembles::anypoint::envelope::{self, Datagram};
+use manyflow_ensembles::anypoint::fragment;
 use manyflow_layered::Message as Layered;
 use manyflow_layered::hop::{Direction, HopMessage, Stamp};
 use manyflow_layered::unit::Piece;
-use manyflow_live::anypoint::envelope::{self, Datagram};
-use manyflow_live::anypoint::fragment;
 use manyflow_object::alc;
 use manyflow_tfmcc::Message as Tfmcc;
 use manyflow_webrc::Cci;

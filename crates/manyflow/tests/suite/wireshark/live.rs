@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use manyflow_live::anypoint::{Options, connect, serve};
+use manyflow_ensembles::anypoint::{Options, connect, serve};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

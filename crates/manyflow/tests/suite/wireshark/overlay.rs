@@ -1,6 +1,6 @@
 //! The fields of the overlay's frames.
 
-use manyflow_live::overlay::{Hello, Resume};
+use manyflow_messages::{Hello, Resume};
 use manyflow_overlay::{Body, ClientFrame, Control, Data, Feedback, Frame, Item, Message};
 
 use crate::wireshark::expected::Fields;
@@ -268,7 +268,7 @@ pub(crate) async fn connection(bytes: &[u8]) -> Option<Fields> {
     let hello = match Hello::read(&mut reader).await {
         Ok(hello) => hello,
         // A part of a hello is not yet shown.
-        Err(manyflow_live::overlay::HelloError::Io(_)) => return Some(fields),
+        Err(manyflow_messages::HelloError::Io(_)) => return Some(fields),
         Err(_) => return None,
     };
     fields.put_all([

@@ -1,6 +1,6 @@
 //! Forged congestion control information.
 
-use manyflow_live::filecast::session::session_of;
+use manyflow_files::session::session_of;
 use manyflow_object::fec::Oti;
 use manyflow_webrc::Cci;
 use rand::RngExt as _;

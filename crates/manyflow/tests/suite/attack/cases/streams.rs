@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use manyflow_amt::Flow;
 use manyflow_layered::hop::{Direction, Echo, HopKey, Sounding, Stamp};
 use manyflow_layered::{Experiment, Feedback};
-use manyflow_live::stream::StreamDescription;
+use manyflow_streams::StreamDescription;
 use nix::sys::signal::Signal;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

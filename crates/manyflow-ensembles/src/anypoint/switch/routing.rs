@@ -1,0 +1,321 @@
+//! The policy of one connection: the service's policy, applied to messages.
+//!
+//! All fragments of a message go to the member of the first one. The table of messages that are
+//! under way is bounded; a rest whose beginning was forgotten goes to any one member, which
+//! discards it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use manyflow_anypoint::Data;
+use manyflow_anypoint::switch::{
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, ReplicaHash,
+    RoundRobin, Weighted,
+};
+
+use super::config::{PolicyName, ServiceConfig};
+use crate::anypoint::fragment::Header;
+
+/// Maximum number of messages of one connection that are under way to members.
+const MESSAGES_MAX: usize = 256;
+
+/// The rules of the service, with members by their numbers in the switch.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    policy: PolicyName,
+    weights: Vec<f64>,
+    keys: Vec<(RangeInclusive<u32>, MemberId)>,
+}
+
+impl Rules {
+    /// Returns the rules of a service. `number` returns the number of a member of `config`.
+    pub(super) fn new(config: &ServiceConfig, number: impl Fn(usize) -> u16) -> Rules {
+        let mut rules = Rules {
+            policy: config.policy,
+            ..Rules::default()
+        };
+        for (place, member) in config.members.iter().enumerate() {
+            let number = number(place);
+            let weights = rules.weights.len().max(usize::from(number) + 1);
+            rules.weights.resize(weights, 0.0);
+            rules.weights[usize::from(number)] = member.weight;
+            let keys = member.keys.iter().cloned();
+            rules
+                .keys
+                .extend(keys.map(|range| (range, MemberId(number))));
+        }
+        rules
+    }
+
+    fn choice(&self) -> Choice {
+        match self.policy {
+            PolicyName::Hash => Choice::Hash(HashOfKey::default()),
+            PolicyName::Replicas => Choice::Replicas(ReplicaHash::default()),
+            PolicyName::RoundRobin => Choice::RoundRobin(RoundRobin::default()),
+            PolicyName::LeastOutstanding => Choice::LeastOutstanding(LeastOutstanding::default()),
+            PolicyName::Weighted => Choice::Weighted(Weighted::new(self.weights.clone())),
+            PolicyName::KeyRange => Choice::KeyRange(KeyRule::new(self.keys.clone())),
+            PolicyName::Affinity => Choice::Affinity(Affinity::default()),
+        }
+    }
+}
+
+/// The state of the service's policy.
+#[derive(Debug)]
+enum Choice {
+    Hash(HashOfKey),
+    Replicas(ReplicaHash),
+    RoundRobin(RoundRobin),
+    LeastOutstanding(LeastOutstanding),
+    Weighted(Weighted),
+    KeyRange(KeyRule),
+    Affinity(Affinity),
+}
+
+/// The policy of one connection.
+#[derive(Debug)]
+pub(super) struct Routing {
+    choice: Choice,
+    /// The number in the switch of each member of the connection.
+    members: Vec<u16>,
+    /// Messages under way, and the member that has their beginning; oldest first.
+    messages: Vec<(u64, MemberId)>,
+    /// The candidates by their numbers in the switch, ascending, and the place of each in the
+    /// connection's list.
+    known: Vec<Candidate>,
+    places: Vec<usize>,
+}
+
+impl Routing {
+    pub(super) fn new(rules: &Arc<Rules>, members: Vec<u16>) -> Routing {
+        Routing {
+            choice: rules.choice(),
+            members,
+            messages: Vec::new(),
+            known: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Applies other rules from now on.
+    pub(super) fn set_rules(&mut self, rules: &Rules) {
+        let choice = rules.choice();
+        // Keys stay with their members.
+        if !matches!(
+            (&self.choice, &choice),
+            (Choice::Affinity(_), Choice::Affinity(_))
+        ) {
+            self.choice = choice;
+        }
+    }
+
+    /// Adds the connection's next member, which has this number in the switch.
+    pub(super) fn add_member(&mut self, number: u16) {
+        self.members.push(number);
+    }
+
+    fn choose(&mut self, frame: &Data, payload: &Bytes, candidates: &[Candidate]) -> usize {
+        self.translate(candidates);
+        let known = &self.known[..];
+        let place = match &mut self.choice {
+            Choice::Hash(policy) => policy.route(frame, payload, known),
+            Choice::Replicas(policy) => policy.route(frame, payload, known),
+            Choice::RoundRobin(policy) => policy.route(frame, payload, known),
+            Choice::LeastOutstanding(policy) => policy.route(frame, payload, known),
+            Choice::Weighted(policy) => policy.route(frame, payload, known),
+            Choice::KeyRange(policy) => policy.route(frame, payload, known),
+            Choice::Affinity(policy) => policy.route(frame, payload, known),
+        };
+        self.places[place.min(self.places.len() - 1)]
+    }
+
+    fn translate(&mut self, candidates: &[Candidate]) {
+        self.known.clear();
+        self.places.clear();
+        for (place, candidate) in candidates.iter().enumerate() {
+            let number = self.members.get(candidate.member.index());
+            let member = MemberId(number.copied().unwrap_or(u16::MAX));
+            let at = self.known.partition_point(|known| known.member < member);
+            self.known.insert(
+                at,
+                Candidate {
+                    member,
+                    ..*candidate
+                },
+            );
+            self.places.insert(at, place);
+        }
+    }
+
+    /// Returns the place among the candidates of the member that has the message's beginning.
+    fn place_of(&self, message: usize, candidates: &[Candidate]) -> Option<usize> {
+        let member = self.messages[message].1;
+        let found = candidates.binary_search_by_key(&member, |candidate| candidate.member);
+        found.ok()
+    }
+
+    fn remember(&mut self, message: u64, member: MemberId) {
+        if self.messages.len() == MESSAGES_MAX {
+            self.messages.remove(0);
+        }
+        self.messages.push((message, member));
+    }
+}
+
+impl Policy<Bytes> for Routing {
+    fn route(&mut self, frame: &Data, payload: &Bytes, candidates: &[Candidate]) -> usize {
+        let header = Header::decode(payload).filter(|h| !(h.is_last && h.index == 0));
+        let Some(header) = header else {
+            return self.choose(frame, payload, candidates);
+        };
+        let mut known = self.messages.iter();
+        let known = known.position(|(message, _)| *message == header.message);
+        let place = known.and_then(|known| self.place_of(known, candidates));
+        let place = place.unwrap_or_else(|| self.choose(frame, payload, candidates));
+        let member = candidates[place].member;
+        match known {
+            Some(known) if header.is_last => {
+                self.messages.remove(known);
+            }
+            Some(known) => self.messages[known].1 = member,
+            None if header.is_last => {}
+            None => self.remember(header.message, member),
+        }
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manyflow_core::xcp::Congestion;
+
+    use super::*;
+    use crate::anypoint::switch::MemberConfig;
+
+    fn rules(policy: PolicyName) -> Arc<Rules> {
+        let member = |number: u8| MemberConfig {
+            name: number.to_string(),
+            address: ([127, 0, 0, number], 1).into(),
+            weight: f64::from(number),
+            keys: vec![u32::from(number) * 10..=u32::from(number) * 10 + 9],
+        };
+        let members = (0..4).map(member).collect();
+        Arc::new(Rules::new(&ServiceConfig { members, policy }, |place| {
+            place as u16
+        }))
+    }
+
+    fn candidates(members: &[u16]) -> Vec<Candidate> {
+        let candidate = |member: &u16| Candidate {
+            member: MemberId(*member),
+            outstanding: 0,
+        };
+        members.iter().map(candidate).collect()
+    }
+
+    fn route(routing: &mut Routing, key: u32, header: Header, candidates: &[Candidate]) -> u16 {
+        let data = Data {
+            sequence: 0,
+            key,
+            congestion: Congestion::default(),
+        };
+        let payload = Bytes::copy_from_slice(&header.encode());
+        let place = routing.route(&data, &payload, candidates);
+        candidates[place].member.0
+    }
+
+    fn header(message: u64, index: u16, is_last: bool) -> Header {
+        Header {
+            is_last,
+            is_sealed: false,
+            index,
+            message,
+        }
+    }
+
+    #[test]
+    fn a_message_stays_with_the_member_of_its_first_fragment() {
+        let mut routing = Routing::new(&rules(PolicyName::RoundRobin), vec![0, 1, 2, 3]);
+        let all = candidates(&[0, 1, 2, 3]);
+        let mut to =
+            |message, index, is_last| route(&mut routing, 0, header(message, index, is_last), &all);
+        assert_eq!([to(1, 0, false), to(2, 0, false)], [0, 1]);
+        assert_eq!(to(3, 0, true), 2);
+        assert_eq!([to(1, 1, false), to(2, 1, true), to(1, 2, true)], [0, 1, 0]);
+        assert!(routing.messages.is_empty());
+    }
+
+    #[test]
+    fn the_rest_of_a_message_leaves_a_failed_member_together() {
+        let mut routing = Routing::new(&rules(PolicyName::RoundRobin), vec![0, 1, 2, 3]);
+        let first = route(
+            &mut routing,
+            0,
+            header(1, 0, false),
+            &candidates(&[0, 1, 2, 3]),
+        );
+        assert_eq!(first, 0);
+        let rest = candidates(&[1, 2, 3]);
+        let members: Vec<_> = (1..5)
+            .map(|index| route(&mut routing, 0, header(1, index, index == 4), &rest))
+            .collect();
+        assert!(
+            members.iter().all(|member| *member == members[0]),
+            "{members:?}"
+        );
+    }
+
+    #[test]
+    fn members_that_joined_again_keep_their_weights_keys_and_hash() {
+        // Member 4 of the connection is member 1 of the switch, which failed and came back.
+        let again = candidates(&[0, 2, 3, 4]);
+        let before = candidates(&[0, 1, 2, 3]);
+        for policy in [
+            PolicyName::Hash,
+            PolicyName::Replicas,
+            PolicyName::Weighted,
+            PolicyName::KeyRange,
+        ] {
+            let members = vec![0, 1, 2, 3, 1];
+            let mut first = Routing::new(&rules(policy), members.clone());
+            let mut second = Routing::new(&rules(policy), members.clone());
+            for key in 10..40 {
+                let single = header(u64::from(key), 0, true);
+                let one = route(&mut first, key, single, &before);
+                let two = route(&mut second, key, single, &again);
+                assert_eq!(one, members[usize::from(two)], "{policy:?}, key {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_keeps_its_member_when_members_join_and_the_rules_are_read_again() {
+        let rules = rules(PolicyName::Affinity);
+        let mut routing = Routing::new(&rules, vec![0, 1, 2, 3]);
+        let (three, four) = (candidates(&[0, 1, 2]), candidates(&[0, 1, 2, 3]));
+        let single = |key: u32| header(u64::from(key), 0, true);
+        let to = |routing: &mut Routing, candidates| {
+            let key = |key| route(routing, key, single(key), candidates);
+            (0..30).map(key).collect::<Vec<_>>()
+        };
+        let before = to(&mut routing, &three);
+        assert_eq!(before[..6], [0, 1, 2, 0, 1, 2]);
+        routing.set_rules(&rules);
+        assert_eq!(to(&mut routing, &four), before);
+    }
+
+    #[test]
+    fn messages_that_never_end_take_bounded_memory() {
+        let mut routing = Routing::new(&rules(PolicyName::Hash), vec![0, 1]);
+        for message in 0..10_000 {
+            route(
+                &mut routing,
+                1,
+                header(message, 0, false),
+                &candidates(&[0, 1]),
+            );
+        }
+        assert_eq!(routing.messages.len(), MESSAGES_MAX);
+    }
+}

@@ -1,0 +1,231 @@
+//! The client's connection, which is opened again when it is lost.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use manyflow_core::Time;
+use manyflow_net::clock::Clock;
+use manyflow_net::reach::Reach;
+use manyflow_store::{Answer, Download, Lookup, Request, Upload};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::{Connect, Frames};
+
+/// The first wait before another attempt to connect; each following one is twice as long.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Progress of a transfer.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The bytes of chunks that are stored, or read.
+    pub bytes: u64,
+    /// The length of the file in bytes.
+    pub total: u64,
+}
+
+/// The reason why a client has no connection.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach the service for {} s ({error}); check the switch's address", after.as_secs())]
+pub struct SessionError {
+    /// The time for which the client tried.
+    pub after: Duration,
+    /// The last error.
+    pub error: io::Error,
+}
+
+/// A client's state machine.
+pub(super) trait Machine {
+    fn handle_answer(&mut self, now: Time, answer: &Answer);
+    fn handle_timeout(&mut self, now: Time);
+    fn handle_reconnect(&mut self);
+    fn poll_reconnect(&mut self) -> bool;
+    fn poll_transmit(&mut self, now: Time) -> Option<(u32, Request)>;
+    fn poll_timeout(&self) -> Option<Time>;
+}
+
+macro_rules! machine {
+    ($($name:ident),*) => {$(
+        impl Machine for $name {
+            fn handle_answer(&mut self, now: Time, answer: &Answer) {
+                $name::handle_answer(self, now, answer);
+            }
+            fn handle_timeout(&mut self, now: Time) {
+                $name::handle_timeout(self, now);
+            }
+            fn handle_reconnect(&mut self) {
+                $name::handle_reconnect(self);
+            }
+            fn poll_reconnect(&mut self) -> bool {
+                $name::poll_reconnect(self)
+            }
+            fn poll_transmit(&mut self, now: Time) -> Option<(u32, Request)> {
+                $name::poll_transmit(self, now)
+            }
+            fn poll_timeout(&self) -> Option<Time> {
+                $name::poll_timeout(self)
+            }
+        }
+    )*};
+}
+machine!(Upload, Download, Lookup);
+
+/// A connection with a task for each direction, so that waiting for both can be given up.
+struct Connection {
+    outgoing: mpsc::Sender<(u32, Bytes)>,
+    incoming: mpsc::Receiver<Bytes>,
+    _tasks: JoinSet<()>,
+}
+
+impl Connection {
+    fn new(frames: impl Frames) -> Connection {
+        let frames = Arc::new(frames);
+        let (outgoing, mut requests) = mpsc::channel::<(u32, Bytes)>(1);
+        let (answers, incoming) = mpsc::channel(1);
+        let mut tasks = JoinSet::new();
+        let sender = Arc::clone(&frames);
+        tasks.spawn(async move {
+            while let Some((key, frame)) = requests.recv().await {
+                if sender.send(key, frame).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tasks.spawn(async move {
+            while let Ok((_, frame)) = frames.recv().await {
+                if answers.send(frame).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Connection {
+            outgoing,
+            incoming,
+            _tasks: tasks,
+        }
+    }
+}
+
+/// A client of the service.
+pub(super) struct Session<'a, C> {
+    connector: &'a C,
+    connection: Option<Connection>,
+    clock: Clock,
+    patience: Duration,
+    /// The wait before the next connection if this one ends without an answer.
+    wait: Duration,
+    reach: Reach,
+}
+
+impl<'a, C: Connect> Session<'a, C> {
+    /// Creates a client that tries to connect for `patience` each time.
+    pub(super) fn new(connector: &'a C, patience: Duration) -> Session<'a, C> {
+        Session {
+            connector,
+            connection: None,
+            clock: Clock::start(),
+            patience,
+            wait: RETRY_MIN,
+            reach: Reach::new(
+                connector.service(),
+                "does it run at this address, and do members of it run?",
+            ),
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Forgets the connection, so that answers to one machine never reach the next one.
+    pub(super) fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
+    /// Runs a machine until it has handled an answer or a timer.
+    pub(super) async fn step(&mut self, machine: &mut impl Machine) -> Result<(), SessionError> {
+        if machine.poll_reconnect() {
+            self.lose_connection(machine);
+        }
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        if self.exchange(&mut connection, machine).await {
+            self.connection = Some(connection);
+            return Ok(());
+        }
+        self.lose_connection(machine);
+        self.pause(self.wait).await;
+        self.wait = (2 * self.wait).min(RETRY_MAX);
+        machine.handle_timeout(self.now());
+        Ok(())
+    }
+
+    /// Returns whether the connection still works.
+    async fn exchange(&mut self, connection: &mut Connection, machine: &mut impl Machine) -> bool {
+        let mut has_more = true;
+        loop {
+            tokio::select! {
+                frame = connection.incoming.recv() => {
+                    let Some(frame) = frame else {
+                        return false;
+                    };
+                    self.wait = RETRY_MIN;
+                    match Answer::decode(&frame) {
+                        Ok(answer) => machine.handle_answer(self.now(), &answer),
+                        Err(error) => tracing::warn!("a frame is not an answer of the store: {error}"),
+                    }
+                    return true;
+                }
+                permit = connection.outgoing.reserve(), if has_more => {
+                    let Ok(permit) = permit else {
+                        return false;
+                    };
+                    match machine.poll_transmit(self.now()) {
+                        Some((key, request)) => permit.send((key, request.encode())),
+                        None => has_more = false,
+                    }
+                }
+                () = self.clock.sleep_until(machine.poll_timeout()) => {
+                    machine.handle_timeout(self.now());
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn lose_connection(&mut self, machine: &mut impl Machine) {
+        self.connection = None;
+        self.reach.down("the connection was lost");
+        machine.handle_reconnect();
+    }
+
+    /// Waits, and logs meanwhile that the service cannot be reached.
+    async fn pause(&mut self, wait: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            never = self.reach.warn_while_down() => match never {},
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Connection, SessionError> {
+        let started = self.now();
+        let mut wait = RETRY_MIN;
+        loop {
+            let connector = self.connector;
+            match self.reach.during(connector.connect()).await {
+                Ok(frames) => return Ok(Connection::new(frames)),
+                Err(error) if self.now() - started >= self.patience => {
+                    let after = self.patience;
+                    return Err(SessionError { after, error });
+                }
+                Err(_) => self.pause(wait).await,
+            }
+            wait = (2 * wait).min(RETRY_MAX);
+        }
+    }
+}

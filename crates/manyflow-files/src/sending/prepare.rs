@@ -1,0 +1,162 @@
+//! Reads the files of a session, and runs the session.
+
+use std::time::SystemTime;
+
+use manyflow_net::description::ntp_seconds;
+use manyflow_net::outlets::Outlets;
+use manyflow_object::error::ReadError;
+use manyflow_object::expiry::expires;
+use manyflow_object::ext_auth::EXTENSION_BYTES;
+use manyflow_object::fec::BOOKKEEPING_BYTES;
+use manyflow_object::sender::{self as object, ObjectSender, SourceFile};
+use manyflow_webrc::Session;
+use rand::RngExt as _;
+use tokio::sync::watch;
+
+use super::open::extension_bytes;
+use super::resume::check_continues;
+use super::{OpenError, Opened, SendConfig};
+use crate::completion::{CompletionKey, CompletionServer};
+use crate::files::Scratch;
+use crate::sdp::SessionDescription;
+use crate::session::{SendProgress, SessionSender, flows, memory_for_table};
+
+/// The portions of files that are sent in order: some seconds at 50 Mbit/s.
+const WINDOW_BYTES: u64 = 16_000_000;
+/// The first symbols of blocks in a session that is continued: repair symbols that the sender has
+/// probably not sent yet, far from the last number, 2^24 - 1.
+const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
+
+/// The memory that receivers of a session need, in bytes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ReceiverMemory {
+    /// The least memory with which receivers accept the table of files.
+    pub table: u64,
+    /// The memory for the bookkeeping of all files. Receivers with less receive parts of files
+    /// again, unless the session is in order.
+    pub symbols: u64,
+}
+
+/// A session that can start.
+pub struct Prepared {
+    /// The description, with the digest of the table of files.
+    pub description: SessionDescription,
+    /// The text of the description, which is signed if there is a key.
+    pub text: String,
+    /// The number of files.
+    pub files: u64,
+    /// The length of all files, in bytes.
+    pub bytes: u64,
+    /// The memory that receivers need.
+    pub receiver_memory: ReceiverMemory,
+    sender: SessionSender,
+    /// The server of reports with its key, and the number of receivers that are expected.
+    reports: Option<(CompletionServer, CompletionKey, u32)>,
+}
+
+impl Opened {
+    /// Reads the files, and completes the description.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the session cannot be described.
+    pub async fn prepare(mut self) -> Result<Prepared, OpenError> {
+        let files = std::mem::take(&mut self.sources.files);
+        let entries = files.len();
+        let objects = read_files(&self.config, &self.session, files).await?;
+        let receiver_memory = ReceiverMemory {
+            table: memory_for_table(entries, objects.table_bytes()),
+            symbols: objects.symbols() * BOOKKEEPING_BYTES,
+        };
+        self.description.table_sha256 = Some(objects.table_sha256());
+        if let Some(earlier) = &self.config.resume {
+            check_continues(earlier, &self.description)?;
+        }
+        let text = match &self.config.signing {
+            Some(key) => self.description.to_signed_sdp(key)?,
+            None => self.description.to_sdp()?,
+        };
+        let group = self.config.group.as_ref().map(|(key, _)| key);
+        let key = CompletionKey::new(&self.description, group);
+        let expected = self.config.reports.map(|(_, expected)| expected);
+        let outlets = Outlets::new(&flows(&self.description), self.multicast, self.relay);
+        let count = self.reports.as_ref().map(CompletionServer::count);
+        let sender = SessionSender::new(self.session, objects, outlets)
+            .with_threads(self.config.threads.get())
+            .with_sealer(self.sealer)
+            .with_receivers_done(count);
+        let reports = self.reports.zip(key).zip(expected);
+        Ok(Prepared {
+            description: self.description,
+            text,
+            files: self.sources.count,
+            bytes: self.sources.bytes,
+            receiver_memory,
+            sender,
+            reports: reports.map(|((server, key), expected)| (server, key, expected)),
+        })
+    }
+}
+
+impl Prepared {
+    /// Returns a channel that reports the progress several times per second.
+    pub fn progress(&self) -> watch::Receiver<SendProgress> {
+        self.sender.progress()
+    }
+
+    /// Sends until `stop` is ready, or until all expected receivers have reported. Announces the
+    /// end of the session to receivers then.
+    ///
+    /// # Errors
+    /// If a file can no longer be read, or has changed.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<SendProgress, ReadError> {
+        let all_done = count_receivers(self.reports);
+        let ends = async {
+            tokio::select! {
+                () = stop => {}
+                () = all_done => {}
+            }
+        };
+        self.sender.run(ends).await
+    }
+}
+
+/// Takes the reports of receivers; completes when all have all files.
+async fn count_receivers(reports: Option<(CompletionServer, CompletionKey, u32)>) {
+    let Some((server, key, expected)) = reports else {
+        return std::future::pending().await;
+    };
+    let mut count = server.count();
+    tokio::select! {
+        () = server.run(key, expected) => {}
+        // An error means that the server has ended, which the other branch has noticed.
+        _ = count.wait_for(|count| *count >= expected) => {}
+    }
+}
+
+/// Reads all files to compute their digests.
+async fn read_files(
+    config: &SendConfig,
+    session: &Session,
+    files: Vec<SourceFile>,
+) -> Result<ObjectSender<Scratch>, OpenError> {
+    debug_assert!(extension_bytes(config) <= EXTENSION_BYTES);
+    let layers = session.active_slots() as u16 + 1;
+    let mut objects = object::SenderConfig::new(config.tsi, layers, config.tsi.into());
+    objects.cci_length = session.cci_format().wire_bytes();
+    let overhead = object::overhead(objects.cci_length) + extension_bytes(config);
+    objects.symbol_length = (session.config().packet_bytes as usize - overhead) as u16;
+    objects.scheme = config.scheme;
+    objects.expires = expires(ntp_seconds(SystemTime::now()));
+    objects.content_md5 = config.content_md5;
+    let window = WINDOW_BYTES / u64::from(objects.symbol_length);
+    objects.window_symbols = config.in_order.then_some(window);
+    if config.resume.is_some() {
+        // Receivers that have source symbols already need others.
+        objects.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
+    }
+    let length: u64 = files.iter().map(|file| file.content.length()).sum();
+    let repair = object::repair_bytes(&objects, length);
+    let storage = Scratch::create(repair, config.memory_max, &config.sources.scratch)?;
+    let read = move || ObjectSender::with_storage(objects, files, storage);
+    Ok(tokio::task::spawn_blocking(read).await??)
+}

@@ -1,0 +1,434 @@
+//! The decoder thread, which makes files of datagrams. Rate control must not wait for decoding and
+//! disks. Blocks are decoded in other threads, on as many cores as the user allows.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::mem::{Discriminant, discriminant};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use manyflow_net::description::ntp_seconds;
+use manyflow_object::alc::{self, Packet};
+use manyflow_object::error::ReceiveError;
+use manyflow_object::fec::Decoded;
+use manyflow_object::receiver::{
+    CompleteObject, ObjectEvent, ObjectReceiver, Progress, ReceiverConfig,
+};
+use manyflow_object::storage::Record;
+use manyflow_webrc::Cci;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::numbers::PacketNumbers;
+use super::queue::{Batch, DecodedInput, Input, Output, queue};
+use super::storer::{Stored, Storer};
+use crate::files::{Existing, FileError, Spool, Store, check_room};
+
+/// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
+/// time.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A file that is complete and on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDone {
+    /// The file's path below the output folder.
+    pub name: String,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+/// The reason why files cannot be stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecoderError {
+    /// The disk or the folder cannot be used.
+    #[error(transparent)]
+    Store(#[from] FileError),
+    /// Some of the session's files were refused or could not be stored.
+    #[error("{0} of the session's files were not stored; the log above says why")]
+    Refused(usize),
+    /// The sender stopped before all files were complete.
+    #[error(
+        "the sender ended the session before all files were complete: ask for it to be sent again"
+    )]
+    Closed,
+}
+
+/// An event of the decoder.
+#[derive(Debug)]
+pub(super) enum DecoderEvent {
+    Done(FileDone),
+    /// All symbols are there. Files are still being stored.
+    Enough,
+    /// All files are stored, or will never be.
+    End(Result<(), DecoderError>),
+}
+
+/// The network driver's handle of the decoder.
+pub(super) struct Decoder {
+    /// The queue to the decoder; `None` once the session is over.
+    input: Option<Input>,
+    /// Datagrams for the queue.
+    batch: Batch,
+    pub(super) events: mpsc::UnboundedReceiver<DecoderEvent>,
+    pub(super) progress: watch::Receiver<Progress>,
+    /// Datagrams dropped because the decoder was behind.
+    pub(super) dropped: u64,
+    thread: JoinHandle<()>,
+}
+
+impl Decoder {
+    /// Starts the thread. It stores files below `output`, decodes up to `threads` blocks at a time,
+    /// and ends when all files are complete, or soon after the handle is dropped.
+    pub(super) fn start(
+        config: ReceiverConfig,
+        output: PathBuf,
+        existing: Existing,
+        threads: usize,
+    ) -> Result<Decoder, DecoderError> {
+        let mut store = Store::open(&output, existing)?;
+        if config.table_sha256.is_none() {
+            store = store.refusing_hidden();
+        }
+        let (spool, earlier) = Spool::open(store.folder(), config.table_sha256.as_ref())?;
+        let spool_folder = spool.folder().to_owned();
+        let receiver = ObjectReceiver::with_storage(config, spool);
+        let (input, datagrams) = queue();
+        let (reported, events) = mpsc::unbounded_channel();
+        let (progress_reported, progress) = watch::channel(receiver.progress());
+        let mut worker = Worker {
+            storer: Storer::start(store.clone(), spool_folder, reported.clone()),
+            receiver,
+            store,
+            numbers: PacketNumbers::new(Instant::now()),
+            events: reported,
+            progress: progress_reported,
+            logged: Vec::new(),
+            failed: BTreeSet::new(),
+            has_enough: false,
+            decoded: datagrams.decoded_input(),
+            jobs: 0,
+            jobs_max: threads.max(1),
+            next_flush: Instant::now(),
+        };
+        let thread = spawn_blocking(move || {
+            let stored = earlier.stored;
+            let end = match earlier.table {
+                Some(table) => worker.resume(&table, earlier.records, stored),
+                None => Ok(()),
+            };
+            worker.run(&datagrams, end);
+        });
+        Ok(Decoder {
+            input: Some(input),
+            batch: Batch::default(),
+            events,
+            progress,
+            dropped: 0,
+            thread,
+        })
+    }
+
+    /// Adds a datagram to those that [`flush`](Self::flush) passes on.
+    pub(super) fn push(&mut self, datagram: &[u8]) {
+        if self.input.is_some() {
+            self.batch.push(datagram);
+        }
+    }
+
+    /// Passes datagrams to the thread. Without room for them, they are dropped and counted.
+    pub(super) fn flush(&mut self) {
+        if let Some(input) = &self.input {
+            self.dropped += input.push(&mut self.batch) as u64;
+        }
+    }
+
+    /// Ends the input. The decoder handles the queued datagrams, and then reports its end.
+    pub(super) fn finish(&mut self) {
+        self.input = None;
+    }
+
+    /// Drops the queued datagrams, and waits until no file is half written.
+    pub(super) async fn stop(mut self) {
+        self.events.close();
+        self.input = None;
+        // A thread that panicked needs no waiting. Its events have stopped without an end.
+        let _ = self.thread.await;
+    }
+}
+
+struct Worker {
+    // Dropped first: it uses the receiver's spool.
+    storer: Storer,
+    receiver: ObjectReceiver<Spool>,
+    store: Store,
+    numbers: PacketNumbers,
+    events: mpsc::UnboundedSender<DecoderEvent>,
+    progress: watch::Sender<Progress>,
+    /// Kinds of refusal that were logged.
+    logged: Vec<Discriminant<ReceiveError>>,
+    /// Complete files that could not be stored.
+    failed: BTreeSet<String>,
+    /// Whether the driver knows that all symbols are there.
+    has_enough: bool,
+    /// Where threads put the blocks that they have decoded.
+    decoded: DecodedInput,
+    /// The number of blocks that are being decoded, and its maximum.
+    jobs: usize,
+    jobs_max: usize,
+    /// Time of the next flush of the spool.
+    next_flush: Instant,
+}
+
+/// The end of the decoder's work, if it has come.
+type End = Option<Result<(), DecoderError>>;
+
+impl Worker {
+    /// Continues from the state of an earlier process.
+    fn resume(
+        &mut self,
+        table: &[u8],
+        records: Vec<Record>,
+        stored: Vec<u32>,
+    ) -> Result<(), DecoderError> {
+        match self.receiver.resume(table, records) {
+            Ok(0) => {}
+            Ok(bytes) => tracing::info!("{bytes} bytes were received earlier"),
+            Err(error) => {
+                tracing::warn!("the state of an earlier run cannot be used: {error}");
+                return Ok(());
+            }
+        }
+        let bundles: BTreeSet<u128> = self
+            .receiver
+            .missing()
+            .filter(|object| object.bundle.is_some())
+            .map(|object| object.toi)
+            .collect();
+        for toi in stored.into_iter().map(u128::from) {
+            if bundles.contains(&toi) {
+                self.skip(toi)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(mut self, datagrams: &Output, resumed: Result<(), DecoderError>) {
+        let (mut batch, mut decoded) = (Batch::default(), Vec::new());
+        let mut end = resumed.map_or_else(|error| Some(Err(error)), |()| self.handle_events());
+        while end.is_none() {
+            self.progress.send_replace(self.receiver.progress());
+            let is_decoding = self.jobs > 0;
+            // Without pending symbols, there is no reason to wake up.
+            let patience = match self.receiver.storage_mut().has_pending() {
+                true => FLUSH_INTERVAL,
+                false => Duration::from_secs(60),
+            };
+            let has_more = datagrams.take(&mut batch, &mut decoded, is_decoding, patience);
+            if self.events.is_closed() {
+                break;
+            }
+            end = match has_more {
+                true => self.take(&batch, &decoded),
+                false => Some(Err(DecoderError::Closed)),
+            };
+        }
+        // A session whose files are all stored leaves nothing to continue.
+        // Otherwise, the spool is flushed when it is dropped.
+        if let Some(Ok(()) | Err(DecoderError::Refused(_))) = &end {
+            self.receiver.storage_mut().discard();
+        }
+        self.progress.send_replace(self.receiver.progress());
+        if let Some(end) = end {
+            // The driver may no longer exist.
+            let _ = self.events.send(DecoderEvent::End(end));
+        }
+    }
+
+    fn take(&mut self, batch: &Batch, decoded: &[Decoded]) -> End {
+        for block in decoded {
+            self.jobs -= 1;
+            let finished = self.receiver.finish_job(block);
+            if let Some(end) = self.after(finished) {
+                return Some(end);
+            }
+        }
+        let now = Instant::now();
+        self.receiver.set_time(ntp_seconds(SystemTime::now()));
+        for datagram in batch.datagrams() {
+            // This decodes the packet again: the driver did so to read the congestion control
+            // information.
+            let Ok(packet) = alc::Packet::decode(datagram) else {
+                continue;
+            };
+            let taken = self.take_packet(&packet, now);
+            if let Some(end) = self.after(taken) {
+                return Some(end);
+            }
+            if self.events.is_closed() {
+                return None;
+            }
+        }
+        if let Err(error) = self.start_jobs() {
+            return Some(Err(error));
+        }
+        if now >= self.next_flush {
+            self.next_flush = now + FLUSH_INTERVAL;
+            let flushed = self.receiver.storage_mut().flush();
+            if let Err(error) = flushed {
+                return Some(Err(self.disk_error(error.into())));
+            }
+        }
+        let stored: Vec<_> = std::iter::from_fn(|| self.storer.poll()).collect();
+        self.note_stored(stored).err().map(Err)
+    }
+
+    /// Logs why a packet or block was not used, and handles what it has led to.
+    fn after(&mut self, result: Result<(), ReceiveError>) -> End {
+        if let Err(error) = result {
+            if matches!(error, ReceiveError::Storage { .. }) {
+                return Some(Err(self.disk_error(error)));
+            }
+            let kind = discriminant(&error);
+            if !self.logged.contains(&kind) {
+                self.logged.push(kind);
+                tracing::warn!("{error} (logged once; more are counted)");
+            }
+        }
+        self.handle_events()
+    }
+
+    fn take_packet(&mut self, packet: &Packet<'_>, now: Instant) -> Result<(), ReceiveError> {
+        if let (Some(cci), Some(symbol)) = (Cci::decode(packet.cci()), packet.symbol)
+            && let Some(conflict) = self.numbers.check(now, cci, symbol)
+        {
+            return Ok(self.receiver.withdraw(conflict.toi, conflict.payload_id)?);
+        }
+        self.receiver.take_packet(packet)
+    }
+
+    /// Decodes blocks that have enough symbols in other threads.
+    fn start_jobs(&mut self) -> Result<(), DecoderError> {
+        while self.jobs < self.jobs_max {
+            let job = self.receiver.next_job();
+            let Some(job) = job.map_err(|error| self.disk_error(error))? else {
+                break;
+            };
+            self.jobs += 1;
+            let decoded = self.decoded.clone();
+            spawn_blocking(move || decoded.push(job.run()));
+        }
+        Ok(())
+    }
+
+    fn disk_error(&self, error: ReceiveError) -> DecoderError {
+        let path = self.store.folder().to_owned();
+        match error {
+            ReceiveError::Storage {
+                kind: ErrorKind::StorageFull | ErrorKind::QuotaExceeded,
+                ..
+            } => FileError::DiskFull(path).into(),
+            error => FileError::Write {
+                path,
+                error: io::Error::other(error),
+            }
+            .into(),
+        }
+    }
+
+    /// Stores complete files. Returns the result when nothing more needs to be received.
+    fn handle_events(&mut self) -> End {
+        while let Some(event) = self.receiver.poll_event() {
+            match event {
+                ObjectEvent::FdtReceived { .. } => {
+                    if let Err(error) = self.prepare() {
+                        return Some(Err(error));
+                    }
+                }
+                ObjectEvent::ObjectComplete(object) => {
+                    if let Err(error) = self.store(object) {
+                        return Some(Err(error));
+                    }
+                }
+                ObjectEvent::ObjectFailed { name, reason } => tracing::warn!("{name}: {reason}"),
+                ObjectEvent::ObjectWithdrawn { name } => {
+                    tracing::warn!("{name}: the sender says that it sends no more of this file");
+                }
+                ObjectEvent::AllComplete { refused } => return Some(self.finish(refused)),
+                event => tracing::debug!("{event:?}"),
+            }
+        }
+        None
+    }
+
+    /// Reports that no more symbols are needed, before the last files are stored, which can take
+    /// longer than their packets.
+    fn report_enough(&mut self) {
+        if !self.has_enough && self.receiver.is_complete() {
+            self.has_enough = true;
+            let _ = self.events.send(DecoderEvent::Enough);
+        }
+    }
+
+    /// Skips files that exist with the announced content, and checks that the disk has room for the
+    /// others.
+    fn prepare(&mut self) -> Result<(), DecoderError> {
+        let missing: Vec<_> = self.receiver.missing().collect();
+        let mut needed = 0_u64;
+        for object in missing {
+            let exists = object.sha256.is_some_and(|sha256| {
+                object.bundle.is_none() && self.store.has(&object.name, object.length, &sha256)
+            });
+            if exists {
+                tracing::info!("{}: exists already, and is not received again", object.name);
+                self.skip(object.toi)?;
+            } else {
+                needed = needed.saturating_add(object.length);
+            }
+        }
+        let held = self.receiver.progress().useful_bytes;
+        Ok(check_room(
+            self.store.folder(),
+            needed.saturating_sub(held),
+        )?)
+    }
+
+    fn skip(&mut self, toi: u128) -> Result<(), DecoderError> {
+        let skipped = self.receiver.skip(toi);
+        skipped.map_err(|error| self.disk_error(error.into()))
+    }
+
+    /// Passes a complete object to the thread that stores its files.
+    fn store(&mut self, object: CompleteObject) -> Result<(), DecoderError> {
+        self.report_enough();
+        let spool = self.receiver.storage_mut();
+        let content = spool.take(object.toi, object.length);
+        let content = content.map_err(|error| self.disk_error(error.into()))?;
+        self.storer.push(object, content);
+        Ok(())
+    }
+
+    /// Takes note of objects that were stored.
+    fn note_stored(
+        &mut self,
+        stored: impl IntoIterator<Item = Result<Stored, FileError>>,
+    ) -> Result<(), DecoderError> {
+        for stored in stored {
+            let Stored { toi, failed } = stored?;
+            self.failed.extend(failed);
+            let noted = self.receiver.storage_mut().note_stored(toi);
+            noted.map_err(|error| self.disk_error(error.into()))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all files are stored.
+    fn finish(&mut self, refused: usize) -> Result<(), DecoderError> {
+        let stored = self.storer.finish();
+        self.note_stored(stored)?;
+        match refused + self.failed.len() {
+            0 => Ok(()),
+            unstored => Err(DecoderError::Refused(unstored)),
+        }
+    }
+}

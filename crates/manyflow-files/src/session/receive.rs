@@ -1,0 +1,595 @@
+//! The receiving driver: joins and leaves the channels that WEBRC names, and passes datagrams to
+//! the decoder.
+
+use std::mem::{Discriminant, discriminant};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
+use manyflow_net::clock::Clock;
+use manyflow_net::group_key::GroupKey;
+use manyflow_net::inlet::{Route, TransportError};
+use manyflow_net::multicast;
+use manyflow_object::alc;
+use manyflow_object::error::PacketError;
+use manyflow_object::receiver as object;
+use manyflow_webrc::{
+    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Refusals, Session, SessionError,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
+use super::group::Opener;
+use super::patience::Patience;
+use super::session_of;
+use super::transport::Inlet;
+use crate::files::Existing;
+use crate::sdp::{Protection, SessionDescription};
+
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Silence after the sender's announcement that ends the session: longer than two packets of a base
+/// channel of 1 packet/s. Without it, anyone could end the session with one forged packet.
+const CLOSE_GRACE: Duration = Duration::from_secs(3);
+
+/// The parameters of a receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiveConfig {
+    /// The session to receive.
+    pub description: SessionDescription,
+    /// The way that packets take.
+    pub route: Route,
+    /// The rate control's own parameters. If they give no epoch, the description's is used.
+    pub webrc: webrc::ReceiverConfig,
+    /// The folder for received files.
+    pub output: PathBuf,
+    /// The treatment of existing files that have the names of received ones.
+    pub existing: Existing,
+    /// Whether to receive a session whose description does not give the digest of the table of
+    /// files. Anyone who can send packets of such a session can choose names and contents.
+    pub allow_unverified: bool,
+    /// The key with which the sender seals its packets. Others are dropped.
+    pub group_key: Option<GroupKey>,
+    /// Maximum memory for tables of files, for the bookkeeping of symbols and for early symbols, in
+    /// bytes. Symbols themselves are on the disk of the output folder.
+    pub memory_max: u64,
+    /// Maximum number of blocks that are decoded at a time, each by a thread.
+    pub threads: usize,
+    /// Duration without a useful packet after which the session is given up. Until then it is
+    /// joined again and again.
+    pub patience: Duration,
+}
+
+/// The reason why a session was not received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The description's parameters contradict each other.
+    #[error("the session description is not that of a valid session: {0}")]
+    Session(#[from] SessionError),
+    /// The description does not give the digest of the table of files.
+    #[error(
+        "the session description does not give the digest of the table of files (a=fdt-digest), so anyone who can send packets could choose names and contents of files: get the description that `manyflow send` writes, or accept this with --allow-unverified"
+    )]
+    Unverified,
+    /// There is a group key, but the sender does not use one.
+    #[error(
+        "the session's packets have no MAC (a=ext-auth), so none would be accepted: receive it without --group-key, or send it with one"
+    )]
+    NoMac,
+    /// The session is encrypted, and there is no group key.
+    #[error(
+        "the session's packets are encrypted (a=ext-auth): get the group's key from its sender, and give it with --group-key"
+    )]
+    NoGroupKey,
+    /// A parameter of the rate control is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The way to the sender does not work.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Files cannot be decoded or stored.
+    #[error(transparent)]
+    Decoder(#[from] DecoderError),
+    /// No packet of the session arrived.
+    #[error("nothing was heard of the session for {} s: is the sender running, and does {via} lead to it?{hint}", .after.as_secs())]
+    Silent {
+        /// Duration of the silence.
+        after: Duration,
+        /// The way that packets should take.
+        via: String,
+        /// A reason that the description shows, to be appended; often empty.
+        hint: String,
+    },
+    /// The sender sends another table of files than the description's.
+    #[error(
+        "the sender's table of files is not the one that the session description describes: it was probably started again with other files, so get its new description"
+    )]
+    OtherTable,
+    /// Packets of the session arrive, but none can be used.
+    #[error(
+        "packets of the session arrive, but none was of use for {} s: {reason}", .after.as_secs()
+    )]
+    Useless {
+        /// Time since the last useful packet.
+        after: Duration,
+        /// The most frequent reason for which packets were not used, and what to do.
+        reason: &'static str,
+    },
+    /// The sender has withdrawn all files that are missing.
+    #[error(
+        "the sender sends no more of {0} incomplete files, which have probably changed there: get the session that is sent next"
+    )]
+    Withdrawn(usize),
+    /// Packets arrive, but the session cannot go on.
+    #[error("the session cannot go on: {0}")]
+    Ended(&'static str),
+    /// The caller stopped the receiver.
+    #[error("stopped before all files were complete; run the same command again to continue")]
+    Stopped,
+}
+
+/// A receiver's progress so far.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Progress {
+    /// Counts of files and symbols.
+    pub objects: object::Progress,
+    /// State of the rate control; `None` before the first packet, also after a silent session was
+    /// joined again.
+    pub webrc: Option<webrc::Status>,
+    /// Packets received and lost, over all joins of the session.
+    pub packets: PacketCounts,
+    /// The highest number of waves that were joined at a time.
+    pub waves_max: u32,
+}
+
+/// Counts of packets.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Packets received on joined channels, in the session's format.
+    pub received: u64,
+    /// Packets lost, as the sequence numbers show.
+    pub lost: u64,
+    /// Datagrams that are not packets of the session, those of `forged` included.
+    pub refused: u64,
+    /// Packets without a valid MAC of the session's group key, or with one that was used before.
+    pub unauthenticated: u64,
+    /// Packets that the rate control refused, by kind.
+    pub forged: Refusals,
+    /// Datagrams dropped because the decoder was too slow.
+    pub behind: u64,
+}
+
+impl PacketCounts {
+    /// Returns the fraction of lost packets, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        self.lost as f64 / (self.received + self.lost).max(1) as f64
+    }
+}
+
+/// The result of receiving a session.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The complete files, in the order of completion.
+    pub files: Vec<FileDone>,
+    /// Time from the first join to the last file.
+    pub elapsed: Duration,
+    /// The final progress.
+    pub progress: Progress,
+}
+
+/// The channels on which a receiver reports its progress.
+#[derive(Clone, Debug)]
+pub struct ProgressSinks {
+    /// The progress, several times per second.
+    pub progress: watch::Sender<Progress>,
+    /// Each file, as soon as it is on disk.
+    pub files: mpsc::UnboundedSender<FileDone>,
+}
+
+impl ProgressSinks {
+    /// Returns the channels' sending ends, and their receiving ends.
+    pub fn channels() -> (
+        ProgressSinks,
+        watch::Receiver<Progress>,
+        mpsc::UnboundedReceiver<FileDone>,
+    ) {
+        let (progress, watched) = watch::channel(Progress::default());
+        let (files, done) = mpsc::unbounded_channel();
+        (ProgressSinks { progress, files }, watched, done)
+    }
+}
+
+/// Receives a session until all its files are on disk, and reports progress to `sinks`.
+///
+/// # Errors
+/// See [`ReceiveError`]. Complete files are kept.
+pub async fn receive(
+    config: ReceiveConfig,
+    sinks: ProgressSinks,
+    stop: impl Future<Output = ()>,
+) -> Result<Received, ReceiveError> {
+    tokio::pin!(stop);
+    let mut driver = tokio::select! {
+        driver = Driver::start(config, sinks) => driver?,
+        () = &mut stop => return Err(ReceiveError::Stopped),
+    };
+    let result = driver.run(stop).await;
+    let received = driver.leave().await;
+    result.map(|()| received)
+}
+
+/// Returns the [`memory_max`](ReceiveConfig::memory_max) with which receivers accept a table of
+/// this number of entries and of this length.
+pub fn memory_for_table(entries: usize, table_bytes: u64) -> u64 {
+    (table_bytes << 3).max((entries as u64) << 10)
+}
+
+/// The limits of the object layer. An eighth of the memory is for symbols of files that are not
+/// announced yet, and an eighth for a table of files; a file takes up to 1 KiB.
+fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
+    object::ReceiverConfig {
+        tsi: config.description.tsi,
+        table_sha256: config.description.table_sha256,
+        memory_max: config.memory_max,
+        early_max: (config.memory_max >> 3) as usize,
+        fdt_length_max: config.memory_max >> 3,
+        files_max: (config.memory_max >> 10) as usize,
+    }
+}
+
+/// Returns the opener of the session's packets; `None` if they are used as they are.
+fn opener(config: &ReceiveConfig) -> Result<Option<Opener>, ReceiveError> {
+    match (&config.group_key, &config.description.protection) {
+        (Some(key), Some(protection)) => Ok(Some(Opener::new(key, protection))),
+        (Some(_), None) => Err(ReceiveError::NoMac),
+        (None, Some(Protection::Encryption { .. })) => Err(ReceiveError::NoGroupKey),
+        (None, Some(Protection::Mac) | None) => Ok(None),
+    }
+}
+
+struct Driver {
+    config: ReceiveConfig,
+    session: Arc<Session>,
+    webrc: Arc<webrc::ReceiverConfig>,
+    clock: Clock,
+    now: Time,
+    endpoint: Receiver,
+    inlet: Inlet,
+    /// Memory for a datagram.
+    datagram: Vec<u8>,
+    decoder: Decoder,
+    files: Vec<FileDone>,
+    progress: Progress,
+    /// Counts of the earlier joins of the session.
+    before: PacketCounts,
+    sinks: ProgressSinks,
+    next_report: Time,
+    last_packet: Time,
+    patience: Patience,
+    /// Whether all symbols are there, and files are only being stored.
+    has_enough: bool,
+    /// Time of the sender's announcement that the session ends; `None` if the sender went on.
+    closed_at: Option<Time>,
+    /// Datagrams that did not reach the rate control.
+    malformed_packets: u64,
+    /// The kinds of malformed packets that were already logged.
+    malformed: Vec<Discriminant<PacketError>>,
+    opener: Option<Opener>,
+}
+
+impl Driver {
+    async fn start(config: ReceiveConfig, sinks: ProgressSinks) -> Result<Driver, ReceiveError> {
+        if config.description.table_sha256.is_none() && !config.allow_unverified {
+            return Err(ReceiveError::Unverified);
+        }
+        let opener = opener(&config)?;
+        let session = Arc::new(session_of(&config.description.webrc)?);
+        let mut webrc = config.webrc.clone();
+        webrc
+            .epoch
+            .get_or_insert(Duration::from_secs_f64(config.description.webrc.epoch_s));
+        if let Route::Multicast(_) = config.route {
+            webrc.join_delay = multicast::join_delay();
+        }
+        let webrc = Arc::new(webrc);
+        let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
+        let output = config.output.clone();
+        let decoder = Decoder::start(limits(&config), output, config.existing, config.threads)?;
+        let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
+        let patience = Patience::new(config.patience);
+        Ok(Driver {
+            config,
+            session,
+            webrc,
+            clock: Clock::start(),
+            now: Time::ZERO,
+            endpoint,
+            inlet,
+            datagram: Vec::new(),
+            decoder,
+            files: Vec::new(),
+            progress: Progress::default(),
+            before: PacketCounts::default(),
+            sinks,
+            next_report: Time::ZERO,
+            last_packet: Time::ZERO,
+            patience,
+            has_enough: false,
+            closed_at: None,
+            malformed_packets: 0,
+            malformed: Vec::new(),
+            opener,
+        })
+    }
+
+    async fn run(
+        &mut self,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), ReceiveError> {
+        loop {
+            self.now = self.clock.now().max(self.now);
+            if self
+                .endpoint
+                .poll_timeout()
+                .is_some_and(|due| due <= self.now)
+            {
+                self.endpoint.handle_timeout(self.now);
+            }
+            self.drain_endpoint()?;
+            self.report_if_due();
+            if !self.has_enough && self.closed_at.is_none() {
+                self.patience.check(self.now)?;
+            }
+            let due = self.wait_until()?;
+            tokio::select! {
+                biased;
+                () = &mut stop => return Err(ReceiveError::Stopped),
+                event = self.decoder.events.recv() => match event {
+                    Some(DecoderEvent::Done(file)) => {
+                        // The listener may no longer exist.
+                        let _ = self.sinks.files.send(file.clone());
+                        self.files.push(file);
+                    }
+                    Some(DecoderEvent::Enough) => self.leave_channels()?,
+                    Some(DecoderEvent::End(end)) => {
+                        self.report();
+                        return Ok(end?);
+                    }
+                    None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
+                },
+                waited = self.inlet.wait() => {
+                    waited?;
+                    self.take_datagrams();
+                }
+                () = self.clock.sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Returns when to act next if no packet arrives. Ends a session that has been silent for too
+    /// long.
+    fn wait_until(&mut self) -> Result<Option<Time>, ReceiveError> {
+        let endpoint = self.endpoint.poll_timeout();
+        if self.has_enough {
+            return Ok(None);
+        }
+        let over = match self.closed_at {
+            Some(at) => at + CLOSE_GRACE,
+            None => self.last_packet + self.config.patience,
+        };
+        if self.now < over {
+            return Ok(endpoint.into_iter().chain([over]).min());
+        }
+        if self.closed_at.is_none() && self.progress.objects.refused.table > 0 {
+            return Err(ReceiveError::OtherTable);
+        }
+        if self.closed_at.is_none() {
+            return Err(ReceiveError::Silent {
+                after: self.now - self.last_packet,
+                via: self.inlet.to_string(),
+                hint: self.silence_hint(),
+            });
+        }
+        // The decoder's last event says whether all files were complete.
+        self.decoder.finish();
+        Ok(endpoint)
+    }
+
+    /// Leaves all channels: no more packets are needed.
+    fn leave_channels(&mut self) -> Result<(), ReceiveError> {
+        self.report();
+        self.has_enough = true;
+        self.endpoint.leave();
+        self.drain_endpoint()
+    }
+
+    /// Handles the datagrams that were received together.
+    fn take_datagrams(&mut self) {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        while let Some(delivery) = self.inlet.next_delivery() {
+            datagram.clear();
+            datagram.extend_from_slice(delivery.payload);
+            let times = (delivery.received_at, delivery.arrived_at);
+            let channel = delivery.channel;
+            self.on_datagram(&datagram, channel, times);
+        }
+        self.datagram = datagram;
+        self.decoder.flush();
+    }
+
+    /// Passes the header to the rate control, and the datagram to the decoder. The times are those
+    /// at which the datagram was taken from the kernel, and at which the kernel got it.
+    fn on_datagram(
+        &mut self,
+        datagram: &[u8],
+        channel: Option<u16>,
+        (received_at, arrived_at): (Instant, Instant),
+    ) {
+        let decoded = alc::Packet::decode(datagram);
+        let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
+        let fits = datagram.len() <= self.session.config().packet_bytes as usize;
+        let cci = match &decoded {
+            Ok(packet) if fits && packet.tsi() == self.config.description.tsi => {
+                Cci::decode(packet.cci())
+            }
+            Ok(_) => None,
+            Err(error) => {
+                self.log_once(error);
+                None
+            }
+        };
+        let cci = cci.filter(|cci| cci.format == self.session.cci_format());
+        let (Some(cci), Some(number)) = (cci, channel) else {
+            self.malformed_packets += 1;
+            return;
+        };
+        // Before rate control sees the packet (RFC 5651 section 5.2.2).
+        let opened = match (&mut self.opener, &decoded) {
+            (Some(opener), Ok(packet)) => opener.open(datagram, &packet.header),
+            _ => Some(datagram),
+        };
+        let Some(datagram) = opened else {
+            self.count_unauthenticated();
+            return;
+        };
+        self.now = self.clock.time_of(received_at).max(self.now);
+        let channel = Channel { session: 0, number };
+        let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
+        let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
+        let refused = self.endpoint.refused();
+        let arrived_at = self.clock.time_of(arrived_at);
+        self.endpoint.handle_arrival(self.now, arrived_at, &packet);
+        if self.endpoint.refused() != refused {
+            return;
+        }
+        self.last_packet = self.now;
+        self.closed_at = closes.then_some(self.now);
+        self.decoder.push(datagram);
+    }
+
+    fn count_unauthenticated(&mut self) {
+        if self.progress.packets.unauthenticated == 0 {
+            tracing::warn!(
+                "a packet has no valid MAC of the group key, and is dropped (logged once; more are counted)"
+            );
+        }
+        self.progress.packets.unauthenticated += 1;
+    }
+
+    fn log_once(&mut self, error: &PacketError) {
+        let kind = discriminant(error);
+        if !self.malformed.contains(&kind) {
+            self.malformed.push(kind);
+            tracing::warn!(
+                "a datagram from the session's source is not one of its packets: {error} (logged once; more are counted)"
+            );
+        }
+    }
+
+    fn drain_endpoint(&mut self) -> Result<(), ReceiveError> {
+        while let Some(action) = self.endpoint.poll_action(self.now) {
+            match action {
+                Action::Join(channel) => self.inlet.join(channel.number)?,
+                Action::Leave(channel) => self.inlet.leave(channel.number)?,
+                Action::Send(never) => match never.header {},
+            }
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            tracing::trace!("{} {event:?}", self.now);
+            if event == Event::StartedOver {
+                tracing::warn!(
+                    "the sender was restarted, or its first packet was forged; starting over"
+                );
+            }
+            if let Event::Ended(reason) = event {
+                self.on_ended(reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins a session again that fell silent, or that RFC 3738 requires to leave. Files continue
+    /// with the symbols that they have, so a few forged packets cannot end a transfer.
+    fn on_ended(&mut self, reason: EndReason) -> Result<(), ReceiveError> {
+        // `wait_until` gives up a session that stays silent, with an error that says more.
+        let is_silent = matches!(reason, EndReason::NoPackets(_));
+        let (reason, pause) = match reason {
+            EndReason::NoPackets(_) => ("the session is silent", self.inlet.rejoin_pause()),
+            EndReason::NoTimeSlotChange(_) => ("its time slots stand still", Duration::ZERO),
+            // The path has to recover before it carries the session again.
+            EndReason::BaseChannelLoss => (
+                "the path loses most packets even at the lowest rate",
+                self.session.config().time_slot,
+            ),
+        };
+        if !is_silent && self.patience.is_over(self.now) {
+            return Err(ReceiveError::Ended(reason));
+        }
+        let hint = self.silence_hint();
+        tracing::warn!("{reason}; joining the session again{hint}");
+        if is_silent {
+            self.inlet.check_way();
+        }
+        self.report();
+        self.before = self.progress.packets;
+        self.endpoint = Receiver::new(
+            Arc::clone(&self.session),
+            Arc::clone(&self.webrc),
+            0,
+            self.now + pause,
+        )?;
+        Ok(())
+    }
+
+    /// Returns a reason that the description shows, if nothing ever came.
+    fn silence_hint(&self) -> String {
+        let packets = self.progress.packets.received;
+        self.inlet
+            .silence_hint(packets, self.config.description.ttl)
+    }
+
+    fn report_if_due(&mut self) {
+        if self.now >= self.next_report {
+            self.next_report = self.now + PROGRESS_INTERVAL;
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.progress.objects = *self.decoder.progress.borrow();
+        self.patience.note(self.now, &self.progress.objects);
+        self.progress.webrc = self.endpoint.status();
+        self.progress.packets.behind = self.decoder.dropped;
+        self.progress.packets.forged = self.before.forged;
+        self.progress.packets.forged += self.endpoint.refused();
+        self.progress.packets.refused =
+            self.malformed_packets + self.progress.packets.forged.total();
+        if let Some(status) = self.progress.webrc {
+            self.progress.packets.received = self.before.received + status.packets_received;
+            self.progress.packets.lost = self.before.lost + status.packets_lost;
+            self.progress.waves_max = self.progress.waves_max.max(status.waves);
+        }
+        self.sinks.progress.send_replace(self.progress);
+    }
+
+    async fn leave(mut self) -> Received {
+        let elapsed = self.clock.now() - Time::ZERO;
+        self.endpoint.leave();
+        while let Some(action) = self.endpoint.poll_action(self.now) {
+            if let Action::Leave(channel) = action {
+                // The session is over: a socket that cannot leave is closed anyway.
+                let _ = self.inlet.leave(channel.number);
+            }
+        }
+        // A decoder that waits for a disk must not keep the tunnel open.
+        tokio::join!(self.decoder.stop(), self.inlet.close());
+        Received {
+            files: self.files,
+            elapsed,
+            progress: self.progress,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The sending driver: paces the packets of a session onto its outlets.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use manyflow_core::{Action, Endpoint, Time};
+use manyflow_net::amt::RelayStats;
+use manyflow_net::clock::Clock;
+use manyflow_net::outlets::Outlets;
+use manyflow_object::error::ReadError;
+use manyflow_object::fec::Encoded;
+use manyflow_object::sender::ObjectSender;
+use manyflow_webrc::{Cci, Sender, Session};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::group::Sealer;
+use crate::files::Scratch;
+
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of copies of the packet that ends the session, since some are lost.
+const CLOSE_COPIES: u32 = 5;
+const CLOSE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A sender's progress so far.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendProgress {
+    /// Packets passed to an outlet.
+    pub packets: u64,
+    /// UDP payload of these packets, in bytes.
+    pub bytes: u64,
+    /// Packets that were not encoded, because nobody had joined their channel.
+    pub unwanted: u64,
+    /// Packets that were skipped, because the machine was busy or suspended when they were due.
+    pub skipped: u64,
+    /// Datagrams that an outlet dropped, because of a full socket or a gateway's maximum rate.
+    pub unsent: u64,
+    /// Files, or bundles of files, that could no longer be read and are not sent further.
+    pub withdrawn: u32,
+    /// Receivers that have reported that they have all files.
+    pub receivers_done: u32,
+    /// Load and counts of the AMT relay; all 0 without a relay.
+    pub relay: RelayStats,
+}
+
+/// The sending end of a session on the network.
+pub struct SessionSender {
+    clock: Clock,
+    endpoint: Sender,
+    objects: ObjectSender<Scratch>,
+    /// The encodings of repair symbols in other threads.
+    encodings: JoinSet<Result<Encoded, ReadError>>,
+    encodings_max: usize,
+    outlets: Outlets,
+    datagram: Vec<u8>,
+    progress: SendProgress,
+    reports: watch::Sender<SendProgress>,
+    last_base: Option<Cci>,
+    sealer: Option<Sealer>,
+    receivers_done: Option<watch::Receiver<u32>>,
+}
+
+impl SessionSender {
+    /// Makes a sender, whose first time slot starts when it runs.
+    pub fn new(
+        session: Session,
+        objects: ObjectSender<Scratch>,
+        outlets: Outlets,
+    ) -> SessionSender {
+        SessionSender {
+            clock: Clock::start(),
+            endpoint: Sender::new(session, 0, Time::ZERO),
+            datagram: Vec::with_capacity(objects.datagram_length()),
+            objects,
+            encodings: JoinSet::new(),
+            encodings_max: 1,
+            outlets,
+            progress: SendProgress::default(),
+            reports: watch::Sender::new(SendProgress::default()),
+            last_base: None,
+            sealer: None,
+            receivers_done: None,
+        }
+    }
+
+    /// With a sealer, seals each packet, which lengthens it by
+    /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
+    pub fn with_sealer(mut self, sealer: Option<Sealer>) -> SessionSender {
+        self.sealer = sealer;
+        self
+    }
+
+    /// Encodes up to this number of blocks at a time, each in a thread; by default one.
+    pub fn with_threads(mut self, threads: usize) -> SessionSender {
+        self.encodings_max = threads.max(1);
+        self
+    }
+
+    /// Includes the number of receivers that have all files in the progress.
+    pub fn with_receivers_done(mut self, count: Option<watch::Receiver<u32>>) -> SessionSender {
+        self.receivers_done = count;
+        self
+    }
+
+    /// Returns a channel that reports the progress several times per second.
+    pub fn progress(&self) -> watch::Receiver<SendProgress> {
+        self.reports.subscribe()
+    }
+
+    /// Sends until `stop` is ready, then announces the end of the session.
+    ///
+    /// A file that can no longer be read, or has changed, is withdrawn: the log names it, and the
+    /// session goes on with the others.
+    ///
+    /// # Errors
+    /// If no file is left. The end of the session is announced then, too.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<SendProgress, ReadError> {
+        tokio::pin!(stop);
+        self.clock = Clock::start();
+        let result = self.send_until(stop).await;
+        self.close().await;
+        self.report();
+        result.map(|()| self.progress)
+    }
+
+    async fn send_until(
+        &mut self,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), ReadError> {
+        let mut next_report = Time::ZERO;
+        loop {
+            let now = self.clock.now();
+            self.send_due(now)?;
+            if self.sealer.as_ref().is_some_and(Sealer::is_exhausted) {
+                tracing::error!(
+                    "2^40 packets are sent, and the group key has no more numbers: send again"
+                );
+                return Ok(());
+            }
+            if now >= next_report {
+                next_report = now + PROGRESS_INTERVAL;
+                self.report();
+            }
+            while self.encodings.len() < self.encodings_max
+                && let Some(job) = self.objects.next_job()
+            {
+                self.encodings.spawn_blocking(move || job.run());
+            }
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
+                Some(encoded) = self.encodings.join_next() => {
+                    let encoded = encoded.expect("an encoding does not panic");
+                    let finished = encoded.and_then(|encoded| self.objects.finish_job(&encoded));
+                    finished.or_else(|error| self.withdraw(error))?;
+                }
+            }
+        }
+    }
+
+    fn send_due(&mut self, now: Time) -> Result<(), ReadError> {
+        self.endpoint.handle_timeout(now);
+        while let Some(action) = self.endpoint.poll_action(now) {
+            if let Action::Send(packet) = action {
+                self.send(packet.header)?;
+            }
+        }
+        self.outlets.flush();
+        Ok(())
+    }
+
+    fn send(&mut self, cci: Cci) -> Result<(), ReadError> {
+        if !self.outlets.wants(cci.channel) {
+            self.progress.unwanted += 1;
+            return Ok(());
+        }
+        let (field, length) = cci.encode();
+        self.datagram.clear();
+        let session = self.endpoint.session();
+        let base = u32::from(cci.channel) == session.wave_channels();
+        // Every receiver gets the first packet of each slot, so it carries the table of files.
+        if base && cci.psn.is_multiple_of(session.base_packets_per_slot()) {
+            self.objects
+                .next_fdt_datagram(&field[..length], &mut self.datagram)?;
+        } else {
+            let (layer, field) = (layer(session, cci), &field[..length]);
+            while let Err(error) = self.objects.next_datagram(layer, field, &mut self.datagram) {
+                self.datagram.clear();
+                self.withdraw(error)?;
+            }
+        }
+        if base {
+            self.last_base = Some(cci);
+        }
+        self.emit(cci.channel);
+        Ok(())
+    }
+
+    /// Goes on without a file that cannot be read.
+    fn withdraw(&mut self, error: ReadError) -> Result<(), ReadError> {
+        if !self.objects.withdraw(&error) {
+            return Err(error);
+        }
+        self.progress.withdrawn += 1;
+        tracing::error!("{error}. The other files are still sent");
+        Ok(())
+    }
+
+    fn emit(&mut self, channel: u16) {
+        if let Some(sealer) = &mut self.sealer {
+            if sealer.is_exhausted() {
+                return;
+            }
+            sealer.seal(&mut self.datagram);
+        }
+        self.progress.packets += 1;
+        self.progress.bytes += self.datagram.len() as u64;
+        self.outlets.push(channel, &self.datagram);
+    }
+
+    fn report(&mut self) {
+        self.progress.skipped = self.endpoint.skipped();
+        self.progress.unsent = self.outlets.unsent();
+        self.progress.relay = self.outlets.relay_stats();
+        if let Some(count) = &self.receivers_done {
+            self.progress.receivers_done = *count.borrow();
+        }
+        self.reports.send_replace(self.progress);
+    }
+
+    /// Sends the close-session flag on the base channel, which every receiver has joined (RFC 5651
+    /// section 5.1).
+    async fn close(&mut self) {
+        let Some(cci) = self.last_base else { return };
+        let (field, length) = cci.encode();
+        for _ in 0..CLOSE_COPIES {
+            self.datagram.clear();
+            self.objects
+                .close_datagram(&field[..length], &mut self.datagram);
+            self.emit(cci.channel);
+            self.outlets.flush();
+            tokio::time::sleep(CLOSE_INTERVAL).await;
+        }
+    }
+}
+
+/// Returns the cumulative layer of a packet. The base channel is layer 0. A wave with n time slots
+/// left, including the current one, is layer n. A receiver of n waves has joined those that end
+/// first.
+fn layer(session: &Session, cci: Cci) -> u16 {
+    let channels = session.wave_channels() as u16;
+    if cci.channel == channels {
+        return 0;
+    }
+    (cci.channel + channels - cci.ctsi) % channels + 1
+}

@@ -1,0 +1,19 @@
+//! Sessions of files on sockets of this host.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests fail by panicking, and print what they measured"
+)]
+
+mod group;
+mod hostile;
+mod loss;
+mod patience;
+mod publish;
+mod relays;
+mod sdp;
+mod sending;
+mod signature;
+mod stage;

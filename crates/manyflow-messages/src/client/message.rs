@@ -1,0 +1,169 @@
+//! Messages as a client sends and receives them.
+
+use bytes::Bytes;
+
+use super::ClientError;
+use crate::nats::subject::is_subject;
+
+/// Version line of the headers of a message.
+const HEADER_VERSION: &str = "NATS/1.0";
+
+/// A message of a group.
+///
+/// ```
+/// use manyflow_messages::client::Message;
+///
+/// let message = Message::new("news.sport", "3:1")?.with_header("Language", "en")?;
+/// assert_eq!(message.subject(), "news.sport");
+/// assert_eq!(message.header("language"), Some("en"));
+/// # Ok::<_, manyflow_messages::client::ClientError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub(super) subject: Bytes,
+    pub(super) reply: Option<Bytes>,
+    /// The lines of the headers with the version before them and an empty line behind.
+    pub(super) headers: Option<Bytes>,
+    pub(super) payload: Bytes,
+}
+
+impl Message {
+    /// Returns a message to the members of a group, without headers and reply subject.
+    ///
+    /// # Errors
+    /// If nobody can publish to this subject: see [`is_subject`].
+    pub fn new(subject: &str, payload: impl Into<Bytes>) -> Result<Message, ClientError> {
+        check_subject(subject)?;
+        Ok(Message {
+            subject: Bytes::copy_from_slice(subject.as_bytes()),
+            reply: None,
+            headers: None,
+            payload: payload.into(),
+        })
+    }
+
+    /// Replaces the payload.
+    pub fn with_payload(self, payload: impl Into<Bytes>) -> Message {
+        Message {
+            payload: payload.into(),
+            ..self
+        }
+    }
+
+    /// Sets the subject that answers are sent to.
+    ///
+    /// # Errors
+    /// If nobody can publish to this subject.
+    pub fn with_reply(mut self, reply: &str) -> Result<Message, ClientError> {
+        check_subject(reply)?;
+        self.reply = Some(Bytes::copy_from_slice(reply.as_bytes()));
+        Ok(self)
+    }
+
+    /// Adds a header. A message may have several with the same name.
+    ///
+    /// # Errors
+    /// If the name is empty or contains a colon or anything but visible ASCII, or if the value
+    /// contains a line break.
+    pub fn with_header(mut self, name: &str, value: &str) -> Result<Message, ClientError> {
+        let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+        if name.is_empty() || !name.bytes().all(is_name) || value.contains(['\r', '\n']) {
+            return Err(ClientError::InvalidHeader {
+                header: format!("{name}: {value}"),
+            });
+        }
+        let headers = self.headers.take().unwrap_or_default();
+        let lines = headers.strip_suffix(b"\r\n").unwrap_or(b"NATS/1.0\r\n");
+        let line = format!("{name}: {value}\r\n\r\n");
+        self.headers = Some([lines, line.as_bytes()].concat().into());
+        Ok(self)
+    }
+
+    /// The subject that the message was published to.
+    pub fn subject(&self) -> &str {
+        text(&self.subject)
+    }
+
+    /// The subject that the sender expects answers at.
+    pub fn reply(&self) -> Option<&str> {
+        self.reply.as_deref().map(text)
+    }
+
+    /// The bytes that the sender published.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// The names and values of the headers, in the sender's order.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lines = self.headers.as_deref().map(text).unwrap_or_default();
+        let fields = lines.split("\r\n").skip(1);
+        fields.filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            Some((name, value.trim()))
+        })
+    }
+
+    /// The value of the first header with this name, in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers();
+        let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value)
+    }
+
+    /// The status that a daemon sends instead of an answer, such as 503 if a request has no
+    /// responders.
+    pub(super) fn status(&self) -> Option<u16> {
+        let first = text(self.headers.as_deref()?).split("\r\n").next()?;
+        let status = first.strip_prefix(HEADER_VERSION)?.trim_start();
+        status.split(' ').next()?.parse().ok()
+    }
+}
+
+/// Bytes that are not UTF-8 are shown as an empty text.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+fn check_subject(subject: &str) -> Result<(), ClientError> {
+    match is_subject(subject.as_bytes()) {
+        true => Ok(()),
+        false => Err(ClientError::InvalidSubject {
+            subject: subject.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_keep_their_order_and_their_repetitions() {
+        let message = Message::new("a", "").unwrap();
+        let message = message.with_header("B", "1").unwrap();
+        let message = message.with_header("a", "x y").unwrap();
+        let message = message.with_header("b", "2").unwrap();
+        let headers: Vec<_> = message.headers().collect();
+        assert_eq!(headers, [("B", "1"), ("a", "x y"), ("b", "2")]);
+        assert_eq!(message.header("b"), Some("1"));
+        assert_eq!(message.status(), None);
+    }
+
+    #[test]
+    fn headers_cannot_add_lines() {
+        for (name, value) in [("a", "b\r\nc: d"), ("a:", "b"), ("", "b"), ("a b", "c")] {
+            let message = Message::new("a", "").unwrap();
+            assert!(message.with_header(name, value).is_err(), "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn a_status_stands_in_the_first_line() {
+        let mut message = Message::new("a", "").unwrap();
+        message.headers = Some(Bytes::from_static(b"NATS/1.0 503\r\n\r\n"));
+        assert_eq!(message.status(), Some(503));
+        message.headers = Some(Bytes::from_static(b"NATS/1.0 408 Request Timeout\r\n\r\n"));
+        assert_eq!(message.status(), Some(408));
+    }
+}

@@ -1,0 +1,108 @@
+//! The configuration of a live daemon.
+
+use std::time::Duration;
+
+use manyflow_net::tls::Identity;
+use manyflow_overlay::DaemonId;
+use manyflow_overlay::OverlayConfig;
+use manyflow_overlay::cost_benefit::{CostBenefitConfig, price};
+use manyflow_overlay::tfrc::TfrcConfig;
+
+use super::access::Access;
+use super::security::LinkSecurity;
+
+/// A daemon that this one connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// The other daemon's name.
+    pub name: String,
+    /// The other daemon's number, if it is not that of its name.
+    pub id: Option<DaemonId>,
+    /// The host and port at which the other daemon listens.
+    pub address: String,
+    /// The weight of the link in the shortest-path trees, 1 to 65,535.
+    pub weight: u32,
+}
+
+impl LinkConfig {
+    /// Returns the other daemon's number.
+    pub fn number(&self) -> DaemonId {
+        self.id.unwrap_or_else(|| super::daemon_id(&self.name))
+    }
+}
+
+/// The flow control of an overlay. All its daemons use the same.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControllerConfig {
+    /// Only the back-pressure of links delays clients.
+    Open,
+    /// [Cost-Benefit](manyflow_overlay::cost_benefit).
+    CostBenefit(CostBenefitConfig),
+    /// [Many-to-many TFRC](manyflow_overlay::tfrc).
+    Tfrc(TfrcConfig),
+}
+
+impl ControllerConfig {
+    /// Returns the controller's name in files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ControllerConfig::Open => "none",
+            ControllerConfig::CostBenefit(_) => "cost-benefit",
+            ControllerConfig::Tfrc(_) => "tfrc",
+        }
+    }
+
+    /// Returns whether the controller observes losses, and therefore needs links of datagrams.
+    pub(super) fn needs_datagrams(&self) -> bool {
+        matches!(self, ControllerConfig::Tfrc(_))
+    }
+
+    /// Returns the price in dollars of a link whose queue has this average length; `None` if links
+    /// have no prices.
+    pub(super) fn price(&self, queue_messages: usize) -> Option<f64> {
+        match self {
+            ControllerConfig::CostBenefit(config) => Some(price(queue_messages as f64, config)),
+            _ => None,
+        }
+    }
+}
+
+/// A live daemon.
+#[derive(Clone)]
+pub struct DaemonConfig {
+    /// The name of the overlay. Daemons connect only to daemons of the same overlay.
+    pub overlay_name: String,
+    /// The daemon's name, which no other daemon of the overlay has.
+    pub name: String,
+    /// The daemon's number; that of its name if `None`. Two daemons must not have the same.
+    pub id: Option<DaemonId>,
+    /// The host and port for other daemons, if they may connect.
+    pub listen: Option<String>,
+    /// The host and port for clients, if there are any.
+    pub clients: Option<String>,
+    /// The daemons that this one connects to.
+    pub links: Vec<LinkConfig>,
+    /// The names of daemons that may connect besides those of `links`; every name if `None`.
+    pub accepts: Option<Vec<String>>,
+    /// The protection of links.
+    pub security: LinkSecurity,
+    /// The certificate for clients, which then have to use TLS; without it, they cannot.
+    pub client_tls: Option<Identity>,
+    /// The clients that may connect, and what they may do.
+    pub access: Access,
+    /// The number of clients that may be connected.
+    pub connections_max: usize,
+    /// The time after which a link without a connection is removed from the topology.
+    pub hold: Duration,
+    /// The parameters of the overlay.
+    pub overlay: OverlayConfig,
+    /// The flow control.
+    pub controller: ControllerConfig,
+}
+
+impl DaemonConfig {
+    /// Returns the daemon's number.
+    pub fn number(&self) -> DaemonId {
+        self.id.unwrap_or_else(|| super::daemon_id(&self.name))
+    }
+}

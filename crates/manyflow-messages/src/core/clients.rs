@@ -1,0 +1,436 @@
+//! The clients of the daemon: subscriptions, messages to publish, messages to deliver.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use manyflow_core::Time;
+use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
+use serde_json::json;
+
+use super::status::daemon_name;
+use super::{CLIENT_BYTES, Core, Owner, QueueGroup, SessionKey};
+use crate::access::Permissions;
+use crate::fragment;
+use crate::link::LinkError;
+use crate::nats::interest::GroupName;
+use crate::nats::parse::Published;
+use crate::nats::session::{Peer, REMOVED, Session, Subscription};
+use crate::nats::shares::subscription_bytes;
+use crate::outgoing::Outgoing;
+
+/// The number of characters of a user's name in the log.
+const NAME_CHARS_MAX: usize = 100;
+
+fn log_refused_clients(from: IpAddr, count: u64, reason: &str) {
+    tracing::warn!(
+        "refused the credentials of clients at {from} {count} times, {reason}: give the client the \
+         right ones, or keep the address out by the firewall"
+    );
+}
+
+fn log_refused_daemons(from: IpAddr, count: u64, reason: &str) {
+    match count {
+        1 => tracing::warn!(peer = %from, reason, "refused a connection of a daemon"),
+        _ => tracing::warn!(peer = %from, reason, count, "refused connections of daemons"),
+    }
+}
+
+impl Core {
+    /// Connects a client. Its bytes go to `out`.
+    pub(crate) fn connect(
+        &mut self,
+        out: Rc<Outgoing>,
+        permissions: &Permissions,
+        peer: Peer,
+    ) -> SessionKey {
+        let client = self.daemon.connect(self.clock.now(), permissions.priority);
+        let user = Rc::clone(&permissions.user);
+        let key = self.sessions.insert(Session::new(out, client, peer, user));
+        self.owners.insert(client, Owner::Session(key));
+        self.counters.connections += 1;
+        self.pump();
+        key
+    }
+
+    /// Disconnects a client.
+    pub(crate) fn disconnect(&mut self, key: SessionKey) {
+        for sid in self.sessions[key].sids() {
+            self.unsubscribe(key, &sid);
+        }
+        let session = self.sessions.remove(key);
+        self.owners.remove(&session.client);
+        self.slow_members.remove_client(session.client);
+        self.report_unread(session.unread);
+        let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
+        self.daemon
+            .handle_client(now, session.client, &frame, Bytes::new());
+        self.pump();
+    }
+
+    pub(crate) fn session(&mut self, key: SessionKey) -> &mut Session {
+        &mut self.sessions[key]
+    }
+
+    /// Adds a subscription.
+    pub(crate) fn subscribe(
+        &mut self,
+        key: SessionKey,
+        pattern: Bytes,
+        queue: Option<Bytes>,
+        sid: Bytes,
+    ) {
+        if self.sessions[key].has_subscription(&sid) {
+            return;
+        }
+        // The bytes of a subscription live long. Copies keep no buffer of the socket alive.
+        let [pattern, sid] = [pattern, sid].map(|bytes| Bytes::copy_from_slice(&bytes));
+        let queue = queue.map(|queue| Bytes::copy_from_slice(&queue));
+        let name = GroupName {
+            pattern: pattern.clone(),
+            queue: queue.clone().map(|queue| (queue, self.hello.id)),
+        };
+        let group = name.number();
+        let bytes = subscription_bytes(&pattern, queue.as_deref(), &sid);
+        let session = &mut self.sessions[key];
+        session.group_bytes += bytes;
+        self.shares.add(&session.user, bytes);
+        let subscription = Subscription {
+            pattern,
+            queue,
+            group,
+            max: None,
+            delivered: 0,
+        };
+        let must_join = self.sessions[key].subscribe(sid.clone(), subscription);
+        if name.queue.is_some() {
+            self.join_queue(name, key, sid);
+        } else if must_join {
+            let client = self.sessions[key].client;
+            self.join(client, &name);
+        }
+        self.pump();
+    }
+
+    pub(super) fn join(&mut self, client: ClientId, name: &GroupName) {
+        let (now, frame) = (self.clock.now(), ClientFrame::Join(name.number()));
+        self.daemon
+            .handle_client(now, client, &frame, name.encode());
+    }
+
+    fn leave(&mut self, client: ClientId, group: GroupId) {
+        self.slow_members.remove(group, client);
+        let (now, frame) = (self.clock.now(), ClientFrame::Leave(group));
+        self.daemon.handle_client(now, client, &frame, Bytes::new());
+    }
+
+    fn join_queue(&mut self, name: GroupName, session: SessionKey, sid: Bytes) {
+        let key = match self.queue_keys.get(&name) {
+            Some(key) => *key,
+            None => self.open_queue(name),
+        };
+        self.queues[key].add(session, sid);
+    }
+
+    /// Connects a client of the overlay that stands for this daemon's members of a queue group.
+    fn open_queue(&mut self, name: GroupName) -> usize {
+        let permissions = Permissions::default();
+        let client = self.daemon.connect(self.clock.now(), permissions.priority);
+        let key = self.queues.insert(QueueGroup::new(client, name.clone()));
+        self.owners.insert(client, Owner::Queue(key));
+        self.join(client, &name);
+        self.queue_keys.insert(name, key);
+        key
+    }
+
+    fn leave_queue(&mut self, name: &GroupName, session: SessionKey, sid: &[u8]) {
+        let Some(key) = self.queue_keys.get(name).copied() else {
+            return;
+        };
+        if self.queues[key].remove(session, sid) {
+            let queue = self.queues.remove(key);
+            self.queue_keys.remove(&queue.name);
+            self.owners.remove(&queue.client);
+            self.slow_members.remove_client(queue.client);
+            let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
+            self.daemon
+                .handle_client(now, queue.client, &frame, Bytes::new());
+        }
+    }
+
+    /// Removes a subscription.
+    pub(crate) fn unsubscribe(&mut self, key: SessionKey, sid: &[u8]) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some((subscription, must_leave)) = session.unsubscribe(sid) else {
+            return;
+        };
+        let client = session.client;
+        self.give_back(key, &subscription, sid);
+        if let Some(queue) = subscription.queue {
+            let name = GroupName {
+                pattern: subscription.pattern,
+                queue: Some((queue, self.hello.id)),
+            };
+            self.leave_queue(&name, key, sid);
+        } else if must_leave {
+            self.leave(client, subscription.group);
+        }
+    }
+
+    /// Counts a subscription no longer.
+    fn give_back(&mut self, key: SessionKey, subscription: &Subscription, sid: &[u8]) {
+        let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
+        let bytes = subscription_bytes(pattern, queue, sid);
+        let session = &mut self.sessions[key];
+        session.group_bytes -= bytes;
+        self.shares.remove(&session.user, bytes);
+    }
+
+    /// Returns whether there is room for a subscription in the shares of its user and connection.
+    pub(crate) fn has_room_for(
+        &self,
+        key: SessionKey,
+        pattern: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+    ) -> bool {
+        let session = &self.sessions[key];
+        let bytes = subscription_bytes(pattern, queue, sid);
+        let fits = self.shares.fits(&session.user, session.group_bytes, bytes);
+        fits && self.daemon.has_room_for_group()
+    }
+
+    /// Handles a client that wants more subscriptions than it may have.
+    pub(crate) fn refuse_subscription(&mut self, key: SessionKey) {
+        self.counters.refused_subscriptions += 1;
+        if let Some(count) = self.refused_subscriptions.count(self.clock.now()) {
+            let session = &self.sessions[key];
+            let (user, peer) = (&session.user, session.peer);
+            let (own, all) = (session.group_bytes, self.shares.of_user(user));
+            tracing::warn!(
+                "refused {count} subscriptions and closed their connections: the last was of client \
+                 {} at {}, whose subscriptions take {own} bytes, and those of {user} {all}",
+                peer.number,
+                peer.address,
+            );
+        }
+    }
+
+    /// Returns whether an address may try credentials: too many of its attempts were wrong
+    /// otherwise.
+    pub(crate) fn may_guess(&self, from: IpAddr) -> bool {
+        self.refused_clients.may_try(self.clock.now(), from)
+    }
+
+    /// Handles wrong credentials, or credentials that were not `checked`.
+    pub(crate) fn refuse_credentials(&mut self, from: IpAddr, user: Option<&str>, checked: bool) {
+        self.counters.refused_credentials += 1;
+        let user = user.map_or_else(
+            || "without a user name".to_owned(),
+            |name| {
+                let name: String = name.chars().take(NAME_CHARS_MAX).collect();
+                format!("as \"{}\"", name.escape_debug())
+            },
+        );
+        let unchecked = match checked {
+            true => "",
+            false => ", not checked because too many before it were wrong",
+        };
+        let reason = format!("the last {user}{unchecked}");
+        let now = self.clock.now();
+        if let Some((count, reason)) = self.refused_clients.count(now, from, reason, checked) {
+            log_refused_clients(from, count, &reason);
+        }
+    }
+
+    /// Logs refusals that are not in the log yet, once in a while.
+    pub(crate) fn log_refusals(&mut self) {
+        let now = self.clock.now();
+        for (from, count, reason) in self.refused_clients.take_due(now) {
+            log_refused_clients(from, count, &reason);
+        }
+        for (from, count, reason) in self.refused_daemons.take_due(now) {
+            log_refused_daemons(from, count, &reason);
+        }
+    }
+
+    /// Logs a connection from another daemon that was refused, or counts it if that is one of many.
+    pub(crate) fn refuse_daemon(&mut self, from: IpAddr, reason: &LinkError) {
+        let now = self.clock.now();
+        if let Some((count, reason)) = self.refused_daemons.count(now, from, reason, true) {
+            log_refused_daemons(from, count, &reason);
+        }
+    }
+
+    /// Ends a subscription now, or after a number of messages.
+    pub(crate) fn limit(&mut self, key: SessionKey, sid: &[u8], max: Option<u64>) {
+        if self.sessions[key].limit(sid, max) {
+            self.unsubscribe(key, sid);
+            self.pump();
+        }
+    }
+
+    /// Removes the subscriptions of a client that reads too slowly for its group.
+    pub(super) fn evict(&mut self, key: SessionKey, group: GroupId) {
+        for sid in self.sessions[key].sids_of(group) {
+            if let Some((subscription, _)) = self.sessions[key].unsubscribe(&sid) {
+                self.give_back(key, &subscription, &sid);
+                let pattern = String::from_utf8_lossy(&subscription.pattern);
+                self.sessions[key].report(&format!("{REMOVED}\"{pattern}\""));
+            }
+        }
+    }
+
+    /// Answers a client's request for the members of a group: the version of all memberships, the
+    /// daemons with members, and the number of members at each.
+    pub(crate) fn answer_members(&mut self, key: SessionKey, pattern: &[u8], request: &Published) {
+        let names = self.daemon_names();
+        let groups = self
+            .groups
+            .iter()
+            .filter(|(_, name)| name.pattern == pattern);
+        let mut members = BTreeMap::new();
+        for (id, count) in groups.flat_map(|(group, _)| self.daemon.members(*group)) {
+            let known: &mut u32 = members.entry(daemon_name(&names, id)).or_default();
+            *known = known.saturating_add(count);
+        }
+        let version = self.daemon.members_version();
+        let answer = json!({"version": version, "members": members}).to_string();
+        self.sessions[key].answer(request, "", &answer);
+    }
+
+    /// Publishes a message to all groups that match its subject. Messages to no group vanish.
+    pub(crate) fn publish(&mut self, key: SessionKey, message: &Published) {
+        self.counters.published += 1;
+        self.counters.published_bytes += message.raw().len() as u64;
+        let targets = self.interest.targets(message.subject());
+        if targets.is_empty() {
+            return self.sessions[key].report_no_responders(message);
+        }
+        for group in &targets.groups {
+            self.offer(key, *group, message.raw());
+        }
+        for groups in &targets.queues {
+            self.turn = self.turn.wrapping_add(1);
+            let group = groups[self.turn % groups.len()];
+            self.offer(key, group, message.raw());
+        }
+        self.pump();
+    }
+
+    fn offer(&mut self, key: SessionKey, group: GroupId, raw: &Bytes) {
+        let parts = fragment::divide(raw, self.fragment_bytes).map(|part| (group, part));
+        self.sessions[key].pending.extend(parts);
+        self.send_next(key);
+    }
+
+    /// Hands a client's next message to the daemon, if the last has entered.
+    pub(super) fn send_next(&mut self, key: SessionKey) {
+        let session = &mut self.sessions[key];
+        if session.is_sending {
+            return;
+        }
+        let Some((group, payload)) = session.pending.pop_front() else {
+            return session.ready.notify_one();
+        };
+        session.is_sending = true;
+        let (now, client) = (self.clock.now(), session.client);
+        let frame = ClientFrame::Send {
+            group,
+            sent_us: (now - Time::ZERO).as_micros() as u32,
+        };
+        self.daemon.handle_client(now, client, &frame, payload);
+    }
+
+    /// Handles the moment at which all bytes for a client have been written.
+    pub(crate) fn handle_client_drained(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if !session.unread.is_empty() {
+            let unread = core::mem::take(&mut session.unread);
+            self.report_unread(unread);
+            self.pump();
+        }
+    }
+
+    fn report_unread(&mut self, unread: Vec<(ClientId, u32)>) {
+        let connected = unread
+            .into_iter()
+            .filter(|(client, _)| self.owners.contains_key(client));
+        self.taken.extend(connected);
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        key: SessionKey,
+        origin: DaemonId,
+        data: &Data,
+        payload: Bytes,
+    ) {
+        let session = &mut self.sessions[key];
+        let mut is_valid = true;
+        let is_own = origin == self.hello.id && data.sender == session.client;
+        if !is_own || session.options.echo {
+            let source = (origin, data.sender, data.group);
+            let message = fragment::assemble(&mut session.partial, source, payload);
+            is_valid = message.is_ok();
+            if let Ok(Some(message)) = message {
+                self.counters.delivered += 1;
+                let ended = session.deliver(data.group, &message);
+                self.ended.extend(ended.into_iter().map(|sid| (key, sid)));
+            }
+        }
+        let client = session.client;
+        if !is_valid {
+            self.handle_invalid_message(origin);
+        }
+        self.take(key, client);
+    }
+
+    pub(super) fn deliver_to_queue(
+        &mut self,
+        key: usize,
+        origin: DaemonId,
+        data: &Data,
+        payload: Bytes,
+    ) {
+        let queue = &mut self.queues[key];
+        let sessions = &self.sessions;
+        let reads = |session: SessionKey| sessions[session].out.bytes() < CLIENT_BYTES;
+        let Some((session, sid)) = queue.next(reads) else {
+            return;
+        };
+        let client = queue.client;
+        let source = (origin, data.sender, data.group);
+        let message = fragment::assemble(&mut queue.partial, source, payload);
+        let is_valid = message.is_ok();
+        if let Ok(Some(message)) = message {
+            queue.handed_over((session, sid.clone()));
+            self.counters.delivered += 1;
+            if self.sessions[session].deliver_to(&sid, &message) {
+                self.ended.push((session, sid));
+            }
+        }
+        if !is_valid {
+            self.handle_invalid_message(origin);
+        }
+        self.take(session, client);
+    }
+
+    /// Reports that a client has read a message, at once or when the session's bytes are written.
+    fn take(&mut self, key: SessionKey, client: ClientId) {
+        let session = &mut self.sessions[key];
+        let list = match session.out.bytes() < CLIENT_BYTES {
+            true => &mut self.taken,
+            false => &mut session.unread,
+        };
+        match list.last_mut() {
+            Some((last, messages)) if *last == client => *messages += 1,
+            _ => list.push((client, 1)),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Group messages among many: a live daemon of the overlay, and the clients that it serves.
+//!
+//! ```text
+//!   NATS client ---TCP--- nats/serve.rs \                    / link.rs ---TCP--- another daemon
+//!   NATS client ---TCP--- nats/serve.rs -- core.rs: Daemon --- link.rs ---TCP--- another daemon
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `core.rs` | the [`Daemon`](manyflow_overlay::Daemon) with all its connections |
+//! | `link.rs`, `link_traffic.rs`, `hello.rs`, `handshakes.rs` | connections between daemons |
+//! | `refusals.rs` | connections that were refused, by address |
+//! | `security.rs`, `certificates.rs` | their protection |
+//! | `signatures.rs` | the signatures of daemons' states |
+//! | `nats/` | the protocol of clients |
+//! | `fragment.rs` | messages longer than those of the overlay |
+//! | `datagram/` | links of datagrams |
+//! | `outgoing.rs` | bytes that wait for a socket |
+//! | [`client`] | a client that publishes messages and joins groups |
+//! | `access.rs` | what clients may do |
+//! | `status.rs`, `fetch.rs` | what a daemon reports, and how a program reads it |
+//!
+//! A daemon is one thread. Its tasks share `Core` without locks; no payload is copied
+//! between sockets, except short ones and those of fragments.
+
+mod access;
+pub mod certificates;
+pub mod client;
+mod config;
+mod core;
+mod datagram;
+mod fetch;
+mod fragment;
+mod handshakes;
+mod hello;
+mod link;
+mod link_traffic;
+pub mod nats;
+mod outgoing;
+mod refusals;
+mod security;
+mod server;
+mod signatures;
+mod status;
+
+pub use access::{Access, Credentials, User};
+pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
+pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
+pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
+pub use hello::{Hello, HelloError, Resume};
+pub use security::{IdentityError, LinkSecurity, LinkTls};
+pub use server::{Addresses, DAEMON_PORT, DaemonError, DaemonHandle, start};
+pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
+
+use manyflow_overlay::{DaemonId, GroupId};
+
+use bytes::Bytes;
+use nats::interest::GroupName;
+use sha2::{Digest, Sha256};
+
+/// Returns the number of the daemon with this name: the first two bytes of its SHA-256.
+pub fn daemon_id(name: &str) -> DaemonId {
+    let hash = Sha256::digest(name);
+    DaemonId(u16::from_be_bytes([hash[0], hash[1]]))
+}
+
+/// Returns the number of the group of subscriptions to this pattern.
+pub fn group_number(pattern: &str) -> GroupId {
+    let pattern = Bytes::copy_from_slice(pattern.as_bytes());
+    let name = GroupName {
+        pattern,
+        queue: None,
+    };
+    name.number()
+}

@@ -1,0 +1,357 @@
+//! The subscriptions of all clients at all daemons, by subject.
+//!
+//! Each pattern is a group of the overlay. Each daemon's members of a queue group are a group of
+//! their own, so that the publisher's daemon can choose one of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use manyflow_overlay::{DaemonId, GroupId};
+use sha2::{Digest, Sha256};
+
+use super::subject::{has_wildcard, is_pattern};
+
+/// The maximum number of subjects whose groups are remembered.
+const REMEMBERED_MAX: usize = 4096;
+
+/// The name of a group of the overlay, as daemons announce it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupName {
+    /// The pattern of subjects.
+    pub pattern: Bytes,
+    /// The queue group, and the daemon whose members this group holds.
+    pub queue: Option<(Bytes, DaemonId)>,
+}
+
+impl GroupName {
+    /// Returns the name as bytes. Its parts are separated by spaces, which patterns and names of
+    /// queue groups do not contain.
+    pub fn encode(&self) -> Bytes {
+        let Some((queue, daemon)) = &self.queue else {
+            return self.pattern.clone();
+        };
+        let mut name = BytesMut::from(&self.pattern[..]);
+        name.extend_from_slice(b" ");
+        name.extend_from_slice(queue);
+        name.extend_from_slice(format!(" {}", daemon.0).as_bytes());
+        name.freeze()
+    }
+
+    /// Decodes a name. Returns `None` if the bytes are not a name that a daemon gives to a group of
+    /// its clients.
+    pub fn decode(name: &Bytes) -> Option<GroupName> {
+        let mut parts = name
+            .split(|byte| *byte == b' ')
+            .map(|part| name.slice_ref(part));
+        let pattern = parts.next().filter(|pattern| is_pattern(pattern))?;
+        let queue = match parts.next() {
+            None => None,
+            Some(queue) => {
+                let queue = Some(queue).filter(|queue| is_pattern(queue))?;
+                let daemon = parts.next()?;
+                let number = core::str::from_utf8(&daemon).ok()?.parse().ok()?;
+                Some((queue, DaemonId(number)))
+            }
+        };
+        parts
+            .next()
+            .is_none()
+            .then_some(GroupName { pattern, queue })
+    }
+
+    /// Returns the number of the group with this name. Two names may have the same number; members
+    /// therefore compare each message's subject with their patterns.
+    pub fn number(&self) -> GroupId {
+        let hash = Sha256::digest(self.encode());
+        GroupId(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
+    }
+}
+
+/// The groups that a message goes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// The groups of patterns that match the subject.
+    pub groups: Vec<GroupId>,
+    /// The queue groups of patterns that match the subject. The message goes to one group of each.
+    pub queues: Vec<Vec<GroupId>>,
+}
+
+impl Targets {
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.queues.is_empty()
+    }
+}
+
+/// The groups of one pattern.
+#[derive(Debug, Default)]
+struct Groups {
+    /// The number of announcements of each group.
+    plain: BTreeMap<GroupId, u32>,
+    queues: BTreeMap<Bytes, BTreeMap<GroupId, u32>>,
+}
+
+impl Groups {
+    fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.queues.is_empty()
+    }
+
+    fn add(&mut self, name: &GroupName) {
+        let groups = match &name.queue {
+            None => &mut self.plain,
+            Some((queue, _)) => self.queues.entry(queue.clone()).or_default(),
+        };
+        *groups.entry(name.number()).or_default() += 1;
+    }
+
+    fn remove(&mut self, name: &GroupName) {
+        match &name.queue {
+            None => decrease(&mut self.plain, name.number()),
+            Some((queue, _)) => {
+                if let Some(groups) = self.queues.get_mut(queue) {
+                    decrease(groups, name.number());
+                    if groups.is_empty() {
+                        self.queues.remove(queue);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn decrease(groups: &mut BTreeMap<GroupId, u32>, group: GroupId) {
+    if let Some(count) = groups.get_mut(&group) {
+        *count -= 1;
+        if *count == 0 {
+            groups.remove(&group);
+        }
+    }
+}
+
+/// A node of the tree of patterns with wildcards: one token of a pattern.
+#[derive(Debug, Default)]
+struct Node {
+    /// The groups of the pattern that ends here.
+    groups: Groups,
+    /// The next tokens, `*` and `>` among them.
+    next: HashMap<Bytes, Node>,
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.next.is_empty()
+    }
+}
+
+/// All groups with members, by their patterns.
+#[derive(Debug, Default)]
+pub struct InterestTable {
+    /// Patterns without wildcards.
+    subjects: HashMap<Bytes, Groups>,
+    /// Patterns with wildcards.
+    patterns: Node,
+    /// The targets of recent subjects. Cleared when a group comes or goes.
+    recent: HashMap<Bytes, Rc<Targets>>,
+}
+
+impl InterestTable {
+    /// Adds a group that has gained its first member at some daemon.
+    pub fn add(&mut self, name: &GroupName) {
+        self.recent.clear();
+        if has_wildcard(&name.pattern) {
+            let mut node = &mut self.patterns;
+            for token in tokens(&name.pattern) {
+                node = node.next.entry(token).or_default();
+            }
+            node.groups.add(name);
+        } else {
+            let groups = self.subjects.entry(name.pattern.clone()).or_default();
+            groups.add(name);
+        }
+    }
+
+    /// Removes a group that has lost its last member at some daemon.
+    pub fn remove(&mut self, name: &GroupName) {
+        self.recent.clear();
+        if has_wildcard(&name.pattern) {
+            let path: Vec<_> = tokens(&name.pattern).collect();
+            remove(&mut self.patterns, &path, name);
+        } else if let Some(groups) = self.subjects.get_mut(&name.pattern) {
+            groups.remove(name);
+            if groups.is_empty() {
+                self.subjects.remove(&name.pattern);
+            }
+        }
+    }
+
+    /// Returns the groups that a message with this subject goes to.
+    pub fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
+        if let Some(targets) = self.recent.get(subject) {
+            return Rc::clone(targets);
+        }
+        let mut found = Found::default();
+        if let Some(groups) = self.subjects.get(subject) {
+            found.add(groups);
+        }
+        let path: Vec<_> = subject.split(|byte| *byte == b'.').collect();
+        found.walk(&self.patterns, &path);
+        let targets = Rc::new(found.targets());
+        if self.recent.len() >= REMEMBERED_MAX {
+            self.recent.clear();
+        }
+        let subject = Bytes::copy_from_slice(subject);
+        self.recent.insert(subject, Rc::clone(&targets));
+        targets
+    }
+}
+
+fn tokens(pattern: &Bytes) -> impl Iterator<Item = Bytes> {
+    pattern
+        .split(|byte| *byte == b'.')
+        .map(|token| pattern.slice_ref(token))
+}
+
+/// Removes a group below a node, and nodes that are no longer needed.
+fn remove(node: &mut Node, path: &[Bytes], name: &GroupName) {
+    let Some((token, rest)) = path.split_first() else {
+        return node.groups.remove(name);
+    };
+    if let Some(next) = node.next.get_mut(token) {
+        remove(next, rest, name);
+        if next.is_empty() {
+            node.next.remove(token);
+        }
+    }
+}
+
+/// The groups found for one subject.
+#[derive(Default)]
+struct Found {
+    groups: Vec<GroupId>,
+    queues: BTreeMap<(usize, Bytes), Vec<GroupId>>,
+    patterns: usize,
+}
+
+impl Found {
+    fn add(&mut self, groups: &Groups) {
+        self.groups.extend(groups.plain.keys());
+        self.patterns += 1;
+        for (queue, groups) in &groups.queues {
+            let groups = groups.keys().copied().collect();
+            self.queues.insert((self.patterns, queue.clone()), groups);
+        }
+    }
+
+    fn walk(&mut self, node: &Node, path: &[&[u8]]) {
+        let Some((token, rest)) = path.split_first() else {
+            return self.add(&node.groups);
+        };
+        if let Some(tail) = node.next.get(&b">"[..]) {
+            self.add(&tail.groups);
+        }
+        for token in [token, &b"*"[..]] {
+            if let Some(next) = node.next.get(token) {
+                self.walk(next, rest);
+            }
+        }
+    }
+
+    fn targets(mut self) -> Targets {
+        self.groups.sort_unstable();
+        self.groups.dedup();
+        Targets {
+            groups: self.groups,
+            queues: self.queues.into_values().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nats::subject::matches;
+    use proptest::prelude::*;
+
+    fn plain(pattern: &str) -> GroupName {
+        GroupName {
+            pattern: Bytes::from(pattern.to_owned()),
+            queue: None,
+        }
+    }
+
+    fn queue(pattern: &str, queue: &str, daemon: u16) -> GroupName {
+        GroupName {
+            queue: Some((Bytes::from(queue.to_owned()), DaemonId(daemon))),
+            ..plain(pattern)
+        }
+    }
+
+    #[test]
+    fn names_of_groups_are_read_as_they_were_written() {
+        for name in [plain("a.>"), queue("a.*", "workers", 65_535)] {
+            assert_eq!(GroupName::decode(&name.encode()), Some(name));
+        }
+        for bytes in [
+            "",
+            "a b",
+            "a b c",
+            "a b 70000",
+            "a b 1 2",
+            "a..b",
+            "a\n",
+            "a q\u{85} 1",
+        ] {
+            assert_eq!(GroupName::decode(&Bytes::from(bytes)), None, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_message_goes_to_one_daemon_of_each_queue_group() {
+        let mut table = InterestTable::default();
+        let names = [
+            queue("a", "q", 1),
+            queue("a", "q", 2),
+            queue("a", "r", 1),
+            queue("*", "q", 1),
+        ];
+        names.iter().for_each(|name| table.add(name));
+        let targets = table.targets(b"a");
+        assert_eq!(targets.groups, []);
+        let lengths: Vec<_> = targets.queues.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [2, 1, 1]);
+        names.iter().for_each(|name| table.remove(name));
+        assert!(table.targets(b"a").is_empty());
+        assert!(table.patterns.is_empty());
+    }
+
+    #[test]
+    fn a_group_remains_until_the_last_daemon_has_left_it() {
+        let mut table = InterestTable::default();
+        table.add(&plain("a"));
+        table.add(&plain("a"));
+        table.remove(&plain("a"));
+        assert_eq!(table.targets(b"a").groups, [plain("a").number()]);
+        table.remove(&plain("a"));
+        assert!(table.targets(b"a").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_finds_what_the_patterns_match(
+            patterns in prop::collection::btree_set("[ab*](\\.[ab*]){0,3}(\\.>)?|>", 1..20),
+            subjects in prop::collection::vec("[ab](\\.[ab]){0,4}", 1..10),
+        ) {
+            let mut table = InterestTable::default();
+            patterns.iter().for_each(|pattern| table.add(&plain(pattern)));
+            for subject in subjects {
+                let matching = patterns.iter().filter(|p| matches(p.as_bytes(), subject.as_bytes()));
+                let mut expected: Vec<_> = matching.map(|p| plain(p).number()).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(&table.targets(subject.as_bytes()).groups, &expected);
+            }
+            patterns.iter().for_each(|pattern| table.remove(&plain(pattern)));
+            prop_assert!(table.patterns.is_empty());
+            prop_assert!(table.subjects.is_empty());
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! The connection of a NATS client.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use manyflow_net::tls::Identity;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::{Instant, timeout_at};
+
+use super::ConnectOptions;
+use super::parse::{Operation, Published, parse, parse_greeting};
+use super::session::Peer;
+use super::subject::{is_pattern, is_subject, is_text};
+use crate::access::{Access, Permissions};
+use crate::core::{Core, Phase, SessionKey};
+use crate::outgoing::Outgoing;
+
+/// The number of bytes that the buffer of a socket grows by.
+const READ_BYTES: usize = 64 * 1024;
+/// The number of bytes that the buffer of a client has before CONNECT. Larger CONNECTs double it.
+const GREETING_BYTES: usize = 1024;
+/// The maximum number of bytes of the buffers of all clients before CONNECT, besides the first
+/// [`GREETING_BYTES`] of each: enough for 256 of the longest CONNECTs at once.
+const GREETINGS_BYTES_MAX: usize = 32 << 20;
+/// The time within which a client must send CONNECT.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The parameters of all connections of clients.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientLimits {
+    /// Bytes of the longest payload, headers included.
+    pub(crate) payload_bytes_max: usize,
+    /// The number of subscriptions that a client may have.
+    pub(crate) subscriptions_max: usize,
+    /// The time between two PINGs of the daemon.
+    pub(crate) ping_interval: Duration,
+}
+
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
+            payload_bytes_max: 1 << 20,
+            subscriptions_max: 100_000,
+            ping_interval: Duration::from_secs(120),
+        }
+    }
+}
+
+/// The parts that all connections of clients share.
+pub(crate) struct Front {
+    pub(crate) core: Rc<RefCell<Core>>,
+    pub(crate) access: Access,
+    pub(crate) limits: ClientLimits,
+    /// The name of the daemon.
+    pub(crate) name: String,
+    /// A name that no other process has.
+    pub(crate) server_id: String,
+    /// The address at which clients connect.
+    pub(crate) local: SocketAddr,
+    /// The certificate for clients, which then have to use TLS.
+    pub(crate) tls: Option<Identity>,
+    /// The bytes of the buffers of clients that have not sent CONNECT.
+    pub(crate) greeting_bytes: Cell<usize>,
+}
+
+impl Front {
+    /// Returns the first line that a client receives.
+    pub(crate) fn info(&self, peer: Peer) -> String {
+        format!("INFO {}\r\n", self.info_object(peer))
+    }
+
+    /// Returns the line by which a daemon announces that it stops soon ("lame duck mode" of
+    /// nats-server).
+    pub(crate) fn lame_duck_info(&self, peer: Peer) -> String {
+        let mut info = self.info_object(peer);
+        info["ldm"] = true.into();
+        format!("INFO {info}\r\n")
+    }
+
+    fn info_object(&self, peer: Peer) -> serde_json::Value {
+        let mut info = json!({
+            "server_id": self.server_id,
+            "server_name": self.name,
+            "version": env!("CARGO_PKG_VERSION"),
+            // The version of Go. The protocol's documentation requires it, so some clients fail
+            // without it.
+            "go": "",
+            "proto": 1,
+            "host": self.local.ip().to_string(),
+            "port": self.local.port(),
+            "headers": true,
+            "max_payload": self.limits.payload_bytes_max,
+            "client_id": peer.number,
+            "client_ip": peer.address.ip().to_string(),
+        });
+        // As nats-server does, without those that are false.
+        for (name, holds) in [
+            ("auth_required", self.access.is_restricted()),
+            ("tls_required", self.tls.is_some()),
+        ] {
+            if holds {
+                info[name] = true.into();
+            }
+        }
+        info
+    }
+
+    /// Serves a client until its connection ends. The client has received INFO.
+    pub(crate) async fn serve(
+        &self,
+        peer: Peer,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin + 'static,
+    ) {
+        let out = Rc::new(Outgoing::default());
+        let session = Rc::new(RefCell::new(None));
+        let writing = tokio::task::spawn_local({
+            let (out, core, session) = (out.clone(), self.core.clone(), session.clone());
+            async move {
+                let drained = || {
+                    if let Some(key) = *session.borrow() {
+                        core.borrow_mut().handle_client_drained(key);
+                    }
+                };
+                let result = out.write(&mut writer, drained).await;
+                out.close();
+                result
+            }
+        });
+        let mut connection = Connection {
+            front: self,
+            peer,
+            out: Rc::clone(&out),
+            permissions: None,
+            session: None,
+            bytes: BytesMut::new(),
+            greeting_bytes: 0,
+            unanswered: 0,
+        };
+        let read = connection.run(&mut reader, &session).await;
+        connection.return_greeting_bytes();
+        if let Some(key) = session.borrow_mut().take() {
+            self.core.borrow_mut().disconnect(key);
+        }
+        if let Err(End::Refused(error)) = &read {
+            out.push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
+        }
+        out.close();
+        // A client that does not read its last bytes must not hold the connection.
+        let _ = tokio::time::timeout(CONNECT_TIMEOUT, writing).await;
+    }
+}
+
+/// The beginning of the subjects of requests for the members of a group. The pattern of the group
+/// follows.
+const MEMBERS: &[u8] = b"$MF.members.";
+
+/// Maximum length of a pattern and the name of its queue group together. The name of a group of the
+/// overlay contains both, two spaces and a daemon's number of up to 10 digits.
+const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
+
+/// Reads the options of CONNECT.
+fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
+    let invalid = || End::Refused("Invalid CONNECT options".to_owned());
+    // Serde would take an array for the fields in their order.
+    match options {
+        [b'{', ..] => serde_json::from_slice(options).map_err(|_| invalid()),
+        _ => Err(invalid()),
+    }
+}
+
+/// Returns the error for a client without a permission, as nats-server writes it.
+fn violation(operation: &str, subject: &[u8]) -> String {
+    let subject = String::from_utf8_lossy(subject);
+    format!("Permissions Violation for {operation} to \"{subject}\"")
+}
+
+/// Returns whether a subject belongs to daemons.
+fn is_reserved(subject: &[u8]) -> bool {
+    subject.starts_with(b"$MF.")
+}
+
+/// The reason why a connection ends.
+enum End {
+    /// The client closed it, or it broke.
+    Closed,
+    /// The client violated the protocol or lacks permission; the error goes to the client.
+    Refused(String),
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Closed
+    }
+}
+
+impl From<super::parse::ParseError> for End {
+    fn from(error: super::parse::ParseError) -> End {
+        End::Refused(error.to_string())
+    }
+}
+
+/// The reading half of a connection.
+struct Connection<'a> {
+    front: &'a Front,
+    peer: Peer,
+    out: Rc<Outgoing>,
+    permissions: Option<Permissions>,
+    session: Option<SessionKey>,
+    bytes: BytesMut,
+    /// The part of [`Front::greeting_bytes`] that this connection has.
+    greeting_bytes: usize,
+    /// The number of PINGs that the client has not answered.
+    unanswered: u32,
+}
+
+impl Connection<'_> {
+    async fn run(
+        &mut self,
+        reader: &mut (impl AsyncRead + Unpin),
+        session: &RefCell<Option<SessionKey>>,
+    ) -> Result<(), End> {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        while self.session.is_none() {
+            let read = async {
+                self.out.wait_for_answers().await;
+                self.read(reader).await
+            };
+            match timeout_at(deadline, read).await {
+                Ok(read) => read?,
+                Err(_) => return Err(End::Refused("Authentication Timeout".to_owned())),
+            }
+            self.connect()?;
+            *session.borrow_mut() = self.session;
+        }
+        self.return_greeting_bytes();
+        let mut ping_at = Instant::now() + self.front.limits.ping_interval;
+        loop {
+            if self.front.core.borrow().phase() != Phase::Serves {
+                return self.discard(reader).await;
+            }
+            self.handle_operations().await?;
+            match timeout_at(ping_at, self.read(reader)).await {
+                Ok(read) => read?,
+                Err(_) => {
+                    self.ping()?;
+                    ping_at = Instant::now() + self.front.limits.ping_interval;
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), End> {
+        let free = self.bytes.capacity() - self.bytes.len();
+        if self.session.is_none() && free == 0 {
+            // A stranger has only what it has filled.
+            let more = self.bytes.len().max(GREETING_BYTES);
+            if !self.bytes.is_empty() {
+                self.borrow_greeting_bytes(more)?;
+            }
+            self.bytes.reserve(more);
+        } else if self.session.is_some() && free < READ_BYTES / 4 {
+            self.bytes.reserve(READ_BYTES);
+        }
+        match reader.read_buf(&mut self.bytes).await? {
+            0 => Err(End::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes memory for a CONNECT from the pool of all strangers.
+    fn borrow_greeting_bytes(&mut self, more: usize) -> Result<(), End> {
+        let all = self.front.greeting_bytes.get() + more;
+        if all > GREETINGS_BYTES_MAX {
+            return Err(End::Refused("Maximum Control Line Exceeded".to_owned()));
+        }
+        self.front.greeting_bytes.set(all);
+        self.greeting_bytes += more;
+        Ok(())
+    }
+
+    /// Gives the memory back that was taken for a CONNECT.
+    fn return_greeting_bytes(&mut self) {
+        let own = core::mem::take(&mut self.greeting_bytes);
+        let all = self.front.greeting_bytes.get();
+        self.front.greeting_bytes.set(all - own);
+    }
+
+    fn ping(&mut self) -> Result<(), End> {
+        if self.unanswered >= 2 {
+            return Err(End::Refused("Stale Connection".to_owned()));
+        }
+        self.unanswered += 1;
+        self.out.push(b"PING\r\n", Bytes::new());
+        Ok(())
+    }
+
+    /// Handles operations until CONNECT.
+    fn connect(&mut self) -> Result<(), End> {
+        while let Some(operation) = parse_greeting(&mut self.bytes)? {
+            match operation {
+                Operation::Connect(options) => return self.authenticate(&options),
+                Operation::Ping => self.out.push_answer(&[b"PONG\r\n"]),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn authenticate(&mut self, options: &[u8]) -> Result<(), End> {
+        let options = connect_options(options)?;
+        let mut core = self.front.core.borrow_mut();
+        let from = self.peer.address.ip();
+        let may_try = core.may_guess(from);
+        let permissions = self.front.access.admit(&options, from);
+        let Some(permissions) = permissions.filter(|_| may_try) else {
+            core.refuse_credentials(from, options.user.as_deref(), may_try);
+            return Err(End::Refused("Authorization Violation".to_owned()));
+        };
+        let key = core.connect(Rc::clone(&self.out), &permissions, self.peer);
+        let session = core.session(key);
+        session.options = options;
+        session.acknowledge();
+        self.permissions = Some(permissions);
+        self.session = Some(key);
+        Ok(())
+    }
+
+    /// Handles the operations that have been read. Waits while the network is full: the bytes of
+    /// later operations remain in the socket.
+    async fn handle_operations(&mut self) -> Result<(), End> {
+        let most = self.front.limits.payload_bytes_max;
+        while let Some(operation) = parse(&mut self.bytes, most)? {
+            self.handle(operation)?;
+            self.wait_until_ready().await;
+            self.out.wait_for_answers().await;
+            if self.front.core.borrow().phase() != Phase::Serves {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what a client sends to a daemon that stops, until the client closes the connection.
+    /// Unread bytes would make the kernel reset the connection, and the client's last messages
+    /// could get lost.
+    async fn discard(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> Result<(), End> {
+        loop {
+            self.bytes.clear();
+            self.read(reader).await?;
+        }
+    }
+
+    async fn wait_until_ready(&self) {
+        let Some(key) = self.session else {
+            return;
+        };
+        loop {
+            let ready = {
+                let mut core = self.front.core.borrow_mut();
+                let session = core.session(key);
+                if !session.is_busy() || self.out.is_closed() {
+                    return;
+                }
+                Rc::clone(&session.ready)
+            };
+            ready.notified().await;
+        }
+    }
+
+    fn handle(&mut self, operation: Operation) -> Result<(), End> {
+        let Some(key) = self.session else {
+            return Ok(());
+        };
+        match operation {
+            Operation::Publish(message) => self.publish(key, &message),
+            Operation::Subscribe {
+                pattern,
+                queue,
+                sid,
+            } => self.subscribe(key, pattern, queue, sid)?,
+            Operation::Unsubscribe { sid, max } => {
+                self.front.core.borrow_mut().limit(key, &sid, max);
+                self.acknowledge(key);
+            }
+            Operation::Ping => self.out.push_answer(&[b"PONG\r\n"]),
+            Operation::Pong => self.unanswered = 0,
+            Operation::Connect(options) => {
+                // Some clients repeat CONNECT to change their options.
+                let options = connect_options(&options)?;
+                self.front.core.borrow_mut().session(key).options = options;
+                self.acknowledge(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&self, key: SessionKey) {
+        self.front.core.borrow_mut().session(key).acknowledge();
+    }
+
+    fn report(&self, error: &str) {
+        let error = error.as_bytes();
+        self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
+    }
+
+    fn publish(&mut self, key: SessionKey, message: &Published) {
+        let subject = message.subject();
+        let may_publish = self
+            .permissions
+            .as_ref()
+            .is_some_and(|own| own.may_publish(subject));
+        if message.reply().is_some_and(|reply| !is_text(reply)) {
+            self.report("Invalid Reply Subject");
+        } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
+            self.answer_members(key, pattern, message);
+        } else if !is_subject(subject) || is_reserved(subject) {
+            self.report("Invalid Publish Subject");
+        } else if !may_publish {
+            self.report(&violation("Publish", subject));
+        } else {
+            let mut core = self.front.core.borrow_mut();
+            core.session(key).acknowledge();
+            core.publish(key, message);
+        }
+    }
+
+    /// Answers a request for the members of a group to a client that could become one.
+    fn answer_members(&self, key: SessionKey, pattern: &[u8], request: &Published) {
+        if self.may_subscribe(pattern) {
+            let mut core = self.front.core.borrow_mut();
+            core.answer_members(key, pattern, request);
+        } else {
+            self.report(&violation("Subscription", pattern));
+        }
+    }
+
+    fn may_subscribe(&self, pattern: &[u8]) -> bool {
+        let own = self.permissions.as_ref();
+        own.is_some_and(|own| own.may_subscribe(pattern))
+    }
+
+    fn subscribe(
+        &mut self,
+        key: SessionKey,
+        pattern: Bytes,
+        queue: Option<Bytes>,
+        sid: Bytes,
+    ) -> Result<(), End> {
+        let may_subscribe = self.may_subscribe(&pattern);
+        let mut core = self.front.core.borrow_mut();
+        if !is_pattern(&pattern)
+            || is_reserved(&pattern)
+            || queue.as_ref().is_some_and(|queue| !is_pattern(queue))
+        {
+            self.report("Invalid Subject");
+        } else if pattern.len() + queue.as_ref().map_or(0, Bytes::len) > SUBSCRIPTION_BYTES_MAX {
+            self.report(&format!(
+                "Invalid Subject: a pattern and its queue group have at most {SUBSCRIPTION_BYTES_MAX} bytes"
+            ));
+        } else if !may_subscribe {
+            self.report(&violation("Subscription", &pattern));
+        } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
+            || !core.has_room_for(key, &pattern, queue.as_deref(), &sid)
+        {
+            core.refuse_subscription(key);
+            return Err(End::Refused("Maximum Subscriptions Exceeded".to_owned()));
+        } else {
+            core.subscribe(key, pattern, queue, sid);
+            core.session(key).acknowledge();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,416 @@
+//! One NATS client: its subscriptions, and the messages that it waits to publish.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use manyflow_overlay::{ClientId, GroupId};
+use serde::Deserialize;
+use tokio::sync::Notify;
+
+use super::parse::Published;
+use super::subject::matches;
+use crate::fragment::Partial;
+use crate::outgoing::Outgoing;
+
+/// The options of CONNECT that the daemon uses.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct ConnectOptions {
+    /// The client's own name.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    /// Whether each operation is answered with +OK.
+    #[serde(default)]
+    pub(crate) verbose: bool,
+    /// Whether the client receives its own messages.
+    #[serde(default = "yes")]
+    pub(crate) echo: bool,
+    /// Whether the client understands headers.
+    #[serde(default)]
+    pub(crate) headers: bool,
+    /// Whether a request that nobody receives is answered.
+    #[serde(default)]
+    pub(crate) no_responders: bool,
+    /// The name of the user.
+    #[serde(default)]
+    pub(crate) user: Option<String>,
+    /// The user's password.
+    #[serde(default)]
+    pub(crate) pass: Option<String>,
+    /// A token.
+    #[serde(default)]
+    pub(crate) auth_token: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The error of a client that is removed from a group, before the pattern in quotation marks.
+pub(crate) const REMOVED: &str = "Slow Consumer: removed from the group ";
+
+/// A subscription of a client.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) pattern: Bytes,
+    pub(crate) queue: Option<Bytes>,
+    pub(crate) group: GroupId,
+    /// The number of messages after which the subscription ends.
+    pub(crate) max: Option<u64>,
+    pub(crate) delivered: u64,
+}
+
+/// The other end of a client's connection.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Peer {
+    /// The client's number, which INFO has.
+    pub(crate) number: u64,
+    pub(crate) address: SocketAddr,
+}
+
+/// The state of a connected NATS client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) out: Rc<Outgoing>,
+    pub(crate) client: ClientId,
+    pub(crate) peer: Peer,
+    pub(crate) options: ConnectOptions,
+    /// The user, in words.
+    pub(crate) user: Rc<str>,
+    /// The memory that the subscriptions take at most.
+    pub(crate) group_bytes: usize,
+    subscriptions: HashMap<Bytes, Subscription>,
+    /// The subscriptions of each group that this client is a member of, without queue groups.
+    by_group: HashMap<GroupId, BTreeSet<Bytes>>,
+    /// Messages that have not entered the overlay, with their groups.
+    pub(crate) pending: VecDeque<(GroupId, Bytes)>,
+    /// Whether the daemon has a message of this client that has not entered.
+    pub(crate) is_sending: bool,
+    /// Notified when no message is pending.
+    pub(crate) ready: Rc<Notify>,
+    /// The number of messages that clients of the overlay handed over whose bytes wait for a socket
+    /// that is slow: this client, and those of its queue groups.
+    pub(crate) unread: Vec<(ClientId, u32)>,
+    /// Messages whose fragments have not all arrived.
+    pub(crate) partial: VecDeque<Partial>,
+}
+
+impl Session {
+    pub(crate) fn new(out: Rc<Outgoing>, client: ClientId, peer: Peer, user: Rc<str>) -> Session {
+        Session {
+            out,
+            client,
+            peer,
+            options: ConnectOptions {
+                echo: true,
+                ..ConnectOptions::default()
+            },
+            user,
+            group_bytes: 0,
+            subscriptions: HashMap::new(),
+            by_group: HashMap::new(),
+            pending: VecDeque::new(),
+            is_sending: false,
+            ready: Rc::default(),
+            unread: Vec::new(),
+            partial: VecDeque::new(),
+        }
+    }
+
+    /// Returns whether a message of this client waits to enter the overlay.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_sending || !self.pending.is_empty()
+    }
+
+    pub(crate) fn subscription_count(&self) -> usize {
+        self.subscriptions.len()
+    }
+
+    pub(crate) fn has_subscription(&self, sid: &[u8]) -> bool {
+        self.subscriptions.contains_key(sid)
+    }
+
+    /// Adds a subscription. Returns whether the client must join the group for it.
+    pub(crate) fn subscribe(&mut self, sid: Bytes, subscription: Subscription) -> bool {
+        let (group, is_queue) = (subscription.group, subscription.queue.is_some());
+        self.subscriptions.insert(sid.clone(), subscription);
+        if is_queue {
+            return false;
+        }
+        let sids = self.by_group.entry(group).or_default();
+        sids.insert(sid);
+        sids.len() == 1
+    }
+
+    /// Ends a subscription after `max` messages, those that were delivered already included.
+    /// Returns whether it ends now.
+    pub(crate) fn limit(&mut self, sid: &[u8], max: Option<u64>) -> bool {
+        let Some(subscription) = self.subscriptions.get_mut(sid) else {
+            return false;
+        };
+        subscription.max = max;
+        max.is_none_or(|max| subscription.delivered >= max)
+    }
+
+    /// Removes a subscription. Returns it, and whether the client must leave its group.
+    pub(crate) fn unsubscribe(&mut self, sid: &[u8]) -> Option<(Subscription, bool)> {
+        let subscription = self.subscriptions.remove(sid)?;
+        let mut must_leave = false;
+        if subscription.queue.is_none()
+            && let Some(sids) = self.by_group.get_mut(&subscription.group)
+        {
+            sids.remove(sid);
+            must_leave = sids.is_empty();
+            if must_leave {
+                self.by_group.remove(&subscription.group);
+            }
+        }
+        Some((subscription, must_leave))
+    }
+
+    /// Returns the identifiers of all subscriptions.
+    pub(crate) fn sids(&self) -> Vec<Bytes> {
+        self.subscriptions.keys().cloned().collect()
+    }
+
+    /// Returns the identifiers of a group's subscriptions.
+    pub(crate) fn sids_of(&self, group: GroupId) -> Vec<Bytes> {
+        let sids = self.by_group.get(&group);
+        sids.into_iter().flatten().cloned().collect()
+    }
+
+    /// Sends a message of a group to the client, once for each subscription. Returns subscriptions
+    /// that have had their last message.
+    pub(crate) fn deliver(&mut self, group: GroupId, message: &Published) -> Vec<Bytes> {
+        let mut ended = Vec::new();
+        let Some(sids) = self.by_group.get(&group) else {
+            return ended;
+        };
+        for sid in sids {
+            let Some(subscription) = self.subscriptions.get_mut(sid) else {
+                continue;
+            };
+            if !matches(&subscription.pattern, message.subject()) {
+                continue;
+            }
+            subscription.delivered += 1;
+            write_message(&self.out, sid, message, self.options.headers);
+            if subscription
+                .max
+                .is_some_and(|max| subscription.delivered >= max)
+            {
+                ended.push(sid.clone());
+            }
+        }
+        ended
+    }
+
+    /// Sends a message of a queue group to the client. Returns whether that subscription has had
+    /// its last message.
+    pub(crate) fn deliver_to(&mut self, sid: &[u8], message: &Published) -> bool {
+        let Some(subscription) = self.subscriptions.get_mut(sid) else {
+            return false;
+        };
+        subscription.delivered += 1;
+        write_message(&self.out, sid, message, self.options.headers);
+        subscription
+            .max
+            .is_some_and(|max| subscription.delivered >= max)
+    }
+
+    /// Answers an operation, if the client wants that.
+    pub(crate) fn acknowledge(&self) {
+        if self.options.verbose {
+            self.out.push_answer(&[b"+OK\r\n"]);
+        }
+    }
+
+    /// Reports an error to the client.
+    pub(crate) fn report(&self, error: &str) {
+        let error = error.as_bytes();
+        self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
+    }
+
+    /// Answers a request that nobody receives, if the client wants that.
+    pub(crate) fn report_no_responders(&mut self, request: &Published) {
+        const HEADERS: &str = "NATS/1.0 503\r\n\r\n";
+        if self.options.headers && self.options.no_responders {
+            self.answer(request, HEADERS, "");
+        }
+    }
+
+    /// Answers a request of the client at once. Does nothing if it has no subject for replies, or
+    /// if the client has no subscription to it.
+    pub(crate) fn answer(&mut self, request: &Published, headers: &str, payload: &str) {
+        let reply = request.reply().unwrap_or_default();
+        let mut subscriptions = self.subscriptions.iter_mut();
+        let inbox = subscriptions.find(|(_, subscription)| matches(&subscription.pattern, reply));
+        let Some((sid, subscription)) = inbox else {
+            return;
+        };
+        subscription.delivered += 1;
+        let (header_bytes, bytes) = (headers.len(), headers.len() + payload.len());
+        let (name, lengths) = match header_bytes {
+            0 => ("MSG ", format!(" {bytes}\r\n")),
+            _ => ("HMSG ", format!(" {header_bytes} {bytes}\r\n")),
+        };
+        self.out.push_answer(&[
+            name.as_bytes(),
+            reply,
+            b" ",
+            sid,
+            lengths.as_bytes(),
+            headers.as_bytes(),
+            payload.as_bytes(),
+            b"\r\n",
+        ]);
+    }
+}
+
+/// Writes MSG or HMSG.
+fn write_message(out: &Outgoing, sid: &[u8], message: &Published, headers: bool) {
+    let (reply, space) = match message.reply() {
+        Some(reply) => (reply, &b" "[..]),
+        None => (&b""[..], &b""[..]),
+    };
+    let header_bytes = message.header_bytes();
+    if header_bytes > 0 && headers {
+        let content = message.content();
+        let (one, two) = (Digits::of(header_bytes), Digits::of(content.len() - 2));
+        let line: [&[u8]; 10] = [
+            b"HMSG ",
+            message.subject(),
+            b" ",
+            sid,
+            b" ",
+            reply,
+            space,
+            one.as_bytes(),
+            b" ",
+            two.as_bytes(),
+        ];
+        out.push_parts(&line, Bytes::new());
+        out.push(b"\r\n", content);
+    } else {
+        let payload = message.payload();
+        let length = Digits::of(payload.len() - 2);
+        let line: [&[u8]; 9] = [
+            b"MSG ",
+            message.subject(),
+            b" ",
+            sid,
+            b" ",
+            reply,
+            space,
+            length.as_bytes(),
+            b"\r\n",
+        ];
+        out.push_parts(&line, payload);
+    }
+}
+
+/// A number as decimal digits, without an allocation.
+struct Digits {
+    digits: [u8; 20],
+    begin: usize,
+}
+
+impl Digits {
+    fn of(mut number: usize) -> Digits {
+        let mut digits = [b'0'; 20];
+        let mut begin = digits.len();
+        loop {
+            begin -= 1;
+            digits[begin] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return Digits { digits, begin };
+            }
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.begin..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::nats::parse::{Operation, parse};
+
+    fn session() -> Session {
+        let address = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let peer = Peer { number: 1, address };
+        Session::new(Rc::default(), ClientId(1), peer, Rc::from(""))
+    }
+
+    fn message(bytes: &str) -> Published {
+        match parse(&mut BytesMut::from(bytes), 100) {
+            Ok(Some(Operation::Publish(message))) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn subscription(pattern: &'static str, group: u32) -> Subscription {
+        Subscription {
+            pattern: Bytes::from(pattern),
+            queue: None,
+            group: GroupId(group),
+            max: None,
+            delivered: 0,
+        }
+    }
+
+    async fn written(session: &Session) -> String {
+        session.out.close();
+        let mut bytes = Vec::new();
+        session.out.write(&mut bytes, || {}).await.unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_subscription_of_a_group_gets_the_message() {
+        let mut session = session();
+        assert!(session.subscribe(Bytes::from("1"), subscription("a.*", 5)));
+        assert!(!session.subscribe(Bytes::from("2"), subscription("a.*", 5)));
+        assert!(!session.limit(b"2", Some(1)));
+        let ended = session.deliver(GroupId(5), &message("PUB a.b r 2\r\nhi\r\n"));
+        assert_eq!(ended, ["2"]);
+        let other = message("PUB other 2\r\nno\r\n");
+        assert!(
+            session.deliver(GroupId(5), &other).is_empty(),
+            "another name of the number"
+        );
+        let text = written(&session).await;
+        assert_eq!(text, "MSG a.b 1 r 2\r\nhi\r\nMSG a.b 2 r 2\r\nhi\r\n");
+    }
+
+    #[tokio::test]
+    async fn headers_go_only_to_clients_that_understand_them() {
+        let bytes = "HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
+        for (headers, expected) in [
+            (false, "MSG a 1 2\r\nhi\r\n"),
+            (true, "HMSG a 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
+        ] {
+            let mut session = session();
+            session.options.headers = headers;
+            session.subscribe(Bytes::from("1"), subscription("a", 5));
+            session.deliver(GroupId(5), &message(bytes));
+            assert_eq!(written(&session).await, expected);
+        }
+    }
+
+    #[test]
+    fn a_client_leaves_a_group_with_its_last_subscription() {
+        let mut session = session();
+        session.subscribe(Bytes::from("1"), subscription("a", 5));
+        session.subscribe(Bytes::from("2"), subscription("a", 5));
+        assert!(!session.unsubscribe(b"1").unwrap().1);
+        assert!(session.unsubscribe(b"2").unwrap().1);
+        assert!(session.unsubscribe(b"2").is_none());
+    }
+}

@@ -1,0 +1,583 @@
+//! The thread of a daemon: its listeners, links and timer.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use manyflow_core::ConfigError;
+use manyflow_net::address::{Address, listen_advice};
+use manyflow_net::background::Background;
+use manyflow_net::clock::Clock;
+use manyflow_overlay::controller::{Controller, Open};
+use manyflow_overlay::cost_benefit::CostBenefit;
+use manyflow_overlay::tfrc::Tfrc;
+use manyflow_overlay::topology::WEIGHT_MAX;
+use manyflow_overlay::{Daemon, DaemonId};
+use socket2::{SockRef, Socket};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{interval, sleep, timeout};
+
+use super::client::CLIENT_PORT;
+use super::config::{ControllerConfig, DaemonConfig};
+use super::core::Core;
+use super::datagram::Datagrams;
+use super::handshakes::Handshakes;
+use super::hello::{Hello, is_name};
+use super::link::Links;
+use super::nats::serve::{ClientLimits, Front};
+use super::nats::session::Peer;
+use super::security::IdentityError;
+use super::signatures::StateNotary;
+use super::status::DaemonStatus;
+
+/// The time between two reports of a daemon's status.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+/// Unsent bytes that the kernel may hold for a client. The policy for slow members concerns those
+/// that the daemon holds.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 64 * 1024;
+/// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
+const PORTS_TRIED_MAX: usize = 100;
+/// The time within which a client must complete the handshake of TLS.
+const TLS_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time for which a daemon that stops waits until its messages have been acknowledged. Other
+/// daemons acknowledge after 200 ms; with a broken link they would not.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time for which clients' last bytes are written when a daemon stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An [`incarnation`] below this one comes from a clock that is not set: the first second of 2026.
+const CLOCK_MIN: u32 = 189_388_800;
+
+/// The reason why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// An address cannot be used.
+    #[error("cannot listen on {address} ({key}): {cause}{}", listen_advice(.cause))]
+    Address {
+        /// The key of the address: `listen` or `clients`.
+        key: &'static str,
+        /// The address.
+        address: String,
+        /// The cause.
+        cause: io::Error,
+    },
+    /// A parameter is outside its range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The certificate cannot sign for this daemon.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The runtime or thread cannot start.
+    #[error("the daemon's thread cannot start: {0}")]
+    Thread(io::Error),
+}
+
+/// The port of daemons for other daemons, if the address of a link has none.
+pub const DAEMON_PORT: u16 = 4747;
+
+/// The addresses at which a daemon listens.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// For other daemons.
+    pub daemons: Option<SocketAddr>,
+    /// For clients.
+    pub clients: Option<SocketAddr>,
+}
+
+/// A running daemon. It stops when this is dropped.
+#[derive(Debug)]
+pub struct DaemonHandle {
+    addresses: Addresses,
+    status: watch::Receiver<DaemonStatus>,
+    stop: Option<oneshot::Sender<Duration>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DaemonHandle {
+    /// Returns the addresses at which the daemon listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Returns the daemon's status, which changes twice a second.
+    pub fn status(&self) -> watch::Receiver<DaemonStatus> {
+        self.status.clone()
+    }
+
+    /// Stops the daemon and waits until its thread has ended. Messages that have not left may be
+    /// lost.
+    pub async fn stop(mut self) {
+        self.stop.take();
+        self.join().await;
+    }
+
+    /// Stops the daemon as operators want it, and waits until its thread has ended.
+    ///
+    /// The daemon refuses new clients, and sends those that are connected an INFO with
+    /// `"ldm": true`, so that they connect elsewhere. After `grace`, or when all of them have left,
+    /// it ignores further operations of clients. It then waits, for at most 3 s, until all messages
+    /// that it has accepted have been delivered, and closes all connections.
+    pub async fn stop_after(mut self, grace: Duration) {
+        if let Some(stop) = self.stop.take() {
+            // If the thread has ended, there is nothing to stop.
+            let _ = stop.send(grace);
+        }
+        self.join().await;
+    }
+
+    async fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let joined = tokio::task::spawn_blocking(|| thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                tracing::error!("the daemon's thread panicked");
+            }
+        }
+    }
+}
+
+/// Starts a daemon on a thread of its own.
+///
+/// # Errors
+/// Returns an error if an address cannot be used or a parameter is outside its range.
+pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
+    check(&config)?;
+    let (overlay_name, id) = (&config.overlay_name, config.number());
+    let notary = config.security.notary(overlay_name, &config.name, id)?;
+    let (daemons, datagrams) = listen_for_daemons(&config).await?;
+    let clients = listen("clients", config.clients.as_deref(), CLIENT_PORT).await?;
+    let addresses = Addresses {
+        daemons: daemons.as_ref().map(|listener| listener.1),
+        clients: clients.as_ref().map(|listener| listener.1),
+    };
+    let sockets = Sockets {
+        daemons,
+        datagrams,
+        clients,
+    };
+    let (stop, stopped) = oneshot::channel();
+    let (sender, status) = watch::channel(DaemonStatus::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = Background::new(runtime.map_err(DaemonError::Thread)?);
+    let (ready, is_ready) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(format!("daemon {}", config.name));
+    let thread = thread.spawn(move || {
+        let run = async {
+            match Server::new(config, sockets, notary) {
+                Ok(server) => {
+                    let _ = ready.send(Ok(()));
+                    server.run(stopped, sender).await;
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        LocalSet::new().block_on(runtime.runtime(), run);
+    });
+    let thread = thread.map_err(DaemonError::Thread)?;
+    if let Ok(result) = is_ready.await {
+        result?;
+    }
+    Ok(DaemonHandle {
+        addresses,
+        status,
+        stop: Some(stop),
+        thread: Some(thread),
+    })
+}
+
+/// A listener that another runtime can take, and its address.
+type Listener = (std::net::TcpListener, SocketAddr);
+
+/// The sockets of a daemon that starts.
+struct Sockets {
+    daemons: Option<Listener>,
+    /// Is there if the controller needs links of datagrams.
+    datagrams: Option<Socket>,
+    clients: Option<Listener>,
+}
+
+/// Opens the listener for daemons and the socket of links, which has the same port: other daemons
+/// know only one. Without a listener, it has any port.
+async fn listen_for_daemons(
+    config: &DaemonConfig,
+) -> Result<(Option<Listener>, Option<Socket>), DaemonError> {
+    let is_any_port = config.listen.as_ref().is_some_and(|at| at.ends_with(":0"));
+    // They keep their ports, so that the system chooses another one each time.
+    let mut others = Vec::new();
+    loop {
+        let listener = listen("listen", config.listen.as_deref(), DAEMON_PORT).await?;
+        if !config.controller.needs_datagrams() {
+            return Ok((listener, None));
+        }
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let address = listener.as_ref().map_or(any, |(_, local)| *local);
+        match Datagrams::bind(address) {
+            Ok(socket) => return Ok((listener, Some(socket))),
+            // The system chose a port of TCP whose number a UDP socket has.
+            Err(cause)
+                if cause.kind() == io::ErrorKind::AddrInUse
+                    && is_any_port
+                    && others.len() < PORTS_TRIED_MAX =>
+            {
+                others.push(listener);
+            }
+            Err(cause) => {
+                let address = format!("{address} (UDP)");
+                return Err(DaemonError::Address {
+                    key: "listen",
+                    address,
+                    cause,
+                });
+            }
+        }
+    }
+}
+
+/// Listens on `address`. `port` is that of the examples if the text is no address.
+async fn listen(
+    key: &'static str,
+    address: Option<&str>,
+    port: u16,
+) -> Result<Option<Listener>, DaemonError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let open = async {
+        let resolved = Address::parse_listen(address, port)?;
+        let listener = TcpListener::bind(resolved).await?;
+        let local = listener.local_addr()?;
+        Ok((listener.into_std()?, local))
+    };
+    let opened = open.await.map_err(|cause| DaemonError::Address {
+        key,
+        address: address.to_owned(),
+        cause,
+    });
+    opened.map(Some)
+}
+
+fn check(config: &DaemonConfig) -> Result<(), ConfigError> {
+    let names = config.links.iter().map(|link| &link.name);
+    ConfigError::first_of([
+        (
+            "the name of a daemon or an overlay",
+            "1 to 128 letters, digits, dots, hyphens and underscores",
+            names
+                .chain([&config.name, &config.overlay_name])
+                .all(|name| is_name(name)),
+        ),
+        (
+            "the name of a neighbour",
+            "another than the daemon's own",
+            config.links.iter().all(|link| link.name != config.name),
+        ),
+        (
+            "a link's weight",
+            "1 to 65,535",
+            config
+                .links
+                .iter()
+                .all(|link| (1..=WEIGHT_MAX).contains(&link.weight)),
+        ),
+    ])
+}
+
+/// The parts of a running daemon.
+struct Server {
+    core: Rc<RefCell<Core>>,
+    links: Rc<Links>,
+    front: Option<Rc<Front>>,
+    daemons: Option<TcpListener>,
+    clients: Option<TcpListener>,
+    connections_max: usize,
+    hold: Duration,
+    controller: ControllerConfig,
+}
+
+impl Server {
+    fn new(
+        mut config: DaemonConfig,
+        sockets: Sockets,
+        notary: Option<StateNotary>,
+    ) -> Result<Server, DaemonError> {
+        let id = config.number();
+        let clock = Clock::start();
+        let incarnation = incarnation();
+        if incarnation < CLOCK_MIN {
+            config.overlay.incarnation_ahead_max = u32::MAX;
+            tracing::warn!(
+                "the clock of this machine is before 2026, so this daemon cannot tell whether states \
+                 of other daemons are of the future: set the clock"
+            );
+        }
+        let controller = controller(&config.controller, id, incarnation)?;
+        let group_bytes_max = config.overlay.share_bytes();
+        let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
+        let daemon = signing(daemon, notary);
+        let hello = Hello {
+            overlay: config.overlay_name,
+            name: config.name.clone(),
+            id,
+            incarnation,
+            dials: false,
+            datagrams: config.controller.needs_datagrams(),
+        };
+        let datagrams = sockets.datagrams.map(Datagrams::new);
+        let datagrams = datagrams.transpose().map_err(DaemonError::Thread)?;
+        let core = Rc::new(RefCell::new(Core::new(
+            daemon,
+            hello,
+            clock,
+            group_bytes_max,
+        )));
+        let links = Rc::new(Links {
+            core: Rc::clone(&core),
+            security: config.security,
+            configured: config.links,
+            accepts: config.accepts,
+            datagrams: datagrams.clone(),
+            handshakes: Handshakes::default(),
+        });
+        let front = sockets.clients.as_ref().map(|(_, local)| {
+            Rc::new(Front {
+                core: Rc::clone(&core),
+                access: config.access,
+                limits: ClientLimits::default(),
+                server_id: format!("{}-{incarnation:08x}", config.name),
+                name: config.name,
+                local: *local,
+                tls: config.client_tls,
+                greeting_bytes: Cell::new(0),
+            })
+        });
+        let listener = |listener: Option<Listener>| {
+            let tokio = listener.map(|(listener, _)| TcpListener::from_std(listener));
+            tokio.transpose().map_err(DaemonError::Thread)
+        };
+        Ok(Server {
+            core,
+            links,
+            front,
+            daemons: listener(sockets.daemons)?,
+            clients: listener(sockets.clients)?,
+            connections_max: config.connections_max,
+            hold: config.hold,
+            controller: config.controller,
+        })
+    }
+
+    async fn run(self, stopped: oneshot::Receiver<Duration>, status: watch::Sender<DaemonStatus>) {
+        spawn_local(run_timer(Rc::clone(&self.core)));
+        if let Some(socket) = self.links.datagrams.clone() {
+            let core = Rc::clone(&self.core);
+            spawn_local(async move { socket.receive(&core).await });
+        }
+        for place in 0..self.links.configured.len() {
+            let links = Rc::clone(&self.links);
+            spawn_local(async move { links.dial(&links.configured[place]).await });
+        }
+        if let Some(listener) = self.daemons {
+            spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
+        }
+        let accepting = match (self.clients, self.front.clone()) {
+            (Some(listener), Some(front)) => Some(spawn_local(accept_clients(
+                listener,
+                front,
+                self.connections_max,
+            ))),
+            _ => None,
+        };
+        let core = Rc::clone(&self.core);
+        let links = Rc::clone(&self.links);
+        let report = report(core, self.hold, self.controller, links, status);
+        spawn_local(report);
+        // Without a grace, the handle was dropped or wants an end at once.
+        if let Ok(grace) = stopped.await {
+            if let Some(accepting) = accepting {
+                accepting.abort();
+            }
+            retire(&self.core, self.front.as_deref(), grace).await;
+        }
+        close(&self.core).await;
+    }
+}
+
+/// Announces the end to clients, and delivers the messages that the daemon has accepted.
+async fn retire(core: &RefCell<Core>, front: Option<&Front>, grace: Duration) {
+    if let Some(front) = front {
+        let line = |peer| front.lame_duck_info(peer);
+        core.borrow().send_to_clients(line);
+    }
+    wait_until(grace, || !core.borrow().has_clients()).await;
+    core.borrow_mut().settle();
+    wait_until(SETTLE_TIMEOUT, || core.borrow().is_settled()).await;
+    core.borrow_mut().close();
+    wait_until(STOP_TIMEOUT, || core.borrow().is_closed()).await;
+}
+
+/// Closes all connections. Neighbours and clients get what has been written for them.
+async fn close(core: &RefCell<Core>) {
+    core.borrow_mut().close();
+    sleep(Duration::ZERO).await;
+    wait_until(STOP_TIMEOUT, || core.borrow().is_drained()).await;
+}
+
+/// Waits until a condition holds, at most for `limit`.
+async fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
+    let holding = async {
+        while !holds() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // The caller goes on in either case.
+    let _ = timeout(limit, holding).await;
+}
+
+/// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
+pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
+
+/// Returns a number that is greater after a restart: seconds since 2020.
+fn incarnation() -> u32 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = now
+        .unwrap_or_default()
+        .as_secs()
+        .saturating_sub(INCARNATION_EPOCH);
+    (seconds as u32).max(1)
+}
+
+/// Returns a daemon that signs its states, if there is a key.
+fn signing(daemon: Daemon<Bytes>, notary: Option<StateNotary>) -> Daemon<Bytes> {
+    match notary {
+        Some(notary) => daemon.with_notary(Box::new(notary)),
+        None => daemon,
+    }
+}
+
+fn controller(
+    config: &ControllerConfig,
+    here: DaemonId,
+    incarnation: u32,
+) -> Result<Box<dyn Controller>, ConfigError> {
+    Ok(match config {
+        ControllerConfig::Open => Box::new(Open),
+        ControllerConfig::CostBenefit(config) => Box::new(CostBenefit::new(
+            config.clone(),
+            here,
+            u64::from(incarnation),
+        )?),
+        ControllerConfig::Tfrc(config) => Box::new(Tfrc::new(config.clone(), here)?),
+    })
+}
+
+async fn run_timer(core: Rc<RefCell<Core>>) {
+    loop {
+        let (due, clock, timer) = {
+            let core = core.borrow();
+            (core.armed(), core.clock, Rc::clone(&core.timer))
+        };
+        tokio::select! {
+            () = clock.sleep_until(due) => core.borrow_mut().handle_timeout(),
+            () = timer.notified() => {}
+        }
+    }
+}
+
+async fn report(
+    core: Rc<RefCell<Core>>,
+    hold: Duration,
+    controller: ControllerConfig,
+    links: Rc<Links>,
+    status: watch::Sender<DaemonStatus>,
+) {
+    let mut tick = interval(STATUS_INTERVAL);
+    loop {
+        tick.tick().await;
+        let mut core = core.borrow_mut();
+        core.remove_broken_links(hold);
+        if let Some(socket) = &links.datagrams {
+            core.counters.refused_packets = socket.refused();
+        }
+        core.expire_slow_members();
+        core.log_refusals();
+        status.send_replace(core.status(&controller, &links.configured));
+    }
+}
+
+async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
+    loop {
+        let (socket, from) = accept(&listener).await;
+        let links = Rc::clone(&links);
+        spawn_local(async move { links.accept(socket, from).await });
+    }
+}
+
+async fn accept_clients(listener: TcpListener, front: Rc<Front>, connections_max: usize) {
+    let connected = Rc::new(Cell::new(0));
+    let mut number = 0;
+    loop {
+        let (socket, address) = accept(&listener).await;
+        number += 1;
+        let peer = Peer { number, address };
+        let (front, connected) = (Rc::clone(&front), Rc::clone(&connected));
+        spawn_local(async move {
+            connected.set(connected.get() + 1);
+            let is_welcome = connected.get() <= connections_max;
+            serve_client(socket, peer, &front, is_welcome).await;
+            connected.set(connected.get() - 1);
+        });
+    }
+}
+
+async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
+    let info = match is_welcome {
+        true => front.info(peer),
+        false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
+    };
+    let greeted = socket.write_all(info.as_bytes()).await;
+    if greeted.is_err() || !is_welcome || prepare(&socket).is_err() {
+        return;
+    }
+    let Some(tls) = &front.tls else {
+        let (reader, writer) = socket.into_split();
+        return front.serve(peer, reader, writer).await;
+    };
+    let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
+    if let Ok(Ok(stream)) = accepted {
+        let (reader, writer) = tokio::io::split(stream);
+        front.serve(peer, reader, writer).await;
+    }
+}
+
+/// Sets the options of a client's socket.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
+    Ok(())
+}
+
+/// Returns the next connection. Waits if the process has too many files open.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(reason = %error, "cannot accept a connection");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}

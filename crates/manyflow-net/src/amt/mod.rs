@@ -1,0 +1,40 @@
+//! Sockets and a clock for AMT's relay and gateway ([`manyflow_amt`]), on tokio.
+
+mod client;
+mod server;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+pub use self::client::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
+pub use self::server::{RelayOptions, RelaySender, RelayServer, RelayStats};
+pub use self::streams::{HopTotals, StreamsConfig};
+pub(crate) use self::tunnel::Tunnel;
+use crate::multicast::SOCKET_BUFFER_BYTES;
+
+/// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.
+fn open_socket(local: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if local.ip() == Ipv6Addr::UNSPECIFIED {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&local.into())?;
+    Ok(socket)
+}
+
+/// Returns the unspecified address and port, with the IP version of `remote`.
+fn any_address(remote: SocketAddr) -> SocketAddr {
+    match remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}

@@ -1,0 +1,198 @@
+//! A UDP socket that receives many datagrams at a time, reports the address to which each was sent,
+//! and can send from any address of the host.
+//!
+//! quinn-udp makes the system calls: `recvmmsg` with generic receive offload (GRO), `sendmsg` with
+//! generic segmentation offload (GSO), and control messages with addresses.
+
+use std::array;
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use manyflow_core::Ecn;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
+use socket2::Socket;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use super::train::{self, Towards, Unsent};
+
+/// Upper bound for the length of a datagram, and of those that the kernel joins to one.
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+/// The longest time that a datagram is believed to wait in a socket.
+const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// A UDP socket.
+#[derive(Debug)]
+pub struct Port {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+/// The datagrams that one system call took from a socket, in memory that the next call uses again.
+#[derive(Debug)]
+pub struct Inbox {
+    buffer: Box<[u8]>,
+    arrivals: VecDeque<Arrival>,
+}
+
+/// A datagram in an [`Inbox`].
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The place of the payload, for [`Inbox::bytes`].
+    pub payload: Range<usize>,
+    /// The address and port of its sender.
+    pub source: SocketAddr,
+    /// The address to which the datagram was sent; `None` if the kernel does not know it.
+    pub destination: Option<IpAddr>,
+    /// The ECN field of the datagram.
+    pub ecn: Ecn,
+    /// Time at which the datagram was taken from the kernel.
+    pub received_at: Instant,
+    /// Time at which the kernel got the datagram, or `received_at` if it does not say.
+    pub arrived_at: Instant,
+}
+
+impl Port {
+    /// Takes a socket that is bound.
+    pub fn new(socket: Socket) -> io::Result<Port> {
+        let state = UdpSocketState::new((&socket).into())?;
+        let socket = UdpSocket::from_std(socket.into())?;
+        Ok(Port { socket, state })
+    }
+
+    /// Returns the socket, for its address and options.
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Sends datagrams of `length` bytes, of which the last may be shorter, as [`train::send`]
+    /// does.
+    pub fn send(
+        &self,
+        source: Option<IpAddr>,
+        destination: SocketAddr,
+        train: &[u8],
+        length: usize,
+    ) -> Unsent {
+        let to = Towards {
+            source,
+            destination,
+            ecn: None,
+        };
+        train::send(&self.socket, &self.state, to, train, length)
+    }
+
+    /// Polls until `inbox` has datagrams, which must be taken from it before the next call.
+    pub fn poll_recv(&self, inbox: &mut Inbox, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while inbox.arrivals.is_empty() {
+            ready!(self.socket.poll_recv_ready(context))?;
+            match self.try_recv(inbox) {
+                Ok(()) => {}
+                // Readiness was stale. Polling again registers for the next datagram.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the datagrams that are there from the socket, as many as one system call returns.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if no datagram has arrived.
+    pub fn try_recv(&self, inbox: &mut Inbox) -> io::Result<()> {
+        let receive = || inbox.receive(&self.socket, &self.state);
+        self.socket.try_io(Interest::READABLE, receive)
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox {
+            // Pages that no datagram has reached are not resident.
+            buffer: vec![0; BATCH_SIZE * DATAGRAM_BYTES_MAX].into(),
+            arrivals: VecDeque::new(),
+        }
+    }
+}
+
+impl Inbox {
+    /// Takes the next datagram.
+    pub fn next_arrival(&mut self) -> Option<Arrival> {
+        self.arrivals.pop_front()
+    }
+
+    /// Returns the bytes in this place, which an [`Arrival`] of the last call gave.
+    pub fn bytes(&self, place: Range<usize>) -> &[u8] {
+        &self.buffer[place]
+    }
+
+    /// Drops the datagrams that were not taken.
+    pub fn clear(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// Receives messages, and splits those that the kernel has joined into datagrams.
+    fn receive(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<()> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut rest = &mut self.buffer[..];
+        let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| {
+            let (first, behind) = std::mem::take(&mut rest).split_at_mut(DATAGRAM_BYTES_MAX);
+            rest = behind;
+            IoSliceMut::new(first)
+        });
+        let count = state.recv(socket.into(), &mut buffers, &mut metas)?;
+        let received_at = Instant::now();
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        for (message, meta) in metas[..count].iter().enumerate() {
+            let start = message * DATAGRAM_BYTES_MAX;
+            let end = start + meta.len;
+            let age = age(meta.timestamp, unix_time);
+            let arrived_at = received_at.checked_sub(age).unwrap_or(received_at);
+            // An empty datagram has no bytes to step over.
+            for first in (start..end.max(start + 1)).step_by(meta.stride.max(1)) {
+                self.arrivals.push_back(Arrival {
+                    payload: first..(first + meta.stride).min(end),
+                    source: meta.addr,
+                    destination: meta.dst_ip,
+                    ecn: ecn(meta.ecn),
+                    received_at,
+                    arrived_at,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the ECN field that the kernel has read. ECT(1) counts as ECT(0) (RFC 3168 section 5).
+fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
+    match codepoint {
+        None => Ecn::NotCapable,
+        Some(EcnCodepoint::Ect0 | EcnCodepoint::Ect1) => Ecn::Capable,
+        Some(EcnCodepoint::Ce) => Ecn::Marked,
+    }
+}
+
+/// Returns the time since the kernel got a message, by its time stamp. Both times are since the
+/// Unix epoch. Zero without a time stamp, or if the system's clock was set in the meantime.
+fn age(timestamp: Option<Duration>, unix_time: Option<Duration>) -> Duration {
+    let age = unix_time.zip(timestamp);
+    let age = age.and_then(|(now, then)| now.checked_sub(then));
+    age.filter(|age| *age < AGE_MAX).unwrap_or_default()
+}
+
+/// Returns this host's address on the route to `peer`. Sends nothing.
+pub(crate) fn route_to(peer: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let probe = std::net::UdpSocket::bind((any, 0))?;
+    probe.connect(peer)?;
+    Ok(probe.local_addr()?.ip())
+}

@@ -1,0 +1,358 @@
+//! The sending driver of a stream: paces the packets of the groups, and fills them with pieces of
+//! units.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use manyflow_core::units::Rate;
+use manyflow_core::{Action, ConfigError, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_layered::unit::{Cutter, CutterStats, PIECE_BYTES};
+use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, rlm, sim};
+use tokio::sync::{mpsc, watch};
+
+use manyflow_net::amt::{RelayServer, RelayStats};
+use manyflow_net::clock::Clock;
+use manyflow_net::outlets::Outlets;
+
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest time for which bytes of a group may wait in the cutter.
+const BACKLOG_MAX: Duration = Duration::from_secs(1);
+/// Headers of a data packet before its piece: IPv4, UDP, and that of the layered session.
+const HEADER_BYTES: u32 = 48;
+/// The longest interval between units from which shares are computed: after a pause of the source,
+/// the groups' rates are not saved up.
+const INTERVAL_MAX: Duration = Duration::from_secs(2);
+
+/// The rate control of a sender, with its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SendControl {
+    /// SIM.
+    Sim(sim::SenderConfig),
+    /// RLM.
+    Rlm(rlm::SenderConfig),
+}
+
+impl SendControl {
+    /// Returns the length of packets on a link, in bytes.
+    pub fn packet_bytes(&self) -> u32 {
+        match self {
+            SendControl::Sim(config) => config.packet_bytes,
+            SendControl::Rlm(config) => config.packet_bytes,
+        }
+    }
+
+    /// Returns the number of groups.
+    pub fn groups(&self) -> u8 {
+        match self {
+            SendControl::Sim(config) => config.groups,
+            SendControl::Rlm(config) => u8::try_from(config.rates.len()).unwrap_or(u8::MAX),
+        }
+    }
+
+    /// Returns the cumulative rate of each group at the start, headers included.
+    pub fn initial_rates(&self) -> [Rate; GROUPS_MAX as usize] {
+        let mut sum = 0;
+        std::array::from_fn(|group| {
+            let own = match self {
+                SendControl::Sim(config) if group < config.groups.into() => config.initial_rate,
+                SendControl::Rlm(config) => config.rates.get(group).copied().unwrap_or_default(),
+                SendControl::Sim(_) => Rate::default(),
+            };
+            sum += own.bits_per_s();
+            Rate::from_bits_per_s(sum)
+        })
+    }
+}
+
+/// A unit from a source.
+#[derive(Clone, Debug)]
+pub struct SourceUnit {
+    /// The embedded bitstream: every prefix decodes to a coarser version.
+    pub bytes: Bytes,
+    /// The time until the next unit; `None` takes the time since the last one.
+    pub interval: Option<Duration>,
+}
+
+/// A layered endpoint of either protocol.
+pub(super) type LayeredEndpoint =
+    Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event> + Send>;
+
+/// A sender's progress so far.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamSendProgress {
+    /// Packets passed to the outlets, and their UDP payload in bytes.
+    pub packets: u64,
+    /// The UDP payload of these packets, in bytes.
+    pub bytes: u64,
+    /// Units of the source, and the bytes that their groups could not carry.
+    pub cutter: CutterStats,
+    /// Cumulative rates of the groups, in bits per second of IP packets.
+    pub rates: [Rate; GROUPS_MAX as usize],
+    /// Number of groups.
+    pub groups: u8,
+    /// The longest round-trip time of the session, as the sender announces it; zero with RLM.
+    pub rtt: Duration,
+    /// Reports that have arrived at the sender.
+    pub reports: u64,
+    /// The receivers that the last reports describe; 0 before the first report, and with RLM.
+    pub receivers: u32,
+    /// Datagrams that an outlet dropped.
+    pub unsent: u64,
+    /// Load and counts of the AMT relay.
+    pub relay: RelayStats,
+}
+
+/// The sending end of a stream on the network.
+pub struct StreamSender {
+    clock: Clock,
+    endpoint: LayeredEndpoint,
+    packet_bytes: u32,
+    cutter: Cutter,
+    outlets: Outlets,
+    datagram: Vec<u8>,
+    /// The number of the next packet of each group. Packets that are not sent have none, because
+    /// receivers would take them for lost.
+    sequences: [u32; GROUPS_MAX as usize],
+    /// When the last unit came from the source.
+    last_unit: Option<Time>,
+    next_report: Time,
+    population: Population,
+    progress: StreamSendProgress,
+    watched: watch::Sender<StreamSendProgress>,
+}
+
+impl StreamSender {
+    /// Makes a sender of the session with this number. The relay in `outlets` takes the reports of
+    /// receivers and relays.
+    ///
+    /// # Errors
+    /// If a parameter is outside its range.
+    pub fn new(
+        session: u32,
+        control: &SendControl,
+        outlets: Outlets,
+    ) -> Result<StreamSender, ConfigError> {
+        let endpoint: LayeredEndpoint = match control.clone() {
+            SendControl::Sim(config) => {
+                Box::new(sim::Sender::new(config, session, Time::ZERO, None)?)
+            }
+            SendControl::Rlm(config) => {
+                Box::new(rlm::Sender::new(config, session, Time::ZERO, None)?)
+            }
+        };
+        let progress = StreamSendProgress {
+            rates: control.initial_rates(),
+            groups: control.groups(),
+            ..StreamSendProgress::default()
+        };
+        Ok(StreamSender {
+            clock: Clock::start(),
+            endpoint,
+            packet_bytes: control.packet_bytes(),
+            cutter: Cutter::new(control.groups(), BACKLOG_MAX)
+                .starting_at(rand::random())
+                .in_pieces_of(piece_bytes(control.packet_bytes())),
+            outlets,
+            datagram: Vec::with_capacity(control.packet_bytes() as usize),
+            sequences: [0; GROUPS_MAX as usize],
+            last_unit: None,
+            next_report: Time::ZERO,
+            population: Population::default(),
+            watched: watch::Sender::new(progress),
+            progress,
+        })
+    }
+
+    /// Gives the first unit this number. Without one it is random, so that receivers notice when a
+    /// sender starts again.
+    pub fn with_first_number(mut self, number: Option<u32>) -> StreamSender {
+        if let Some(number) = number {
+            self.cutter = self.cutter.starting_at(number);
+        }
+        self
+    }
+
+    /// Returns a channel that reports the progress several times per second.
+    pub fn progress(&self) -> watch::Receiver<StreamSendProgress> {
+        self.watched.subscribe()
+    }
+
+    /// Sends units until the source ends or `stop` is ready.
+    pub async fn run(
+        mut self,
+        mut units: mpsc::Receiver<SourceUnit>,
+        stop: impl Future<Output = ()>,
+    ) -> StreamSendProgress {
+        tokio::pin!(stop);
+        self.clock = Clock::start();
+        while self.turn(&mut units, stop.as_mut()).await {}
+        self.report();
+        self.progress
+    }
+
+    /// Sends what is due, and waits for the next thing to do. Returns whether to go on.
+    async fn turn(
+        &mut self,
+        units: &mut mpsc::Receiver<SourceUnit>,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> bool {
+        let now = self.clock.now();
+        self.send_due(now);
+        tokio::select! {
+            biased;
+            () = stop => return false,
+            feedback = next_feedback(self.outlets.server()) => self.handle_report(&feedback),
+            unit = units.recv() => match unit {
+                Some(unit) => self.take_unit(unit),
+                None => return false,
+            },
+            () = self.clock.sleep_until(self.endpoint.poll_timeout()) => {}
+        }
+        true
+    }
+
+    fn send_due(&mut self, now: Time) {
+        self.endpoint.handle_timeout(now);
+        while let Some(action) = self.endpoint.poll_action(now) {
+            if let Action::Send(packet) = action {
+                self.send(&packet);
+            }
+        }
+        self.outlets.flush();
+        while let Some(event) = self.endpoint.poll_event() {
+            if let Event::GroupRate { group, rate } = event
+                && let Some(known) = self.progress.rates.get_mut(usize::from(group))
+            {
+                *known = rate;
+            }
+        }
+        self.report_if_due(now);
+    }
+
+    /// Sends a packet with the next piece of its group. A packet of the lowest group is sent
+    /// without a piece, too: it carries the requests for reports.
+    fn send(&mut self, packet: &Packet<Message>) {
+        let Destination::Channel(channel) = packet.destination else {
+            return;
+        };
+        if !self.outlets.wants(channel.number) {
+            return;
+        }
+        let mut header = packet.header;
+        let group = group_of(&header);
+        if let Message::Data(data) = &mut header {
+            self.progress.rtt = Duration::from_micros(data.rtt_us.into());
+            data.sequence = self.sequences[usize::from(group)];
+        }
+        self.datagram.clear();
+        self.datagram.extend_from_slice(header.encode().as_bytes());
+        let payload_max = packet.payload_bytes() as usize;
+        let has_piece = self
+            .cutter
+            .next_piece(group, payload_max, &mut self.datagram);
+        if has_piece || group == 0 {
+            if let Message::Data(data) = header {
+                self.sequences[usize::from(group)] = data.sequence.wrapping_add(1);
+            }
+            self.progress.packets += 1;
+            self.progress.bytes += self.datagram.len() as u64;
+            self.outlets.push(channel.number, &self.datagram);
+        }
+    }
+
+    /// Cuts a unit by the present rates of the groups.
+    fn take_unit(&mut self, unit: SourceUnit) {
+        let now = self.clock.now();
+        let measured = self.last_unit.replace(now).map(|last| now - last);
+        let interval = unit.interval.or(measured).unwrap_or_default();
+        let time_us = ((now - Time::ZERO).as_micros() & u128::from(u32::MAX)) as u32;
+        let share = self.payload_share();
+        let mut below = 0.0;
+        let own_rate = |(group, rate): (u16, &Rate)| {
+            let cumulative = rate.bits_per_s() as f64 / 8.0;
+            let own = cumulative - std::mem::replace(&mut below, cumulative);
+            // Bytes of a group that nobody receives would be late for its first receiver.
+            if self.outlets.wants(group) {
+                own * share
+            } else {
+                0.0
+            }
+        };
+        let rates = &self.progress.rates[..self.progress.groups.into()];
+        let own: Vec<f64> = (0..).zip(rates).map(own_rate).collect();
+        self.cutter
+            .push_unit(time_us, unit.bytes, interval.min(INTERVAL_MAX), &own);
+    }
+
+    /// Returns the share of a packet on a link that is a unit's bytes.
+    fn payload_share(&self) -> f64 {
+        piece_bytes(self.packet_bytes) as f64 / f64::from(self.packet_bytes)
+    }
+
+    fn handle_report(&mut self, feedback: &Feedback) {
+        let now = self.clock.now();
+        self.progress.reports += 1;
+        self.population.add(feedback);
+        self.progress.receivers = self.population.receivers;
+        let to = Destination::Endpoint(EndpointId::UNSET);
+        let packet = Packet::new(to, Message::Feedback(*feedback), 0);
+        self.endpoint.handle_packet(now, &packet);
+    }
+
+    fn report_if_due(&mut self, now: Time) {
+        if now >= self.next_report {
+            self.next_report = now + PROGRESS_INTERVAL;
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.progress.cutter = self.cutter.stats();
+        self.progress.unsent = self.outlets.unsent();
+        self.progress.relay = self.outlets.relay_stats();
+        self.watched.send_replace(self.progress);
+    }
+}
+
+/// Waits for the next summary of reports.
+async fn next_feedback(server: Option<&RelayServer>) -> Feedback {
+    match server {
+        Some(server) => server.next_feedback().await,
+        None => pending().await,
+    }
+}
+
+/// Returns the bytes of a unit in a full packet.
+fn piece_bytes(packet_bytes: u32) -> usize {
+    (packet_bytes.saturating_sub(HEADER_BYTES) as usize).saturating_sub(PIECE_BYTES)
+}
+
+/// Returns the group of a packet of the sender. Announcements of RLM are in the lowest one.
+fn group_of(message: &Message) -> u8 {
+    match message {
+        Message::Data(Data { group, .. }) => *group,
+        Message::Feedback(_) | Message::Experiment(_) => 0,
+    }
+}
+
+/// The number of receivers that the reports to one request describe.
+#[derive(Debug, Default)]
+struct Population {
+    request: u16,
+    counted: u32,
+    receivers: u32,
+}
+
+impl Population {
+    /// Counts the receivers of a report. The number of the last whole request counts.
+    fn add(&mut self, feedback: &Feedback) {
+        if feedback.request != self.request {
+            self.receivers = self.counted;
+            (self.request, self.counted) = (feedback.request, 0);
+        }
+        self.counted = self.counted.saturating_add(feedback.population);
+    }
+}

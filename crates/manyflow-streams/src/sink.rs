@@ -1,0 +1,337 @@
+//! The units that a receiver has got: to files of a folder, a pipe, a program, or nowhere.
+//!
+//! A thread writes the units. [`Sink::push`] never waits for it: units that exceed the queue are
+//! dropped and counted, so a slow disk or program costs units, but no packets.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+use manyflow_layered::unit::UNIT_BYTES_MAX;
+use manyflow_net::child::Program;
+use manyflow_net::disk::is_special;
+use tokio::sync::{mpsc, oneshot};
+
+use super::framing::write_unit;
+
+/// The units that may wait for the thread.
+const QUEUE_UNITS: usize = 64;
+/// The bytes that may wait for the thread.
+const QUEUE_BYTES_MAX: usize = UNIT_BYTES_MAX;
+
+/// Where units go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A file for each unit in a folder, which is created if necessary. A file appears under its
+    /// name when it is whole.
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The extension of the files, without a dot; may be empty.
+        extension: String,
+    },
+    /// Units with their lengths, to a file or a named pipe; `-` is standard output.
+    Pipe(PathBuf),
+    /// Units with their lengths, to the standard input of a command that `sh -c` runs.
+    Program(String),
+    /// Nowhere: units are only counted.
+    Discard,
+}
+
+/// Counts of a [`Sink`].
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SinkStats {
+    /// Units written.
+    pub written: u64,
+    /// Units dropped, because the output was too slow.
+    pub dropped: u64,
+}
+
+/// The reason why a sink takes no more units.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// A folder, file or pipe cannot be written.
+    #[error("cannot write {path} ({error}): check the disk and the permissions, or choose another output", path = .path.display())]
+    Unwritable {
+        /// The folder, file or pipe.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A unit's file would replace a device, a pipe or a socket.
+    #[error("{path} is no regular file, and a unit would replace it: move it, or choose another folder", path = .0.display())]
+    Special(PathBuf),
+    /// The extension of files contains a separator of folders.
+    #[error("{0:?} is no extension of a file: give letters and digits, such as bin")]
+    Extension(String),
+    /// A program cannot be started or waited for.
+    #[error("cannot run `{command}` with sh ({error})")]
+    Shell {
+        /// The command.
+        command: String,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A program has closed its input, or has failed.
+    #[error("`{command}` takes no more units ({reason}): see its messages above")]
+    Program {
+        /// The command.
+        command: String,
+        /// Its status, or the error of writing to it.
+        reason: String,
+    },
+    /// The thread of the sink cannot be started, or has ended.
+    #[error("the thread that writes units is not running ({0})")]
+    Thread(io::Error),
+}
+
+/// Writes units in a thread. Dropping a sink ends its program; a thread that waits for a pipe or a
+/// disk ends with the process.
+#[derive(Debug)]
+pub struct Sink {
+    queue: mpsc::Sender<(u32, Bytes)>,
+    shared: Arc<Shared>,
+    dropped: u64,
+    /// The result of the thread.
+    ended: oneshot::Receiver<Result<(), SinkError>>,
+    program: Option<(String, Program)>,
+}
+
+/// Counts that the thread changes.
+#[derive(Debug, Default)]
+struct Shared {
+    queued_bytes: AtomicUsize,
+    written: AtomicU64,
+}
+
+impl Sink {
+    /// Opens a sink. Must be called in a tokio runtime. A pipe is opened by the sink's thread,
+    /// because the system waits for its reader.
+    ///
+    /// # Errors
+    /// If the folder cannot be created, the extension has a separator, or the program does not
+    /// start.
+    pub fn open(output: Output) -> Result<Sink, SinkError> {
+        let mut program = None;
+        let writer = match output {
+            // `Path::set_extension` panics at a separator.
+            Output::Folder { extension, .. } if extension.contains(std::path::is_separator) => {
+                return Err(SinkError::Extension(extension));
+            }
+            Output::Folder { folder, extension } => {
+                fs::create_dir_all(&folder).map_err(unwritable(&folder))?;
+                Writer::Folder { folder, extension }
+            }
+            Output::Pipe(path) => Writer::Unopened(path),
+            Output::Program(command) => {
+                let (started, input) = start_program(&command)?;
+                program = Some((command.clone(), started));
+                Writer::Program { command, input }
+            }
+            Output::Discard => Writer::Discard,
+        };
+        let shared = Arc::new(Shared::default());
+        let (queue, units) = mpsc::channel(QUEUE_UNITS);
+        let ended = spawn(writer, units, shared.clone())?;
+        Ok(Sink {
+            queue,
+            shared,
+            dropped: 0,
+            ended,
+            program,
+        })
+    }
+
+    /// Queues a unit. Does not wait: returns false if the queue is full, and the unit is dropped.
+    ///
+    /// # Errors
+    /// If an earlier unit could not be written. The sink takes no more units.
+    pub fn push(&mut self, number: u32, unit: Bytes) -> Result<bool, SinkError> {
+        // The thread has ended; its queue may still be full.
+        if self.queue.is_closed() {
+            return Err(self.failure());
+        }
+        let bytes = unit.len();
+        let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        // One unit may wait, however long it is.
+        let fits = queued == 0 || queued + bytes <= QUEUE_BYTES_MAX;
+        let pushed = match fits {
+            true => self.queue.try_send((number, unit)),
+            false => Err(mpsc::error::TrySendError::Full((number, unit))),
+        };
+        if pushed.is_err() {
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        match pushed {
+            Ok(()) => Ok(true),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.dropped += 1;
+                Ok(false)
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(self.failure()),
+        }
+    }
+
+    /// The error with which the thread has ended.
+    fn failure(&mut self) -> SinkError {
+        match self.ended.try_recv() {
+            Ok(Err(error)) => error,
+            _ => thread_ended(),
+        }
+    }
+
+    /// Returns the counts so far.
+    pub fn stats(&self) -> SinkStats {
+        SinkStats {
+            written: self.shared.written.load(Ordering::Relaxed),
+            dropped: self.dropped,
+        }
+    }
+
+    /// Waits until all queued units are written, and the program, if any, has ended.
+    ///
+    /// # Errors
+    /// If a unit could not be written, or the program has failed.
+    pub async fn finish(mut self) -> Result<SinkStats, SinkError> {
+        let (shared, dropped) = (self.shared.clone(), self.dropped);
+        drop(self.queue);
+        self.ended.await.unwrap_or_else(|_| Err(thread_ended()))?;
+        if let Some((command, program)) = &mut self.program {
+            let status = program.wait().await;
+            check_status(command, status)?;
+        }
+        let written = shared.written.load(Ordering::Relaxed);
+        Ok(SinkStats { written, dropped })
+    }
+}
+
+fn thread_ended() -> SinkError {
+    SinkError::Thread(io::Error::other("it has ended"))
+}
+
+fn check_status(command: &str, status: io::Result<ExitStatus>) -> Result<(), SinkError> {
+    let command = command.to_owned();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(SinkError::Program {
+            command,
+            reason: status.to_string(),
+        }),
+        Err(error) => Err(SinkError::Shell { command, error }),
+    }
+}
+
+/// Writes units in a thread, until the queue is closed or a unit fails.
+fn spawn(
+    mut writer: Writer,
+    mut units: mpsc::Receiver<(u32, Bytes)>,
+    shared: Arc<Shared>,
+) -> Result<oneshot::Receiver<Result<(), SinkError>>, SinkError> {
+    let (report, ended) = oneshot::channel();
+    let mut write_all = move || {
+        while let Some((number, unit)) = units.blocking_recv() {
+            writer.write(number, &unit)?;
+            shared.queued_bytes.fetch_sub(unit.len(), Ordering::Relaxed);
+            shared.written.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    thread::Builder::new()
+        .name("stream sink".to_owned())
+        .spawn(move || {
+            let result = write_all();
+            // The report comes before the queue closes, so that `push` finds the reason.
+            let _ = report.send(result);
+            drop(write_all);
+        })
+        .map_err(SinkError::Thread)?;
+    Ok(ended)
+}
+
+/// Starts a program whose input is a pipe of units.
+fn start_program(command: &str) -> Result<(Program, File), SinkError> {
+    let shell = |error| SinkError::Shell {
+        command: command.to_owned(),
+        error,
+    };
+    let program = Program::start(command, |shell| {
+        shell.stdin(Stdio::piped());
+    });
+    let mut program = program.map_err(shell)?;
+    let input = program.child().stdin.take();
+    let input = input.ok_or(io::ErrorKind::BrokenPipe);
+    let input = input.map_err(|kind| shell(kind.into()))?;
+    let input = input.into_owned_fd().map_err(shell)?;
+    Ok((program, File::from(input)))
+}
+
+fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SinkError {
+    let path = path.to_owned();
+    |error| SinkError::Unwritable { path, error }
+}
+
+/// The thread's end of an output.
+enum Writer {
+    Folder {
+        folder: PathBuf,
+        extension: String,
+    },
+    Unopened(PathBuf),
+    Pipe {
+        path: PathBuf,
+        pipe: Box<dyn Write + Send>,
+    },
+    Program {
+        command: String,
+        input: File,
+    },
+    Discard,
+}
+
+impl Writer {
+    fn write(&mut self, number: u32, unit: &[u8]) -> Result<(), SinkError> {
+        if let Writer::Unopened(path) = self {
+            *self = open_pipe(path)?;
+        }
+        match self {
+            Writer::Folder { folder, extension } => write_file(folder, extension, number, unit),
+            Writer::Pipe { path, pipe } => write_unit(pipe, unit).map_err(unwritable(path)),
+            Writer::Program { command, input } => {
+                write_unit(input, unit).map_err(|error| SinkError::Program {
+                    command: command.clone(),
+                    reason: error.to_string(),
+                })
+            }
+            Writer::Unopened(_) | Writer::Discard => Ok(()),
+        }
+    }
+}
+
+fn open_pipe(path: &Path) -> Result<Writer, SinkError> {
+    let pipe: Box<dyn Write + Send> = match path == Path::new("-") {
+        true => Box::new(io::stdout()),
+        false => Box::new(File::create(path).map_err(unwritable(path))?),
+    };
+    let path = path.to_owned();
+    Ok(Writer::Pipe { path, pipe })
+}
+
+/// Writes a file under a hidden name, and then renames it.
+fn write_file(folder: &Path, extension: &str, number: u32, unit: &[u8]) -> Result<(), SinkError> {
+    let mut path = folder.join(format!("{number:010}"));
+    path.set_extension(extension);
+    let part = folder.join(format!(".{number:010}.part"));
+    for path in [&part, &path] {
+        if is_special(path) {
+            return Err(SinkError::Special(path.clone()));
+        }
+    }
+    fs::write(&part, unit).map_err(unwritable(&part))?;
+    fs::rename(&part, &path).map_err(unwritable(&path))
+}

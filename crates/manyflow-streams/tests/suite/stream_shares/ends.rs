@@ -1,0 +1,62 @@
+//! The sender and the receiver of a stream, of either protocol.
+
+use manyflow_core::{Endpoint, EndpointId, Time};
+use manyflow_layered::{Event, Message, rlm, sim};
+use manyflow_streams::{SendControl, live_receiver_config, live_rlm_receiver_config};
+
+pub(crate) const SESSION: u32 = 7;
+
+/// The sender of either protocol.
+pub(crate) type Sender = Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event>>;
+
+/// The receiver of either protocol.
+pub(crate) trait Subscriber: Endpoint<Rx = Message, Tx = Message, Event = Event> {
+    /// Returns the number of joined groups.
+    fn joined(&self) -> u8;
+}
+
+impl Subscriber for sim::Receiver {
+    fn joined(&self) -> u8 {
+        self.subscribed()
+    }
+}
+
+impl Subscriber for rlm::Receiver {
+    fn joined(&self) -> u8 {
+        self.level()
+    }
+}
+
+pub(crate) fn sender(control: &SendControl) -> Sender {
+    match control.clone() {
+        SendControl::Sim(config) => Box::new(
+            sim::Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
+        ),
+        SendControl::Rlm(config) => Box::new(
+            rlm::Sender::new(config, SESSION, Time::ZERO, None).expect("valid in this test"),
+        ),
+    }
+}
+
+/// Returns the cumulative rates of groups at the start, in bytes per second.
+pub(crate) fn initial_rates(control: &SendControl) -> Vec<f64> {
+    let rates = control.initial_rates();
+    let known = rates.iter().take(control.groups().into());
+    known.map(|rate| rate.bits_per_s() as f64 / 8.0).collect()
+}
+
+pub(crate) fn subscriber(control: &SendControl, id: u32, start: Time) -> Box<dyn Subscriber> {
+    let (groups, to) = (control.groups(), EndpointId(0));
+    match control {
+        SendControl::Sim(_) => {
+            let config = live_receiver_config();
+            let made = sim::Receiver::new(config, groups, SESSION, id, to, start, None);
+            Box::new(made.expect("valid in this test"))
+        }
+        SendControl::Rlm(_) => {
+            let config = live_rlm_receiver_config();
+            let made = rlm::Receiver::new(config, groups, SESSION, to, id.into(), start, None);
+            Box::new(made.expect("valid in this test"))
+        }
+    }
+}
