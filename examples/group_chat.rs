@@ -7,10 +7,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use manyflow_messages::{
-    Access, Client, ClientError, ClientOptions, ControllerConfig, DaemonConfig, DaemonHandle,
-    LinkConfig, LinkSecurity, Messages, start,
+    Client, ClientError, ClientOptions, DaemonConfig, DaemonHandle, LinkConfig, LinkSecurity,
+    Messages, start,
 };
-use manyflow_overlay::OverlayConfig;
 use tokio::time::sleep;
 
 #[tokio::main(flavor = "current_thread")]
@@ -59,26 +58,11 @@ async fn connect(daemon: &DaemonHandle) -> Result<Client, Box<dyn Error>> {
 }
 
 fn config(name: &str, neighbour: Option<(&str, String)>) -> DaemonConfig {
-    let link = |(name, address): (&str, String)| LinkConfig {
-        name: name.to_owned(),
-        id: None,
-        address,
-        weight: 1,
-    };
+    let link = |(name, address): (&str, String)| LinkConfig::new(name, &address);
     DaemonConfig {
-        overlay_name: "chat".to_owned(),
-        name: name.to_owned(),
-        id: None,
         listen: Some("127.0.0.1:0".to_owned()),
         clients: Some("127.0.0.1:0".to_owned()),
         links: neighbour.map(link).into_iter().collect(),
-        accepts: None,
-        security: LinkSecurity::Insecure,
-        client_tls: None,
-        access: Access::Open,
-        connections_max: 10,
-        hold: Duration::from_secs(5),
-        overlay: OverlayConfig::default(),
-        controller: ControllerConfig::Open,
+        ..DaemonConfig::new(name, LinkSecurity::Insecure)
     }
 }

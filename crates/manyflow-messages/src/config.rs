@@ -3,13 +3,35 @@
 use std::time::Duration;
 
 use manyflow_net::tls::Identity;
-use manyflow_overlay::DaemonId;
-use manyflow_overlay::OverlayConfig;
 use manyflow_overlay::cost_benefit::{CostBenefitConfig, price};
 use manyflow_overlay::tfrc::TfrcConfig;
+use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 
 use super::access::Access;
 use super::security::LinkSecurity;
+
+/// The number of clients that may be connected.
+const CONNECTIONS_MAX: usize = 65_536;
+/// The time after which a broken link is removed.
+const HOLD: Duration = Duration::from_secs(5);
+/// The number of messages in a full queue of a link: 20 ms of a gigabit link, twice.
+const QUEUE_MESSAGES: usize = 4096;
+/// The number of messages that wait for a client when it counts as slow: some tenths of a second of
+/// a fast group, in which the client's process may be busy.
+const CLIENT_MESSAGES: usize = 2048;
+/// The time after which a member that takes no message is removed under the policy `evict`.
+pub const EVICT_AFTER: Duration = Duration::from_secs(10);
+
+/// Returns the parameters of live overlays.
+fn live_overlay_config() -> OverlayConfig {
+    OverlayConfig {
+        queue_messages: QUEUE_MESSAGES,
+        client_messages: CLIENT_MESSAGES,
+        // A program that was stopped must not stop a group forever.
+        slow: SlowPolicy::EvictStalled(EVICT_AFTER),
+        ..OverlayConfig::default()
+    }
+}
 
 /// A daemon that this one connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +47,16 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
+    /// Returns a link of weight 1 to the daemon `name` at this host and port.
+    pub fn new(name: &str, address: &str) -> LinkConfig {
+        LinkConfig {
+            name: name.to_owned(),
+            id: None,
+            address: address.to_owned(),
+            weight: 1,
+        }
+    }
+
     /// Returns the other daemon's number.
     pub fn number(&self) -> DaemonId {
         self.id.unwrap_or_else(|| super::daemon_id(&self.name))
@@ -101,6 +133,29 @@ pub struct DaemonConfig {
 }
 
 impl DaemonConfig {
+    /// Returns a daemon of the overlay "manyflow" to which nobody can connect yet: set `listen`,
+    /// `clients` and `links`. The other values are those of `manyflow daemon` without options:
+    /// Cost-Benefit, clients without passwords, and members that are removed from a group when they
+    /// take no message for 10 s.
+    pub fn new(name: &str, security: LinkSecurity) -> DaemonConfig {
+        DaemonConfig {
+            overlay_name: "manyflow".to_owned(),
+            name: name.to_owned(),
+            id: None,
+            listen: None,
+            clients: None,
+            links: Vec::new(),
+            accepts: None,
+            security,
+            client_tls: None,
+            access: Access::Open,
+            connections_max: CONNECTIONS_MAX,
+            hold: HOLD,
+            overlay: live_overlay_config(),
+            controller: ControllerConfig::CostBenefit(CostBenefitConfig::live()),
+        }
+    }
+
     /// Returns the daemon's number.
     pub fn number(&self) -> DaemonId {
         self.id.unwrap_or_else(|| super::daemon_id(&self.name))

@@ -20,6 +20,30 @@
 //! | `access.rs` | what clients may do |
 //! | `status.rs`, `fetch.rs` | what a daemon reports, and how a program reads it |
 //!
+//! # Example
+//!
+//! ```
+//! use manyflow_messages::{Client, ClientOptions, DaemonConfig, LinkSecurity, start};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut config = DaemonConfig::new("north", LinkSecurity::Insecure);
+//! config.clients = Some("127.0.0.1:0".to_owned());
+//! let daemon = start(config).await?;
+//! let address = daemon.addresses().clients.expect("it serves clients");
+//!
+//! let client = Client::connect(&address.to_string(), &ClientOptions::default()).await?;
+//! let mut news = client.join("news.*").await?;
+//! client.publish("news.sport", "3:1").await?;
+//! let message = news.next().await.expect("the group goes on")?;
+//! assert_eq!((message.subject(), &message.payload()[..]), ("news.sport", &b"3:1"[..]));
+//!
+//! client.drain().await?;
+//! daemon.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A daemon is one thread. Its tasks share `Core` without locks; no payload is copied
 //! between sockets, except short ones and those of fragments.
 
@@ -45,7 +69,7 @@ mod status;
 
 pub use access::{Access, Credentials, User};
 pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
-pub use config::{ControllerConfig, DaemonConfig, LinkConfig};
+pub use config::{ControllerConfig, DaemonConfig, EVICT_AFTER, LinkConfig};
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{IdentityError, LinkSecurity, LinkTls};

@@ -11,6 +11,27 @@
 //! | [`keys`], [`group_key`], [`tls`] | signatures, shared keys and certificates |
 //! | [`description`], [`publish`], [`metrics`] | descriptions of sessions, and the servers of descriptions and metrics |
 //! | [`disk`] | questions about the user's files |
+//!
+//! # Example
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use manyflow_net::description::load::{Trust, load_text};
+//! use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = "v=0\r\ns=news\r\n".to_owned();
+//! let pages = BTreeMap::from([(DESCRIPTION_PATH.to_owned(), text.clone())]);
+//! let publisher = Publisher::serve("127.0.0.1:0", pages, None).await?;
+//!
+//! let url = publisher.url(publisher.local_address().ip(), DESCRIPTION_PATH);
+//! let (found, signer) = load_text(&url, &Trust::default()).await?;
+//! assert_eq!((found, signer), (text, None));
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod address;
 pub mod amt;

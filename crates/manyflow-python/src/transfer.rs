@@ -4,7 +4,6 @@
 //! Python side then calls `stop`.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use manyflow_core::units::Rate;
 use manyflow_files::completion::{self, CompletionKey};
 use manyflow_files::files::{Existing, Selection, SourceOptions};
 use manyflow_files::sdp::SessionDescription;
-use manyflow_files::sending::{Groups, Opened, RelayAddress, SendConfig};
+use manyflow_files::sending::{Opened, RelayAddress, SendConfig};
 use manyflow_files::session::{
     Progress, ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
 };
@@ -22,6 +21,7 @@ use manyflow_net::description::load::{Trust, load_text, reachable, verify_signer
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::Route;
 use manyflow_net::keys::{KeyError, PublicKey, SigningKey};
+use manyflow_net::multicast::Groups;
 use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_net::tls::Identity;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
@@ -32,8 +32,6 @@ use tokio::sync::{Mutex, watch};
 use crate::errors::{in_python, transfer_error};
 use crate::runtime::{future_into_py, runtime};
 
-/// The maximum memory for the bookkeeping of a receiver, in bytes.
-const MEMORY_MAX: u64 = 256 << 20;
 /// The packet length in bytes.
 const PACKET_BYTES: u32 = 1400;
 
@@ -47,10 +45,6 @@ fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -
 
 fn raise(subject: &str, problem: &str) -> PyErr {
     Python::attach(|py| transfer_error(py, subject, &in_python(problem)))
-}
-
-fn threads() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// A role that runs as a task.
@@ -465,19 +459,14 @@ impl Wish {
             }
         };
         Ok(ReceiveConfig {
-            description,
-            route,
             webrc: ReceiverConfig {
                 maximum_rate: self.max_rate,
                 ..ReceiverConfig::live()
             },
-            output: self.into,
             existing: self.existing,
-            allow_unverified: false,
             group_key: self.group,
-            memory_max: MEMORY_MAX,
-            threads: threads().get(),
             patience: self.patience,
+            ..ReceiveConfig::new(description, route, self.into)
         })
     }
 }

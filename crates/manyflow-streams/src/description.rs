@@ -25,7 +25,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use manyflow_amt::Flow;
 use manyflow_layered::GROUPS_MAX;
-
 use manyflow_net::description::error::{in_range, invalid, number, require};
 use manyflow_net::description::lines::{Sdp, parse_session};
 use manyflow_net::description::{

@@ -15,10 +15,20 @@ use manyflow_net::reach::{Notice, Reach};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::config::{
+    live_multicast_receiver_config, live_receiver_config, live_rlm_receiver_config,
+};
 use super::description::{StreamDescription, StreamProtocol};
 use super::parent::Parent;
 use super::send::LayeredEndpoint;
 
+/// The bounds of the latency that follows the path.
+pub const LATENCY_AUTO: Latency = Latency::Adaptive {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(2),
+};
+/// Duration without a packet after which a stream is given up, unless the caller chooses another.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Silence after which a receiver asks whether its relay is alive. The lowest group sends several
@@ -48,6 +58,26 @@ pub struct StreamReceiveConfig {
     pub latency: Latency,
     /// Duration without a packet after which the stream is given up.
     pub patience: Duration,
+}
+
+impl StreamReceiveConfig {
+    /// Returns the receiver of a stream with the parameters of live streams, all groups, a latency
+    /// that follows the path, and a patience of 30 s.
+    pub fn new(description: StreamDescription, route: Route) -> StreamReceiveConfig {
+        StreamReceiveConfig {
+            sim: match route {
+                Route::Multicast(_) => live_multicast_receiver_config(),
+                Route::Relays(_) => live_receiver_config(),
+            },
+            rlm: live_rlm_receiver_config(),
+            groups_max: description.groups,
+            key: None,
+            latency: LATENCY_AUTO,
+            patience: PATIENCE,
+            description,
+            route,
+        }
+    }
 }
 
 /// The reason why a stream was not received.

@@ -10,11 +10,10 @@ use manyflow_core::units::Rate;
 use manyflow_core::{Action, ConfigError, Destination, Endpoint, EndpointId, Packet, Time};
 use manyflow_layered::unit::{Cutter, CutterStats, PIECE_BYTES};
 use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, rlm, sim};
-use tokio::sync::{mpsc, watch};
-
 use manyflow_net::amt::{RelayServer, RelayStats};
 use manyflow_net::clock::Clock;
 use manyflow_net::outlets::Outlets;
+use tokio::sync::{mpsc, watch};
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -41,6 +40,14 @@ impl SendControl {
         match self {
             SendControl::Sim(config) => config.packet_bytes,
             SendControl::Rlm(config) => config.packet_bytes,
+        }
+    }
+
+    /// Sets the length of packets on a link, in bytes.
+    pub(super) fn set_packet_bytes(&mut self, bytes: u32) {
+        match self {
+            SendControl::Sim(config) => config.packet_bytes = bytes,
+            SendControl::Rlm(config) => config.packet_bytes = bytes,
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
+use manyflow_net::multicast::GroupRange;
 
 mod bench;
 mod daemon;
@@ -64,8 +65,6 @@ use switch::SWITCH_EXAMPLES;
 pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
-
-use manyflow_net::multicast::GroupRange;
 
 const EXIT_CODES: &str = "\
 Exit codes:

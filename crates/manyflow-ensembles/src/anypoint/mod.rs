@@ -20,23 +20,6 @@
 //!
 //! Nobody costs state before it has shown that it receives at its address: an Open without a valid
 //! cookie is answered with a Challenge, which is shorter than the Open and carries the cookie.
-//!
-//! # Example
-//!
-//! ```
-//! use manyflow_ensembles::anypoint::{Options, connect, serve};
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut member = serve("127.0.0.1:0".parse()?, Options::default())?;
-//! let client = connect(member.local_address(), Options::default()).await?;
-//! client.send_frame(7, "hello".into()).await?;
-//! let server = member.accept().await?;
-//! let message = server.recv_frame().await?.expect("the client has not closed");
-//! assert_eq!((message.key, &message.payload[..]), (7, &b"hello"[..]));
-//! # Ok(())
-//! # }
-//! ```
 
 mod answers;
 mod arena;
@@ -59,11 +42,10 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use manyflow_anypoint::Segment;
+use manyflow_net::udp::Port;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng as _, SeedableRng as _};
 use socket2::{Domain, Protocol, Socket, Type};
-
-use manyflow_net::udp::Port;
 
 pub use connection::{Connection, ConnectionError, Counters};
 pub use endpoint::{Endpoint, Member, connect, serve};

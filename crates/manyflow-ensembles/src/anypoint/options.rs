@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
-
 use manyflow_net::group_key::GroupKey;
 
 /// The longest frame in bytes, fragment header included: a datagram of at most 1,500 bytes with the

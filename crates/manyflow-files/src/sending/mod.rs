@@ -22,9 +22,7 @@ use manyflow_core::units::Rate;
 use manyflow_net::description::DescriptionError;
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::keys::SigningKey;
-use manyflow_net::multicast::{
-    GroupRange, Interface, MulticastError, MulticastSender, SenderConfig,
-};
+use manyflow_net::multicast::{Groups, MulticastError};
 use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::{SessionConfig, SessionError};
@@ -33,7 +31,7 @@ use super::files::{FileError, Selection, SourceOptions, default_scratch};
 use super::sdp::SessionDescription;
 
 pub use conflict::Conflict;
-pub use open::{Opened, tunnel_source};
+pub use open::Opened;
 pub use prepare::{Prepared, ReceiverMemory};
 pub use resume::{Difference, ResumeError};
 
@@ -114,30 +112,6 @@ impl SendConfig {
             memory_max: MEMORY_MAX,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         }
-    }
-}
-
-/// A range of multicast groups, and the way to them.
-#[derive(Clone, Debug)]
-pub struct Groups {
-    /// The groups. Those of a session are consecutive, from the first one.
-    pub range: GroupRange,
-    /// The interface towards receivers; `None` takes the interface of the route.
-    pub interface: Option<Interface>,
-    /// The maximum number of hops (IPv4's TTL).
-    pub hop_limit: u8,
-}
-
-impl Groups {
-    /// Opens the socket that sends to this UDP port of the groups.
-    ///
-    /// # Errors
-    /// If the interface does not exist, or the system refuses the socket.
-    pub fn open(&self, port: u16) -> Result<MulticastSender, MulticastError> {
-        let mut config = SenderConfig::new(self.range.first, port);
-        config.hop_limit = self.hop_limit;
-        config.interface.clone_from(&self.interface);
-        MulticastSender::open(&config)
     }
 }
 

@@ -1,21 +1,21 @@
 //! Opens the sockets of a session, and describes the session.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::SystemTime;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_net::amt::RelayServer;
+use manyflow_net::amt::{RelayServer, tunnel_source};
 use manyflow_net::description::{HostPort, ntp_seconds};
 use manyflow_net::mtu::{Egress, Tunnel, fitting_payload};
-use manyflow_net::multicast::MulticastSender;
+use manyflow_net::multicast::{Groups, MulticastSender};
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{overhead, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session};
 
 use super::resume::resumed_tsi;
-use super::{Groups, OpenError, RelayAddress, SendConfig};
+use super::{OpenError, RelayAddress, SendConfig};
 use crate::completion::{CompletionServer, window};
 use crate::files::{Sources, find_sources};
 use crate::sdp::{Completion, SessionDescription};
@@ -151,10 +151,7 @@ fn describe_session(
     multicast: Option<&MulticastSender>,
 ) -> SessionDescription {
     let listen = config.relay.as_ref().map(|relay| relay.listen);
-    let source = multicast.map_or_else(
-        || tunnel_source(listen, config.port),
-        MulticastSender::source,
-    );
+    let source = multicast.map_or_else(|| tunnel_source(listen), MulticastSender::source);
     let groups = config.multicast.as_ref();
     let first_group = groups.map_or_else(|| tunnel_group(source), |groups| groups.range.first);
     let hop_limit = groups.map_or(1, |groups| groups.hop_limit);
@@ -194,22 +191,6 @@ fn tunnel_group(source: IpAddr) -> IpAddr {
         IpAddr::V4(_) => TUNNEL_GROUP_V4.into(),
         IpAddr::V6(_) => TUNNEL_GROUP_V6.into(),
     }
-}
-
-/// Returns the source address of a session inside tunnels: the relay's own address, or that of the
-/// route to its receivers.
-pub fn tunnel_source(listen: Option<SocketAddr>, port: u16) -> IpAddr {
-    let listen = listen.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    if !listen.is_unspecified() {
-        return listen;
-    }
-    let group: SocketAddr = (TUNNEL_GROUP_V4, port).into();
-    // Connecting a datagram socket sends nothing; it makes the kernel choose a source address.
-    let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-        socket.connect(group)?;
-        socket.local_addr()
-    });
-    local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
 }
 
 fn open_relay(

@@ -12,6 +12,7 @@
 //! ALC packet.
 
 mod cipher;
+mod config;
 mod decoder;
 mod group;
 mod numbers;
@@ -28,11 +29,10 @@ use manyflow_core::time::seconds;
 use manyflow_core::units::Rate;
 use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
+pub use config::ReceiveConfig;
 pub use decoder::{DecoderError, FileDone};
 pub use group::{Opener, Sealer};
-pub use receive::{
-    Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, memory_for_table, receive,
-};
+pub use receive::{Progress, ProgressSinks, ReceiveError, Received, memory_for_table, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::flows;
 

@@ -2,14 +2,12 @@
 //! the decoder.
 
 use std::mem::{Discriminant, discriminant};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
 use manyflow_net::clock::Clock;
-use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::{Route, TransportError};
 use manyflow_net::multicast;
 use manyflow_object::alc;
@@ -20,47 +18,19 @@ use manyflow_webrc::{
 };
 use tokio::sync::{mpsc, watch};
 
+use super::config::ReceiveConfig;
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::Opener;
 use super::patience::Patience;
 use super::session_of;
 use super::transport::Inlet;
-use crate::files::Existing;
-use crate::sdp::{Protection, SessionDescription};
+use crate::sdp::Protection;
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Silence after the sender's announcement that ends the session: longer than two packets of a base
 /// channel of 1 packet/s. Without it, anyone could end the session with one forged packet.
 const CLOSE_GRACE: Duration = Duration::from_secs(3);
-
-/// The parameters of a receiver.
-#[derive(Clone, Debug)]
-pub struct ReceiveConfig {
-    /// The session to receive.
-    pub description: SessionDescription,
-    /// The way that packets take.
-    pub route: Route,
-    /// The rate control's own parameters. If they give no epoch, the description's is used.
-    pub webrc: webrc::ReceiverConfig,
-    /// The folder for received files.
-    pub output: PathBuf,
-    /// The treatment of existing files that have the names of received ones.
-    pub existing: Existing,
-    /// Whether to receive a session whose description does not give the digest of the table of
-    /// files. Anyone who can send packets of such a session can choose names and contents.
-    pub allow_unverified: bool,
-    /// The key with which the sender seals its packets. Others are dropped.
-    pub group_key: Option<GroupKey>,
-    /// Maximum memory for tables of files, for the bookkeeping of symbols and for early symbols, in
-    /// bytes. Symbols themselves are on the disk of the output folder.
-    pub memory_max: u64,
-    /// Maximum number of blocks that are decoded at a time, each by a thread.
-    pub threads: usize,
-    /// Duration without a useful packet after which the session is given up. Until then it is
-    /// joined again and again.
-    pub patience: Duration,
-}
 
 /// The reason why a session was not received.
 #[derive(Debug, thiserror::Error)]

@@ -9,10 +9,9 @@ use manyflow_net::description::load::{LoadError, Trust, fetch};
 use manyflow_net::description::{DESCRIPTION_BYTES_MAX, DescriptionError};
 use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_net::reserved::ReservedAddress;
+use manyflow_testing::LIMIT;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-
-use manyflow_testing::LIMIT;
 
 const DESCRIPTION: &str = "v=0\r
 o=- 7 1 IN IP4 192.0.2.1\r

@@ -5,21 +5,18 @@ use std::path::Path;
 
 use manyflow_core::units::Rate;
 use manyflow_files::completion::{CompletionKey, report};
-use manyflow_files::files::Existing;
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::sending::{
-    Conflict, Difference, Groups, OpenError, Opened, Prepared, RelayAddress, ResumeError,
-    SendConfig,
+    Conflict, Difference, OpenError, Opened, Prepared, RelayAddress, ResumeError, SendConfig,
 };
 use manyflow_files::session::{ProgressSinks, ReceiveConfig, Received, SendProgress, receive};
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::Route;
-use manyflow_net::multicast::Interface;
-use manyflow_webrc::{ReceiverConfig, SessionConfig};
+use manyflow_net::multicast::{Groups, Interface};
+use manyflow_testing::LIMIT;
+use manyflow_webrc::SessionConfig;
 use tempfile::TempDir;
 use tokio::time::timeout;
-
-use manyflow_testing::LIMIT;
 
 /// The files of the folder to send.
 const FILES: [(&str, &[u8]); 3] = [
@@ -95,16 +92,10 @@ async fn receive_into(
 ) -> Received {
     let relay = description.amt_relay.as_ref().unwrap().authority();
     let config = ReceiveConfig {
-        description,
-        route: Route::Relays(vec![relay]),
-        webrc: ReceiverConfig::live(),
-        output: folder.to_owned(),
-        existing: Existing::Keep,
-        allow_unverified: false,
         group_key,
-        memory_max: 256 << 20,
         threads: 1,
         patience: LIMIT,
+        ..ReceiveConfig::new(description, Route::Relays(vec![relay]), folder.to_owned())
     };
     let (sinks, _progress, _files) = ProgressSinks::channels();
     let receiving = receive(config, sinks, std::future::pending());

@@ -20,6 +20,7 @@ use manyflow_net::outlets::Outlets;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile, overhead};
 use manyflow_object::storage::MemoryStorage;
+use manyflow_testing::LIMIT;
 use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -27,8 +28,6 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use manyflow_testing::LIMIT;
 
 /// The session's identifier.
 pub(crate) const TSI: u32 = 7;

@@ -45,6 +45,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use manyflow_net::tls::Authorities;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use tokio::sync::{OnceCell, mpsc};
@@ -56,7 +57,6 @@ use self::connection::{State, Target};
 pub use self::error::ClientError;
 pub use self::members::Members;
 pub use self::message::Message;
-use manyflow_net::tls::Authorities;
 
 use super::Credentials;
 use super::nats::subject::{is_pattern, is_subject};

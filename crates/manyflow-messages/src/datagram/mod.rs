@@ -35,6 +35,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use bytes::BytesMut;
+use manyflow_net::udp::{Inbox, Port};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -43,8 +44,6 @@ pub(super) use link::{DatagramLink, Direct, Endpoint};
 pub(super) use seal::{KEYS_BYTES, Keys};
 
 use link::Body;
-
-use manyflow_net::udp::{Inbox, Port};
 
 use super::core::Core;
 

@@ -11,9 +11,8 @@ use manyflow_messages::{
 };
 use manyflow_net::tls::{Authorities, Identity};
 use manyflow_overlay::OverlayConfig;
-use tokio::time::timeout;
-
 use manyflow_testing::LIMIT;
+use tokio::time::timeout;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

@@ -8,7 +8,7 @@ mod tests;
 mod tunnel;
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -17,6 +17,23 @@ pub use self::server::{RelayOptions, RelaySender, RelayServer, RelayStats};
 pub use self::streams::{HopTotals, StreamsConfig};
 pub(crate) use self::tunnel::Tunnel;
 use crate::multicast::SOCKET_BUFFER_BYTES;
+
+/// Returns the source address of a session inside tunnels: the relay's own address, or that of the
+/// route to its receivers.
+pub fn tunnel_source(listen: Option<SocketAddr>) -> IpAddr {
+    /// Any source-specific group, and the discard service: nothing is sent.
+    const ROUTE: (Ipv4Addr, u16) = (Ipv4Addr::new(232, 1, 0, 0), 9);
+    let listen = listen.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    if !listen.is_unspecified() {
+        return listen;
+    }
+    // Connecting a datagram socket makes the kernel choose a source address.
+    let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket.connect(ROUTE)?;
+        socket.local_addr()
+    });
+    local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
 
 /// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.
 fn open_socket(local: SocketAddr) -> io::Result<Socket> {

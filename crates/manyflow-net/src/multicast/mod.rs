@@ -8,6 +8,7 @@
 
 mod choice;
 mod group_range;
+mod groups;
 mod interface;
 mod membership;
 mod receiver;
@@ -23,6 +24,7 @@ use nix::time::ClockId;
 
 pub use choice::Choice;
 pub use group_range::GroupRange;
+pub use groups::Groups;
 pub use interface::Interface;
 pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
 pub(crate) use router::MulticastRouter;

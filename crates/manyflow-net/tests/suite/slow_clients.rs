@@ -12,12 +12,11 @@ use std::time::Instant;
 use manyflow_net::description::load::fetch;
 use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_net::tls::Identity;
+use manyflow_testing::{LIMIT, many_files};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
-
-use manyflow_testing::{LIMIT, many_files};
 
 const DESCRIPTION: &str = "v=0\r\n";
 /// The publisher's number of places.

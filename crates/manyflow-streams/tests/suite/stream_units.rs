@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use manyflow_layered::unit::pattern::{self, Size};
 use manyflow_streams::{Input, Output, Sink, SinkError, Source, SourceConfig, SourceError};
-
 use manyflow_testing::LIMIT;
 
 /// Fast enough that no test waits.

@@ -7,7 +7,6 @@ use std::str::FromStr;
 use clap::Args;
 use manyflow_amt::{DownstreamLink, Prefix};
 use manyflow_core::units::{Bytes, Rate};
-
 use manyflow_net::multicast::GroupRange;
 
 pub(super) const RELAY_EXAMPLES: &str = "\

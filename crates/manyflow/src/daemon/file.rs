@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_messages::{
-    Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, LinkConfig, LinkSecurity,
-    LinkTls, User, group_number,
+    Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig,
+    LinkSecurity, LinkTls, User, group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::CostBenefitConfig;
@@ -19,18 +18,6 @@ use serde::Deserialize;
 
 use crate::cli::DaemonArgs;
 use crate::{address, usage};
-
-/// The number of clients that may be connected, unless the file says otherwise.
-const CONNECTIONS_MAX: usize = 65_536;
-/// The time after which a broken link is removed, unless the file says otherwise.
-const HOLD: Duration = Duration::from_secs(5);
-/// The number of messages in a full queue of a link: 20 ms of a gigabit link, twice.
-const QUEUE_MESSAGES: usize = 4096;
-/// The number of messages that wait for a client when it counts as slow: some tenths of a second of
-/// a fast group, in which the client's process may be busy.
-const CLIENT_MESSAGES: usize = 2048;
-/// The time after which a member that takes no message is removed under `evict`, the default.
-const EVICT_AFTER: Duration = Duration::from_secs(10);
 
 /// The file of a daemon.
 #[derive(Debug, Deserialize)]
@@ -204,11 +191,11 @@ impl DaemonFile {
     /// If keys contradict each other, or a file with a secret cannot be read.
     pub(super) fn config(self) -> Result<DaemonConfig> {
         self.check_addresses()?;
+        let defaults = DaemonConfig::new(&self.name, self.security()?);
         Ok(DaemonConfig {
             access: self.access()?,
-            security: self.security()?,
             client_tls: self.client_tls()?,
-            overlay: self.overlay_config(),
+            overlay: self.overlay_config(defaults.overlay),
             controller: match self.controller {
                 ControllerName::CostBenefit => ControllerConfig::CostBenefit(
                     self.cost_benefit.config(CostBenefitConfig::live()),
@@ -219,14 +206,13 @@ impl DaemonFile {
                 ControllerName::None => ControllerConfig::Open,
             },
             overlay_name: self.overlay,
-            name: self.name,
             id: self.id.map(DaemonId),
             listen: self.listen,
             clients: self.clients,
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
-            connections_max: self.connections_max.unwrap_or(CONNECTIONS_MAX),
-            hold: HOLD,
+            connections_max: self.connections_max.unwrap_or(defaults.connections_max),
+            ..defaults
         })
     }
 
@@ -307,14 +293,8 @@ impl DaemonFile {
         Ok(user)
     }
 
-    fn overlay_config(&self) -> OverlayConfig {
-        let mut config = OverlayConfig {
-            queue_messages: QUEUE_MESSAGES,
-            client_messages: CLIENT_MESSAGES,
-            // A program that was stopped must not stop a group forever.
-            slow: SlowPolicy::EvictStalled(EVICT_AFTER),
-            ..OverlayConfig::default()
-        };
+    /// Returns these parameters with the policies of the file.
+    fn overlay_config(&self, mut config: OverlayConfig) -> OverlayConfig {
         for (pattern, name) in &self.slow {
             let policy = match name {
                 SlowName::Block => SlowPolicy::Block,

@@ -6,13 +6,11 @@ use anyhow::{Error, Result};
 use manyflow_files::files::{Selection, SourceOptions};
 use manyflow_files::load::load;
 use manyflow_files::sdp::SessionDescription;
-use manyflow_files::sending::{
-    Difference, Groups, OpenError, RelayAddress, ResumeError, SendConfig,
-};
+use manyflow_files::sending::{Difference, OpenError, RelayAddress, ResumeError, SendConfig};
 use manyflow_net::description::load::Trust;
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::keys::SigningKey;
-use manyflow_net::multicast::GroupRange;
+use manyflow_net::multicast::{GroupRange, Groups};
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::SessionConfig;
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use manyflow_amt::RelayConfig;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_files::files::{Existing, Scratch};
+use manyflow_files::files::Scratch;
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::session::{self, ProgressSinks, ReceiveConfig, ReceiveError, SessionSender};
 use manyflow_net::amt::RelayServer;
@@ -271,16 +271,14 @@ async fn transfer(
 ) -> Result<()> {
     loop {
         let config = ReceiveConfig {
-            description: soak.description.clone(),
-            route: Route::Relays(vec![relay.to_string()]),
-            webrc: ReceiverConfig::live(),
-            output: output.to_owned(),
-            existing: Existing::Keep,
-            allow_unverified: false,
-            group_key: None,
             memory_max: 64 << 20,
             threads: 1,
             patience: PATIENCE,
+            ..ReceiveConfig::new(
+                soak.description.clone(),
+                Route::Relays(vec![relay.to_string()]),
+                output.to_owned(),
+            )
         };
         let stays_s = -random.random::<f64>().ln() * 60.0 / CHURN_PER_MINUTE;
         let leaves = sleep(Duration::from_secs_f64(stays_s.min(1e6)));

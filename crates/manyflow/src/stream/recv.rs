@@ -6,11 +6,9 @@ use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_layered::unit::Latency;
 use manyflow_net::description::load::{Trust, load_text};
-use manyflow_net::inlet::Route;
 use manyflow_net::keys::PublicKey;
 use manyflow_streams::{
-    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_multicast_receiver_config,
-    live_receiver_config, live_rlm_receiver_config, receive,
+    LATENCY_AUTO, StreamDescription, StreamReceiveConfig, StreamReceiveProgress, receive,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,11 +26,6 @@ use crate::{metrics, usage};
 
 /// Units that wait for the consumer. More are dropped.
 const UNITS_MAX: usize = 16;
-/// The bounds of the latency that follows the path.
-const LATENCY_AUTO: Latency = Latency::Adaptive {
-    min: Duration::from_millis(50),
-    max: Duration::from_secs(2),
-};
 
 pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     let trust = Trust {
@@ -155,19 +148,12 @@ fn config(args: &StreamRecvArgs, description: StreamDescription) -> Result<Strea
         &args.session,
         description.amt_relay.as_ref(),
     )?;
-    let sim = match route {
-        Route::Multicast(_) => live_multicast_receiver_config(),
-        Route::Relays(_) => live_receiver_config(),
-    };
     Ok(StreamReceiveConfig {
-        route,
-        sim,
-        rlm: live_rlm_receiver_config(),
         groups_max: args.groups_max,
         key: read_key(args.key.as_deref())?,
         latency: latency(&args.latency)?,
         patience: args.patience,
-        description,
+        ..StreamReceiveConfig::new(description, route)
     })
 }
 

@@ -1,24 +1,12 @@
 //! `manyflow stream send`: sends the units of a source in layers.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::SystemTime;
-
 use anyhow::Result;
-use manyflow_amt::RelayConfig;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_files::sending::tunnel_source;
-use manyflow_layered::relay::{self, SessionInfo};
 use manyflow_layered::{GROUPS_MAX, rlm, sim};
-use manyflow_net::amt::{RelayOptions, RelayServer, StreamsConfig};
-use manyflow_net::description::{HostPort, ntp_seconds};
-use manyflow_net::mtu::{Egress, Tunnel, fitting_packet};
-use manyflow_net::multicast::MulticastSender;
-use manyflow_net::outlets::Outlets;
 use manyflow_net::publish::DESCRIPTION_PATH;
 use manyflow_streams::{
-    LIVE_PACKET_BYTES, SendControl, SourceError, StreamDescription, StreamProtocol,
-    StreamSendProgress, StreamSender, live_hop_config, live_multicast_sender_config,
-    live_sender_config,
+    LIVE_PACKET_BYTES, OpenedStream, SendControl, SourceError, StreamDescription, StreamOpenError,
+    StreamSendConfig, StreamSendProgress, live_multicast_sender_config, live_sender_config,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -34,19 +22,15 @@ use crate::{metrics, usage};
 
 /// Units that wait for the sender.
 const UNITS_MAX: usize = 2;
-/// The first group of a stream that only relays carry. It is source-specific, because joins in a
-/// tunnel name the source.
-const TUNNEL_GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 3, 0);
 
 pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
     let control = control(&args)?;
     let source = feed::open(&args)?;
-    let groups = groups(args.multicast, args.interface.as_deref(), args.ttl);
-    let multicast = groups.map(|groups| groups.open(args.port)).transpose()?;
-    let multicast = multicast.map(MulticastSender::with_ecn);
-    let mut description = describe(&args, &control, multicast.as_ref())?;
-    let server = open_server(&args, &control, &mut description)?;
+    let OpenedStream {
+        description,
+        sender,
+    } = OpenedStream::open(config(&args, control)?).map_err(explain)?;
     let signing = signing_key(args.sign.as_deref())?;
     let text = description.to_sdp(signing.as_ref());
     let text = text.map_err(|error| usage(error.to_string()))?;
@@ -63,10 +47,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
         true => display.on_standard_error(),
         false => display.clone(),
     };
-    let outlets = Outlets::new(&description.flows(), multicast, Some(server));
-    let sender = StreamSender::new(description.session, &control, outlets)
-        .map_err(|error| usage(error.to_string()))?
-        .with_first_number(args.first_number);
+    let sender = sender.with_first_number(args.first_number);
     let progress = sender.progress();
     let _metrics =
         metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
@@ -115,7 +96,7 @@ async fn end_feeding(feeding: JoinHandle<Result<(), SourceError>>) -> Result<()>
 
 /// Returns the rate control that the options describe.
 fn control(args: &StreamSendArgs) -> Result<SendControl> {
-    let packet_bytes = args.packet.map_or_else(|| fitting_length(args), u32::from);
+    let packet_bytes = args.packet.map_or(LIVE_PACKET_BYTES, u32::from);
     let live = match args.multicast {
         Some(_) => live_multicast_sender_config(),
         None => live_sender_config(),
@@ -139,110 +120,32 @@ fn control(args: &StreamSendArgs) -> Result<SendControl> {
     })
 }
 
-/// Returns the maximum length of packets that fit the MTU of the interfaces.
-fn fitting_length(args: &StreamSendArgs) -> u32 {
-    let mut length = LIVE_PACKET_BYTES;
-    if let Some(groups) = groups(args.multicast, args.interface.as_deref(), args.ttl) {
-        let egress = Egress::of_group(groups.range.first, groups.interface.as_ref());
-        length = fitting_packet(length, egress, Tunnel::None);
-    }
-    if let Some(outer) = args.listen.map(|listen| listen.ip()) {
-        length = fitting_packet(length, Egress::Address(outer), Tunnel::Amt(outer));
-    }
-    length
-}
-
-fn describe(
-    args: &StreamSendArgs,
-    control: &SendControl,
-    multicast: Option<&MulticastSender>,
-) -> Result<StreamDescription> {
-    let source = multicast.map_or_else(
-        || tunnel_source(args.listen, args.port),
-        MulticastSender::source,
-    );
-    let first_group = args
-        .multicast
-        .map_or(IpAddr::V4(TUNNEL_GROUP), |range| range.first);
-    let groups = control.groups();
-    if let Some(range) = args.multicast
-        && range.size().is_some_and(|size| size < groups.into())
-    {
-        return Err(usage(format!(
-            "the stream has {groups} groups, more than the range of --multicast has"
-        )));
-    }
-    if source.is_ipv4() != first_group.is_ipv4() {
-        return Err(usage(
-            "without --multicast, --listen needs an IPv4 address: give one, or groups of IPv6 with --multicast",
-        ));
-    }
-    Ok(StreamDescription {
-        name: args.name.clone(),
-        session: rand::random(),
-        version: ntp_seconds(SystemTime::now()),
-        source,
-        first_group,
+/// Returns the stream that the options describe.
+fn config(args: &StreamSendArgs, control: SendControl) -> Result<StreamSendConfig> {
+    let groups = groups(args.multicast, args.interface.as_deref(), args.ttl);
+    Ok(StreamSendConfig {
+        control,
+        fits_mtu: args.packet.is_none(),
         port: args.port,
-        ttl: first_group.is_ipv4().then_some(args.ttl),
-        protocol: match control {
-            SendControl::Sim(_) => StreamProtocol::Sim,
-            SendControl::Rlm(_) => StreamProtocol::Rlm,
-        },
-        groups,
-        reports: HostPort {
-            host: source.to_string(),
-            port: 1,
-        },
-        needs_key: args.key.is_some(),
-        amt_relay: None,
+        listen: args.listen,
+        key: read_key(args.key.as_deref())?,
+        ..StreamSendConfig::new(&args.name, groups)
     })
 }
 
-/// Opens the socket that serves receivers and takes reports, and completes the description.
-fn open_server(
-    args: &StreamSendArgs,
-    control: &SendControl,
-    description: &mut StreamDescription,
-) -> Result<RelayServer> {
-    let info = SessionInfo {
-        session: description.session,
-        groups: control.groups(),
-    };
-    let streams = StreamsConfig {
-        relay: relay::RelayConfig {
-            key: read_key(args.key.as_deref())?,
-            id: rand::random(),
-            hop: live_hop_config(),
-            ..relay::RelayConfig::default()
-        },
-        sessions: vec![info],
-        groups: (0..info.groups).map(|group| Some((0, group))).collect(),
-    };
-    let options = RelayOptions {
-        streams: Some(streams),
-        ..RelayOptions::default()
-    };
-    // Reports of receivers of IP multicast come here, too.
-    let listen = args
-        .listen
-        .unwrap_or_else(|| SocketAddr::new(description.source, 0));
-    let config = RelayConfig {
-        // Hops find the rate of each receiver.
-        gateway_rate_max: Rate::from_bits_per_s(10_000_000_000),
-        rate_max: Rate::from_bits_per_s(10_000_000_000),
-        gateways_per_address_max: 1024,
-        ..RelayConfig::default()
-    };
-    let server = RelayServer::bind_with(listen, config, description.flows(), options);
-    let server = server.map_err(|cause| cannot_listen("--listen", listen, cause))?;
-    let local = HostPort {
-        host: server.local_addr().ip().to_string(),
-        port: server.local_addr().port(),
-    };
-    description.reports = local.clone();
-    description.amt_relay = args.listen.map(|_| local);
-    Ok(server)
+/// Names the options that an error is about.
+fn explain(error: StreamOpenError) -> anyhow::Error {
+    match error {
+        StreamOpenError::Listen { address, cause } => cannot_listen("--listen", address, cause),
+        StreamOpenError::Range { groups } => usage(format!(
+            "the stream has {groups} groups, more than the range of --multicast has"
+        )),
+        StreamOpenError::Version => usage(
+            "without --multicast, --listen needs an IPv4 address: give one, or groups of IPv6 with --multicast",
+        ),
+        StreamOpenError::Config(error) => usage(error.to_string()),
+        other => other.into(),
+    }
 }
 
 /// Prints what is about to be sent, and the URL of the description.

@@ -3,12 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use manyflow_layered::unit::Latency;
 use manyflow_net::inlet::Route;
-use manyflow_streams::{
-    StreamDescription, StreamReceiveConfig, StreamReceiveProgress, live_receiver_config,
-    live_rlm_receiver_config, receive,
-};
+use manyflow_streams::{StreamDescription, StreamReceiveConfig, StreamReceiveProgress, receive};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -21,17 +17,8 @@ pub(super) fn receive_config(
     relays: Vec<String>,
 ) -> StreamReceiveConfig {
     StreamReceiveConfig {
-        description: description.clone(),
-        route: Route::Relays(relays),
-        sim: live_receiver_config(),
-        rlm: live_rlm_receiver_config(),
-        groups_max: description.groups,
-        key: None,
-        latency: Latency::Adaptive {
-            min: Duration::from_millis(50),
-            max: Duration::from_secs(2),
-        },
         patience: PATIENCE,
+        ..StreamReceiveConfig::new(description.clone(), Route::Relays(relays))
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::net::{TcpListener, UdpSocket};
 
+use manyflow_testing::TwoHosts;
+
 use crate::common::{
     Ended, LIMIT, Manyflow, PATIENT, assert_same, folder_with_file, manyflow, run,
 };
-use manyflow_testing::{self, TwoHosts};
 
 /// A role's words before the value of an option, and those behind it.
 struct Role(&'static str, &'static str);

@@ -2,7 +2,6 @@
 //! which need root; the tests are skipped without it.
 
 use crate::common;
-use manyflow_testing;
 
 use common::{Manyflow, PATIENT, assert_same, manyflow, write_random};
 use manyflow_testing::TwoHosts;

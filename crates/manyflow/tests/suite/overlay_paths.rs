@@ -4,8 +4,9 @@
 use std::process::id;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{Manyflow, manyflow, wait_until};
 use manyflow_testing::{enter, ip, make_namespace, may_make_namespaces};
+
+use crate::common::{Manyflow, manyflow, wait_until};
 
 /// Two hosts `a` and `b` at a router. The interfaces between `b` and the router have another MTU.
 /// All are removed on drop.

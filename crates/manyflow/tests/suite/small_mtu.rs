@@ -7,6 +7,7 @@
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use manyflow_testing::{enter, ip, make_namespace, may_make_namespaces};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -16,7 +17,6 @@ use crate::common::{
 use crate::http_stage::{
     Client, Server, listen_address, pattern, start, start_gateway, start_member,
 };
-use manyflow_testing::{enter, ip, make_namespace, may_make_namespaces};
 
 /// Hosts with the addresses 10.77.0.1 and up, on a bridge in a namespace of its own.
 struct Bridge {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use manyflow_ensembles::anypoint::switch::{PolicyName, SwitchOptions, start};
 use manyflow_ensembles::anypoint::{Control, Endpoint, Options, connect};
-
 use manyflow_testing::LIMIT;
 
 use super::stage::{ANY, EchoMember, Stage, exchange, finish, service, wait_for, within};

@@ -12,9 +12,8 @@ use manyflow_ensembles::anypoint::switch::{
     MemberConfig, PolicyName, ServiceConfig, SwitchHandle, SwitchOptions, SwitchStatus, start,
 };
 use manyflow_ensembles::anypoint::{Connection, Member, Options, serve};
-use tokio::task::JoinHandle;
-
 use manyflow_testing::LIMIT;
+use tokio::task::JoinHandle;
 
 pub(crate) const ANY: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

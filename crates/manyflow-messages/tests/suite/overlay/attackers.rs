@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use manyflow_messages::{DaemonConfig, DaemonHandle, Hello, Resume, start};
 use manyflow_overlay::{DaemonId, LinkSeq, OverlayConfig};
+use manyflow_testing::many_files;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -13,7 +14,6 @@ use crate::overlay::links::secured;
 use crate::overlay::stage::{
     Nats, certificates, config, link, wait_for_daemons, wait_for_path, wait_until, within,
 };
-use manyflow_testing::many_files;
 
 /// Checks that the daemon still serves its clients.
 async fn check_service(daemon: &DaemonHandle) {

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use crate::overlay::stage::{Nats, line, wait_for_path, within};
 use manyflow_testing::LIMIT;
+
+use crate::overlay::stage::{Nats, line, wait_for_path, within};
 
 #[tokio::test]
 async fn messages_pass_through_three_daemons_in_order() {

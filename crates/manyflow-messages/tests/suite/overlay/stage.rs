@@ -5,33 +5,24 @@ use std::path::Path;
 use std::time::Duration;
 
 use manyflow_messages::{
-    Access, ControllerConfig, DaemonConfig, DaemonHandle, DaemonStatus, LinkConfig, LinkSecurity,
-    start,
+    ControllerConfig, DaemonConfig, DaemonHandle, DaemonStatus, LinkConfig, LinkSecurity, start,
 };
 use manyflow_overlay::OverlayConfig;
+use manyflow_testing::LIMIT;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use manyflow_testing::LIMIT;
-
 /// Returns the configuration of a daemon without a controller, which listens on loopback.
 pub(crate) fn config(name: &str) -> DaemonConfig {
     DaemonConfig {
-        overlay_name: "test".to_owned(),
-        name: name.to_owned(),
-        id: None,
         listen: Some("127.0.0.1:0".to_owned()),
         clients: Some("127.0.0.1:0".to_owned()),
-        links: Vec::new(),
-        accepts: None,
-        security: LinkSecurity::Insecure,
-        client_tls: None,
-        access: Access::Open,
+        overlay_name: "test".to_owned(),
         connections_max: 20_000,
-        hold: Duration::from_secs(5),
         overlay: OverlayConfig::default(),
         controller: ControllerConfig::Open,
+        ..DaemonConfig::new(name, LinkSecurity::Insecure)
     }
 }
 

@@ -6,10 +6,10 @@ use manyflow_messages::{
     Client, ClientOptions, DaemonConfig, DaemonHandle, DaemonStatus, SlowVerdict, start,
 };
 use manyflow_overlay::{OverlayConfig, SlowPolicy};
+use manyflow_testing::LIMIT;
 use tokio::time::timeout;
 
 use crate::overlay::stage::{Nats, config, line, link, wait_for_path};
-use manyflow_testing::LIMIT;
 
 /// Waits until the status of a daemon has a property, and returns that status: a later one may no
 /// longer have it.

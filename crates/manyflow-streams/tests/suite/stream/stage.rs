@@ -20,11 +20,10 @@ use manyflow_streams::{
     self, SendControl, SourceUnit, StreamDescription, StreamProtocol, StreamReceiveConfig,
     StreamReceiveProgress, StreamSendProgress, StreamSender,
 };
+use manyflow_testing::LIMIT;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use manyflow_testing::LIMIT;
 
 const SESSION: u32 = 7;
 /// Units are longer than any link of a test carries.

@@ -10,11 +10,11 @@ use manyflow_amt::membership::{GeneralQuery, RecordType, Report};
 use manyflow_emulator::fabric::Addresses;
 use manyflow_emulator::netns::Namespace;
 use manyflow_netsim::NodeId;
+use manyflow_testing::may_make_namespaces;
 
 use crate::common::{LIMIT, run};
 use crate::emulate::programs::printed;
 use crate::emulate::scenario::{count_frames, has_tshark, scenario_file};
-use manyflow_testing::may_make_namespaces;
 
 /// A scenario whose commands use IPv6 over two routers.
 const COMMANDS: &str = r#"

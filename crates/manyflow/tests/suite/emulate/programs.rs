@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use manyflow_testing::may_make_namespaces;
+
 use super::emulate;
 use crate::common::{LIMIT, Manyflow, manyflow, run};
 use crate::emulate::scenario::{emulate_file, scenario_file};
-use manyflow_testing::may_make_namespaces;
 
 /// A scenario with a server and a client, which ends with the exit code 3.
 const COMMANDS: &str = r#"

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Ended, run};
 use manyflow_testing::may_make_namespaces;
+
+use crate::common::{Ended, run};
 
 /// A link of 8 Mbit/s that a TCP flow of the kernel, a WEBRC session and a CBR source share.
 const SHARED: &str = r#"

@@ -1,7 +1,8 @@
 //! A bridge of the kernel as the switch between sender and receiver: it snoops IGMP, and queries.
 
-use super::{MULTICAST, ThreeHosts, wait_until};
 use manyflow_testing::ip;
+
+use super::{MULTICAST, ThreeHosts, wait_until};
 
 /// Makes a bridge of the router's two interfaces.
 fn bridge(hosts: &ThreeHosts) {

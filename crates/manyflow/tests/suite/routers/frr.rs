@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use manyflow_testing::{enter, ip};
 use tempfile::TempDir;
 
 use super::{MULTICAST, SecondRouter, ThreeHosts, wait_until};
 use crate::common::{Manyflow, PATIENT, assert_same, manyflow, text};
-use manyflow_testing::{enter, ip};
 
 /// Where Debian installs the daemons.
 const DAEMONS: &str = "/usr/lib/frr";

@@ -4,7 +4,6 @@
 mod bridge;
 use crate::common;
 mod frr;
-use manyflow_testing;
 mod relay;
 
 use std::process::{Command, id};

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use manyflow_testing::enter;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{MULTICAST, ThreeHosts};
 use crate::common::{LIMIT, Manyflow, manyflow};
-use manyflow_testing::enter;
 
 impl ThreeHosts {
     fn relay(&self, arguments: &[&str]) -> Manyflow {
