@@ -24,8 +24,10 @@
 //!
 //! Decoding is strict: a segment has exactly one encoding, and all other bytes are refused.
 
-use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
+use manyflow_core::wire::{TooShort, words};
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
+
+use super::segment::{Ack, Body, Data, Gap, Reason, Segment};
 
 /// The version of ACP that this crate speaks.
 const VERSION: u8 = 1;
@@ -52,13 +54,8 @@ pub const HEADER_BYTES_MAX: usize = 36;
 #[non_exhaustive]
 pub enum WireError {
     /// There are fewer bytes than the header takes.
-    #[error("{have} bytes are too few: the header takes {want}")]
-    Short {
-        /// The number of bytes.
-        have: usize,
-        /// The length of the header in bytes.
-        want: usize,
-    },
+    #[error(transparent)]
+    Short(#[from] TooShort),
     /// The first byte is not the version of this crate.
     #[error("version {0} is not known: this is version {VERSION}")]
     Version(u8),
@@ -80,38 +77,7 @@ pub enum WireError {
 }
 
 /// An encoded header.
-#[derive(Copy, Clone, Debug)]
-pub struct Encoded {
-    bytes: [u8; HEADER_BYTES_MAX],
-    length: usize,
-}
-
-impl Encoded {
-    fn of<const WORDS: usize>(kind: u8, words: [u32; WORDS]) -> Encoded {
-        let mut bytes = [0; HEADER_BYTES_MAX];
-        bytes[..4].copy_from_slice(&[VERSION, kind, 0, 0]);
-        for (place, word) in words.into_iter().enumerate() {
-            bytes[4 + 4 * place..8 + 4 * place].copy_from_slice(&word.to_be_bytes());
-        }
-        let length = 4 + 4 * WORDS;
-        Encoded { bytes, length }
-    }
-
-    fn with_reason(mut self, reason: Reason) -> Encoded {
-        self.bytes[2] = reason_code(reason);
-        self
-    }
-
-    fn with_flags(mut self, flags: u8) -> Encoded {
-        self.bytes[3] = flags;
-        self
-    }
-
-    /// Returns the bytes of the header.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
+pub type Encoded = manyflow_core::wire::Encoded<HEADER_BYTES_MAX>;
 
 impl Segment {
     /// Returns the length of the ACP header alone, in bytes.
@@ -129,8 +95,8 @@ impl Segment {
     pub fn encode(&self) -> Encoded {
         let connection = self.connection;
         match self.body {
-            Body::Open { credit } => Encoded::of(OPEN, [connection, credit]),
-            Body::Accept { credit } => Encoded::of(ACCEPT, [connection, credit]),
+            Body::Open { credit } => Encoded::new([VERSION, OPEN, 0, 0], [connection, credit]),
+            Body::Accept { credit } => Encoded::new([VERSION, ACCEPT, 0, 0], [connection, credit]),
             Body::Data(data) => {
                 let Congestion {
                     cwnd,
@@ -146,7 +112,7 @@ impl Segment {
                     rtt_us,
                     data.key,
                 ];
-                Encoded::of(DATA, words).with_flags(flag(ANSWERED, answered))
+                Encoded::new([VERSION, DATA, 0, flag(ANSWERED, answered)], words)
             }
             Body::Ack(ack) => {
                 let [first, second, third] = ack
@@ -165,13 +131,17 @@ impl Segment {
                 let Feedback {
                     answered, averaged, ..
                 } = ack.feedback;
-                Encoded::of(ACK, words)
-                    .with_flags(flag(ANSWERED, answered) | flag(AVERAGED, averaged))
+                let flags = flag(ANSWERED, answered) | flag(AVERAGED, averaged);
+                Encoded::new([VERSION, ACK, 0, flags], words)
             }
-            Body::Close { sequence } => Encoded::of(CLOSE, [connection, sequence]),
-            Body::Probe => Encoded::of(PROBE, [connection]),
-            Body::Alive => Encoded::of(ALIVE, [connection]),
-            Body::Reset(reason) => Encoded::of(RESET, [connection]).with_reason(reason),
+            Body::Close { sequence } => {
+                Encoded::new([VERSION, CLOSE, 0, 0], [connection, sequence])
+            }
+            Body::Probe => Encoded::new([VERSION, PROBE, 0, 0], [connection]),
+            Body::Alive => Encoded::new([VERSION, ALIVE, 0, 0], [connection]),
+            Body::Reset(reason) => {
+                Encoded::new([VERSION, RESET, reason_code(reason), 0], [connection])
+            }
         }
     }
 
@@ -304,19 +274,6 @@ fn reason_of(code: u8) -> Result<Reason, WireError> {
     }
 }
 
-/// Returns the bytes of the first word, and the words after it.
-fn words<const WORDS: usize>(bytes: &[u8]) -> Result<([u8; 4], [u32; WORDS]), WireError> {
-    let want = 4 + 4 * WORDS;
-    let short = WireError::Short {
-        have: bytes.len(),
-        want,
-    };
-    let header = bytes.get(..want).ok_or(short)?;
-    let quad = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
-    let word = |place: usize| u32::from_be_bytes(quad(4 + 4 * place));
-    Ok((quad(0), core::array::from_fn(word)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,7 +377,7 @@ mod tests {
             (bytes[0], bytes[1], bytes[2]) = (VERSION, kind, u8::from(kind == RESET));
             for have in 0..whole {
                 let want = if have < 8 { 8 } else { whole };
-                let short = WireError::Short { have, want };
+                let short = WireError::Short(TooShort { have, want });
                 assert_eq!(Segment::decode(&bytes[..have]), Err(short));
             }
             assert_eq!(Segment::decode(&bytes[..whole]).unwrap().1, whole);

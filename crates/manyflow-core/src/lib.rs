@@ -12,6 +12,7 @@
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
 //! | [`xcp`] | XCP's header, and the router that changes it |
 //! | [`estimate`] | the estimators of several protocols: the TCP equation, the retransmission time-out |
+//! | [`wire`] | the form of headers that several protocols share |
 //! | [`interval`] | the time between packets of a constant rate, without drift |
 //!
 //! Two packets over a link of 8 Mbit/s and 50 ms: each takes 1 ms to send, and the second waits for
@@ -55,6 +56,7 @@ pub mod packet;
 mod payload;
 pub mod time;
 pub mod units;
+pub mod wire;
 pub mod xcp;
 
 pub use config_error::{Check, ConfigError};

@@ -11,6 +11,8 @@
 //! `m` is the highest bit of its byte: more feedback of this source, in answer to this request,
 //! follows.
 
+use manyflow_core::wire::{self, TooShort};
+
 use super::{Data, Experiment, Feedback, GROUPS_MAX, Message};
 
 const DATA: u8 = 1;
@@ -27,13 +29,8 @@ pub const HEADER_BYTES_MAX: usize = 40;
 #[non_exhaustive]
 pub enum WireError {
     /// There are fewer bytes than the header takes.
-    #[error("{have} bytes are too few: the header takes {want}")]
-    Short {
-        /// The number of bytes.
-        have: usize,
-        /// The length of the header in bytes.
-        want: usize,
-    },
+    #[error(transparent)]
+    Short(#[from] TooShort),
     /// The first byte is not a known kind.
     #[error("kind {0} is not known: 1 is data, 2 feedback, 3 an experiment")]
     Kind(u8),
@@ -47,28 +44,12 @@ pub enum WireError {
 }
 
 /// An encoded header.
-#[derive(Copy, Clone, Debug)]
-pub struct Encoded {
-    bytes: [u8; HEADER_BYTES_MAX],
-    length: usize,
-}
+pub type Encoded = manyflow_core::wire::Encoded<HEADER_BYTES_MAX>;
 
-impl Encoded {
-    fn of<const WORDS: usize>(kind: u8, group: u8, request: u16, words: [u32; WORDS]) -> Encoded {
-        let mut bytes = [0; HEADER_BYTES_MAX];
-        (bytes[0], bytes[1]) = (kind, group);
-        bytes[2..4].copy_from_slice(&request.to_be_bytes());
-        for (place, word) in words.into_iter().enumerate() {
-            bytes[4 + 4 * place..8 + 4 * place].copy_from_slice(&word.to_be_bytes());
-        }
-        let length = 4 + 4 * WORDS;
-        Encoded { bytes, length }
-    }
-
-    /// Returns the bytes of the header.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
+/// Encodes a header.
+fn encode<const WORDS: usize>(kind: u8, group: u8, request: u16, words: [u32; WORDS]) -> Encoded {
+    let [high, low] = request.to_be_bytes();
+    Encoded::new([kind, group, high, low], words)
 }
 
 impl Message {
@@ -86,9 +67,9 @@ impl Message {
         match *self {
             Message::Data(data) => {
                 let words = [data.sequence, data.rate, data.rtt_us, 0];
-                Encoded::of(DATA, data.group, data.request, words)
+                encode(DATA, data.group, data.request, words)
             }
-            Message::Feedback(feedback) => Encoded::of(
+            Message::Feedback(feedback) => encode(
                 FEEDBACK,
                 feedback.group | if feedback.more { MORE } else { 0 },
                 feedback.request,
@@ -105,7 +86,7 @@ impl Message {
                 ],
             ),
             Message::Experiment(experiment) => {
-                Encoded::of(EXPERIMENT, experiment.group, 0, [experiment.session])
+                encode(EXPERIMENT, experiment.group, 0, [experiment.session])
             }
         }
     }
@@ -117,10 +98,10 @@ impl Message {
     /// itself.
     pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let [kind, group, ..] = *bytes else {
-            return Err(WireError::Short {
+            return Err(WireError::Short(TooShort {
                 have: bytes.len(),
                 want: 2,
-            });
+            }));
         };
         let more = kind == FEEDBACK && group & MORE != 0;
         let group = if more { group & !MORE } else { group };
@@ -188,19 +169,9 @@ fn feedback(group: u8, more: bool, bytes: &[u8]) -> Result<Feedback, WireError> 
 }
 
 /// Returns the request, and the words after it.
-fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u16, [u32; WORDS]), WireError> {
-    let want = 4 + 4 * WORDS;
-    let short = || WireError::Short {
-        have: bytes.len(),
-        want,
-    };
-    let header = bytes.get(..want).ok_or_else(short)?;
-    let request = u16::from_be_bytes([header[2], header[3]]);
-    let word = |place: usize| {
-        let at = 4 + 4 * place;
-        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    Ok((request, core::array::from_fn(word)))
+fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u16, [u32; WORDS]), TooShort> {
+    let ([.., high, low], words) = wire::words(bytes)?;
+    Ok((u16::from_be_bytes([high, low]), words))
 }
 
 #[cfg(test)]
@@ -269,7 +240,7 @@ mod tests {
             bytes[0] = kind;
             for have in 0..whole {
                 let want = if have < 2 { 2 } else { whole };
-                let short = WireError::Short { have, want };
+                let short = WireError::Short(TooShort { have, want });
                 assert_eq!(Message::decode(&bytes[..have]), Err(short));
             }
             assert!(Message::decode(&bytes[..whole]).is_ok());

@@ -15,6 +15,8 @@
 //! RFC 4654 names the fields and their sizes (section 2.2) and leaves the format to the transport
 //! protocol. Senders set the bits shown as 0 to zero; decoders ignore them.
 
+use manyflow_core::wire::{self, TooShort};
+
 use crate::header::{Data, Echo, Feedback, Message, ReceiverId};
 use crate::number::{RateCode, RttCode, Stamp};
 
@@ -37,42 +39,21 @@ pub const FEEDBACK_BYTES: usize = 16;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// There are fewer bytes than the header has.
-    #[error("{have} bytes are too few: the header has {want}")]
-    Short {
-        /// The number of bytes given.
-        have: usize,
-        /// The number of bytes in the header.
-        want: usize,
-    },
+    /// There are fewer bytes than the header takes.
+    #[error(transparent)]
+    Short(#[from] TooShort),
     /// The first byte names no known kind of header.
     #[error("kind {0} is unknown: 1 is data, 2 is feedback")]
     Kind(u8),
 }
 
 /// An encoded header.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Encoded {
-    bytes: [u8; DATA_BYTES],
-    length: usize,
-}
+pub type Encoded = manyflow_core::wire::Encoded<DATA_BYTES>;
 
-impl Encoded {
-    fn of<const WORDS: usize>(kind: u8, round: u8, rate: u16, words: [u32; WORDS]) -> Encoded {
-        let mut bytes = [0; DATA_BYTES];
-        (bytes[0], bytes[1]) = (kind, round);
-        bytes[2..4].copy_from_slice(&rate.to_be_bytes());
-        for (place, word) in words.into_iter().enumerate() {
-            bytes[4 + 4 * place..8 + 4 * place].copy_from_slice(&word.to_be_bytes());
-        }
-        let length = 4 + 4 * WORDS;
-        Encoded { bytes, length }
-    }
-
-    /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
+/// Encodes a header.
+fn encode<const WORDS: usize>(kind: u8, round: u8, rate: u16, words: [u32; WORDS]) -> Encoded {
+    let [high, low] = rate.to_be_bytes();
+    Encoded::new([kind, round, high, low], words)
 }
 
 impl Message {
@@ -93,7 +74,7 @@ impl Message {
             Some(&DATA) => decode_data(bytes).map(Message::Data),
             Some(&FEEDBACK) => decode_feedback(bytes).map(Message::Feedback),
             Some(&kind) => Err(WireError::Kind(kind)),
-            None => Err(WireError::Short { have: 0, want: 1 }),
+            None => Err(WireError::Short(TooShort { have: 0, want: 1 })),
         }
     }
 }
@@ -114,7 +95,7 @@ fn encode_data(data: &Data) -> Encoded {
         receiver,
         sent,
     ];
-    Encoded::of(DATA, data.round, flags | data.suppression.bits(), words)
+    encode(DATA, data.round, flags | data.suppression.bits(), words)
 }
 
 fn encode_feedback(feedback: &Feedback) -> Encoded {
@@ -126,7 +107,7 @@ fn encode_feedback(feedback: &Feedback) -> Encoded {
         feedback.sent.bits(),
         feedback.echo.bits(),
     ];
-    Encoded::of(
+    encode(
         FEEDBACK,
         feedback.round,
         flags | feedback.rate.bits(),
@@ -165,19 +146,9 @@ fn decode_feedback(bytes: &[u8]) -> Result<Feedback, WireError> {
 }
 
 /// Reads the round, the flags with the rate, and the words that follow.
-fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u8, u16, [u32; WORDS]), WireError> {
-    let want = 4 + 4 * WORDS;
-    let short = || WireError::Short {
-        have: bytes.len(),
-        want,
-    };
-    let header = bytes.get(..want).ok_or_else(short)?;
-    let rate = u16::from_be_bytes([header[2], header[3]]);
-    let word = |place: usize| {
-        let at = 4 + 4 * place;
-        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    Ok((header[1], rate, core::array::from_fn(word)))
+fn words<const WORDS: usize>(bytes: &[u8]) -> Result<(u8, u16, [u32; WORDS]), TooShort> {
+    let ([_, round, high, low], words) = wire::words(bytes)?;
+    Ok((round, u16::from_be_bytes([high, low]), words))
 }
 
 #[cfg(test)]
@@ -229,14 +200,14 @@ mod tests {
             let mut bytes = [0; DATA_BYTES];
             bytes[0] = kind;
             for have in 1..want {
-                let short = WireError::Short { have, want };
+                let short = WireError::Short(TooShort { have, want });
                 assert_eq!(Message::decode(&bytes[..have]), Err(short));
             }
             assert!(Message::decode(&bytes[..want]).is_ok());
         }
         assert_eq!(
             Message::decode(&[]),
-            Err(WireError::Short { have: 0, want: 1 })
+            Err(WireError::Short(TooShort { have: 0, want: 1 }))
         );
         for kind in [0, 3, 255] {
             let refused = Message::decode(&[kind; DATA_BYTES]);

@@ -1,12 +1,12 @@
 //! The weighted average over the last eight loss intervals, and the loss event rate p (RFC 5348
-//! sections 5.4 and 5.5).
+//! sections 5.4 and 5.5 for TFRC, and RFC 4654 sections 5.4 and 5.5 for TFMCC).
 
 /// n: the number of loss intervals that count (section 5.4).
 const INTERVALS: usize = 8;
 /// w_0 to w_(n-1) (section 5.4).
 const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
-/// THRESHOLD: the smallest discount factor, as recommended (section 5.5).
-const THRESHOLD: f64 = 0.25;
+/// THRESHOLD of TFRC: the smallest discount factor, as recommended (section 5.5).
+pub const TFRC_DISCOUNT_MIN: f64 = 0.25;
 
 /// A closed interval between two loss events.
 #[derive(Copy, Clone, Debug)]
@@ -20,7 +20,8 @@ struct Interval {
 /// The most recent loss intervals.
 #[derive(Debug)]
 pub struct LossIntervals {
-    discounts: bool,
+    /// THRESHOLD; 1 without discounts.
+    discount_min: f64,
     /// I_1 to I_k, newest first.
     closed: [Interval; INTERVALS],
     /// k: the number of closed intervals, at most n.
@@ -28,15 +29,16 @@ pub struct LossIntervals {
 }
 
 impl LossIntervals {
-    /// Returns a history without loss events. With `discounts`, older intervals lose weight during
-    /// a long interval without losses (section 5.5).
-    pub fn new(discounts: bool) -> LossIntervals {
+    /// Returns a history without loss events. During a long interval without losses, older ones
+    /// lose weight, down to this share of it (section 5.5): more than 0, and at most 1.
+    pub fn new(discount_min: f64) -> LossIntervals {
+        debug_assert!(discount_min > 0.0 && discount_min <= 1.0);
         let none = Interval {
             packets: 1.0,
             discount: 1.0,
         };
         LossIntervals {
-            discounts,
+            discount_min,
             closed: [none; INTERVALS],
             count: 0,
         }
@@ -56,6 +58,19 @@ impl LossIntervals {
             discount: 1.0,
         };
         self.count = (self.count + 1).min(INTERVALS);
+    }
+
+    /// Returns the number of closed intervals that count.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Multiplies a closed interval by a factor; 0 is the newest. It has at least one packet
+    /// afterwards. Does nothing if the interval no longer counts.
+    pub fn scale(&mut self, number: usize, factor: f64) {
+        if let Some(interval) = self.closed[..self.count].get_mut(number) {
+            interval.packets = (interval.packets * factor).max(1.0);
+        }
     }
 
     /// Returns the loss event rate p in (0, 1], if the open interval I_0 has `open` packets
@@ -92,13 +107,13 @@ impl LossIntervals {
     /// Returns DF: below 1 if the open interval exceeds twice the average of the closed ones
     /// (section 5.5).
     fn general_discount(&self, open: f64) -> f64 {
-        if !self.discounts || self.count == 0 {
+        if self.count == 0 {
             return 1.0;
         }
         let (packets, weights) = self.totals();
         let mean = packets / weights;
         if open > 2.0 * mean {
-            (2.0 * mean / open).max(THRESHOLD)
+            (2.0 * mean / open).max(self.discount_min)
         } else {
             1.0
         }
@@ -110,7 +125,8 @@ mod tests {
     use super::*;
 
     fn of(closed: &[f64], discounts: bool) -> LossIntervals {
-        let mut intervals = LossIntervals::new(discounts);
+        let discount_min = if discounts { TFRC_DISCOUNT_MIN } else { 1.0 };
+        let mut intervals = LossIntervals::new(discount_min);
         closed.iter().for_each(|packets| intervals.close(*packets));
         intervals
     }
@@ -167,5 +183,15 @@ mod tests {
     #[test]
     fn p_is_at_most_one() {
         assert_eq!(of(&[0.0; 8], true).loss_event_rate(0.0), Some(1.0));
+    }
+
+    #[test]
+    fn a_scaled_interval_keeps_its_place() {
+        let mut intervals = of(&[400.0], false);
+        intervals.scale(0, 0.25);
+        intervals.scale(1, 9.0);
+        assert_eq!(mean(&intervals, 1.0), 100.0);
+        intervals.scale(0, 1e-9);
+        assert_eq!(mean(&intervals, 1.0), 1.0);
     }
 }

@@ -23,6 +23,7 @@
 use std::ops::Range;
 
 use manyflow_anypoint::{Body, Encoded, Segment, WireError};
+use manyflow_core::wire::TooShort;
 
 use super::Number;
 
@@ -112,7 +113,7 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram, WireError> {
 
 /// Decodes a datagram about the path.
 fn decode_path(bytes: &[u8]) -> Result<Datagram, WireError> {
-    let short = WireError::Short {
+    let short = TooShort {
         have: bytes.len(),
         want: PATH_HEADER_BYTES,
     };
@@ -190,7 +191,7 @@ fn decode_challenge(bytes: &[u8]) -> Result<Datagram, WireError> {
     let mut copy = challenge_header(0);
     if probe.len() != copy.as_bytes().len() {
         let (have, want) = (bytes.len(), copy.as_bytes().len() + COOKIE_BYTES);
-        return Err(WireError::Short { have, want });
+        return Err(TooShort { have, want }.into());
     }
     copy.bytes[..probe.len()].copy_from_slice(probe);
     copy.bytes[0] &= !CHALLENGE;
@@ -204,7 +205,7 @@ fn decode_challenge(bytes: &[u8]) -> Result<Datagram, WireError> {
 
 /// Splits the cookie off the end.
 fn split_cookie(bytes: &[u8]) -> Result<(&[u8], Cookie), WireError> {
-    let short = WireError::Short {
+    let short = TooShort {
         have: bytes.len(),
         want: COOKIE_BYTES + 8,
     };

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use super::config::{LossAverage, TfrcConfig};
 use crate::sequence::OriginSeq;
-use manyflow_core::estimate::loss_intervals::LossIntervals;
+use manyflow_core::estimate::loss_intervals::{LossIntervals, TFRC_DISCOUNT_MIN};
 use manyflow_core::time::Time;
 
 /// The maximum number of events that one gap may begin. Each event halves the average interval, so
@@ -63,7 +63,10 @@ impl Average {
                 past: None,
             },
             LossAverage::Intervals { discounts } => {
-                Average::Intervals(LossIntervals::new(discounts))
+                Average::Intervals(LossIntervals::new(match discounts {
+                    true => TFRC_DISCOUNT_MIN,
+                    false => 1.0,
+                }))
             }
         }
     }
