@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use manyflow_scenario::results::{self, CellResult, Provenance};
-use manyflow_scenario::shard::outcomes_to_text;
+use manyflow_results::shard::outcomes_to_text;
+use manyflow_results::{CellResult, Provenance};
 use manyflow_scenario::{Job, Outcome, Scenario};
 use pyo3::prelude::*;
 
@@ -43,16 +43,17 @@ impl Results {
     fn evaluate<T: Send>(
         &self,
         py: Python<'_>,
-        take: impl FnOnce(&results::Results<'_>) -> T + Send,
+        take: impl FnOnce(&manyflow_results::Results<'_>) -> T + Send,
     ) -> PyResult<T> {
         let provenance = Provenance {
             commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
             toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
         };
         let taken = py.detach(|| {
+            let outline = self.scenario.outline()?;
             let results =
-                results::Results::new(&self.scenario, &self.jobs, &self.outcomes, provenance);
-            results.map(|results| take(&results))
+                manyflow_results::Results::new(outline, &self.jobs, &self.outcomes, provenance);
+            Ok(take(&results))
         });
         taken.map_err(|error| scenario_error(py, &error))
     }
@@ -94,8 +95,9 @@ impl Results {
                 .iter()
                 .flatten()
                 .filter(|run| run.cell == index);
-            let cell = CellResult::new(&self.scenario, index, runs);
+            let cell = self.scenario.cell(index);
             let cell = cell.map_err(|error| scenario_error(py, &error))?;
+            let cell = CellResult::new(cell.outline(), runs);
             batches.push(table::long_measures(&cell).map_err(broken)?);
         }
         batches.push(self.series.long.clone());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use manyflow_scenario::shard::outcomes_from_text;
+use manyflow_results::shard::outcomes_from_text;
 use manyflow_scenario::{Cell, Form, Job, Outcome, Scenario as Inner};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

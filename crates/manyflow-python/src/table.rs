@@ -11,7 +11,7 @@ use arrow_array::{
 };
 use arrow_schema::ArrowError;
 use arrow_schema::ffi::FFI_ArrowSchema;
-use manyflow_scenario::results::CellResult;
+use manyflow_results::CellResult;
 use manyflow_scenario::schema::PlotTable;
 use manyflow_scenario::{Outcome, Scenario, Series};
 use pyo3::exceptions::PyRuntimeError;
@@ -199,7 +199,7 @@ pub(crate) struct SeriesTables {
 /// Returns the measures of a cell with the columns of a partition of a sweep: a row for each
 /// measure of each run, without a time and a subject.
 pub(crate) fn long_measures(cell: &CellResult) -> Result<RecordBatch, ArrowError> {
-    let measures = &cell.cell.schema.measure;
+    let measures = &cell.cell.measure;
     let rows = measures.len() * cell.seeds.len();
     let (mut seeds, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
     let (mut observable, mut subject) = (Texts::default(), Texts::default());
@@ -267,9 +267,7 @@ pub(crate) fn measures(
         rows().for_each(|(cell, _)| labels.extend(&cell.cell.labels[place], 1));
         columns.push((axis.key.clone(), labels.finish()?));
     }
-    let measures = cells
-        .first()
-        .map(|cell| cell.cell.schema.measure.as_slice());
+    let measures = cells.first().map(|cell| cell.cell.measure.as_slice());
     for measure in measures.unwrap_or_default() {
         let values = cells.iter().flat_map(|cell| samples(cell, &measure.name));
         columns.push((

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use manyflow_tcp::Control;
 
-use crate::error::{Fault, Problem};
 use crate::file::Scenario;
+use manyflow_model::error::{Fault, Problem};
 
 /// Makes the control of one connection.
 type Maker = Arc<dyn Fn() -> Box<dyn Control> + Send + Sync>;

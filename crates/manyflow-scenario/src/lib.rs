@@ -59,40 +59,33 @@
 #![forbid(unsafe_code)]
 
 mod controls;
-mod error;
-mod expression;
 mod file;
 mod limits;
 mod map;
-mod measure;
 mod overview;
 mod plan;
 pub mod protocols;
-mod quantity;
 mod record;
-pub mod results;
 mod run;
 mod scene;
 pub mod schema;
-pub mod shard;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
 pub use controls::Controls;
-pub(crate) use error::Fault;
-pub use error::{Problem, ScenarioError};
-pub use expression::{Environment, Expression, FUNCTIONS, Function, Samples};
-pub(crate) use expression::{mean, quantile, spread};
 pub use file::{Axis, Cell, Form, Scenario};
 pub use limits::Limits;
+pub use manyflow_model::{
+    Combination, Dimension, Environment, Expression, FUNCTIONS, FailedRun, Function, Job,
+    Observable, Outcome, Outline, Problem, Quantity, Run, Samples, ScenarioError, Series, Source,
+    Statistic, Subject, short,
+};
 pub use manyflow_netsim::Stop;
 pub use map::{Map, MapLink, MapOverlay, MapSession};
-pub use plan::{ChosenPath, Direction, Topology};
+pub use plan::{ChosenPath, Direction, Reach, Topology};
 pub use protocols::{AnyEvent, AnyHeader, Network, Packet};
-pub use quantity::{Dimension, Quantity, short};
-pub use record::{Beginning, Inspection, LinkState, OverlayLinkState, Sample, Series, Watch};
-pub use run::{FailedRun, Job, Outcome, Progress, Run};
-pub use schema::{Combination, Observable, Statistic, Subject};
+pub use record::{Beginning, Inspection, LinkState, OverlayLinkState, Sample, Watch};
+pub use run::Progress;
 pub use world::{Command, Connection, WebrcReceiver, WebrcSession, World};

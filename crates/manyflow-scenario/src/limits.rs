@@ -1,11 +1,11 @@
 //! The limits of a world that cannot run every scenario.
 
-use crate::error::{Fault, Problem, ScenarioError};
 use crate::file::{Cell, Scenario};
 use crate::plan::Plan;
-use crate::quantity::BitsPerSecond;
 use crate::schema::links::LinkProperties;
 use manyflow_core::Rate;
+use manyflow_model::error::{Fault, Problem, ScenarioError};
+use manyflow_model::quantity::BitsPerSecond;
 
 /// The size of the networks that a world can run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use manyflow_core::link::QueueLimit;
 use manyflow_overlay::DaemonId;
 use serde::Serialize;
 
-use crate::error::ScenarioError;
 use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::endpoints::Paths;
 use crate::plan::overlays::Overlay;
 use crate::plan::sessions::Session;
+use manyflow_model::error::ScenarioError;
 
 /// The maximum number of directions of links for each node that a picture may have.
 const LINKS_PER_NODE: usize = 5;

@@ -1,13 +1,13 @@
 //! Plots of rates, channels, queues and losses over time, for scenarios that plot other things.
 
-use crate::error::ScenarioError;
 use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::sessions::Session;
 use crate::protocols::Protocol;
-use crate::quantity::{Count, Seconds};
 use crate::schema::check::Names;
 use crate::schema::{LogAxes, Observable, OneOrMany, PlotTable, SeriesTable};
+use manyflow_model::error::ScenarioError;
+use manyflow_model::quantity::{Count, Seconds};
 
 /// The maximum number of sessions that an added plot shows.
 const SESSIONS_MAX: usize = 128;

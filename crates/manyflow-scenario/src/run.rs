@@ -6,56 +6,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::{Fault, ScenarioError};
 use crate::file::Scenario;
-use crate::measure::scalar;
 use crate::plan::Plan;
 use crate::protocols::Network;
 use crate::record::inspect::{Inspection, Inspector, names};
-use crate::record::{Ended, Recorder, Series};
+use crate::record::{Ended, Recorder};
 use crate::scene::Scene;
 use crate::world::World;
+use manyflow_model::error::{Fault, ScenarioError};
+use manyflow_model::measure::{AllSeries, scalar};
+use manyflow_model::{FailedRun, Job, Observable, Outcome, Run};
 use manyflow_netsim::{Halt, Stop};
 
 /// The message of a run that its watcher has stopped.
 const STOPPED: &str = "the run was stopped";
-
-/// The results of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
-    /// The index of the cell.
-    pub cell: usize,
-    /// The seed of the run.
-    pub seed: u64,
-    /// The number of each measure of the scenario. NaN for formulas, and if nothing was observed.
-    #[serde(with = "crate::shard::numbers")]
-    pub measures: Vec<f64>,
-    /// The series of each line of each plot over time. Empty in runs that no plot shows.
-    pub series: Vec<Vec<Vec<Series>>>,
-    /// The number of packets that all links delivered, which measures the work of the run.
-    pub transmissions: u64,
-    /// The number of receivers of all sessions.
-    pub receivers: u64,
-}
-
-/// A run that failed. Other runs are not affected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("cell {cell}, seed {seed}: {message}; to repeat it: {replay}")]
-pub struct FailedRun {
-    /// The index of the cell.
-    pub cell: usize,
-    /// The seed of the run.
-    pub seed: u64,
-    /// The reason of the failure.
-    pub message: String,
-    /// The command that repeats the run.
-    pub replay: String,
-}
-
-/// The results or the failure of one run.
-pub type Outcome = Result<Run, FailedRun>;
 
 /// A report of progress while runs are made.
 #[derive(Copy, Clone, Debug)]
@@ -71,17 +35,6 @@ enum Message {
     Simulated(Duration),
     /// The job at this index has ended.
     Ended(usize, Outcome),
-}
-
-/// A run that is to be made.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// The index of the cell.
-    pub cell: usize,
-    /// The seed of the run.
-    pub seed: u64,
-    /// The index of the run among the runs of its cell.
-    pub place: u32,
 }
 
 impl Scenario {
@@ -182,6 +135,17 @@ impl Scenario {
         self.run_planned(&Plans::default(), world, job, inspection)
     }
 
+    /// Returns the failure of a run for the reason in `message`, with the command that repeats it.
+    pub fn failed(&self, job: Job, message: String) -> FailedRun {
+        let Job { cell, seed, .. } = job;
+        FailedRun {
+            cell,
+            seed,
+            message,
+            replay: replay(self, job),
+        }
+    }
+
     fn run_planned(
         &self,
         plans: &Plans,
@@ -189,7 +153,7 @@ impl Scenario {
         job: Job,
         inspection: Inspection,
     ) -> Outcome {
-        let failed = |message| FailedRun::new(self, job, message);
+        let failed = |message| self.failed(job, message);
         guarded(|| {
             let plan = plans.plan(self, job.cell)?;
             run(&plan, world, job, inspection).map_err(|fault| fault.to_string())
@@ -219,27 +183,15 @@ impl Plans {
     }
 }
 
-impl FailedRun {
-    pub(crate) fn new(scenario: &Scenario, job: Job, message: String) -> FailedRun {
-        let Job { cell, seed, .. } = job;
-        FailedRun {
-            cell,
-            seed,
-            message,
-            replay: FailedRun::replay(scenario, job),
-        }
-    }
-
-    /// Returns the command that repeats a run.
-    fn replay(scenario: &Scenario, Job { cell, seed, .. }: Job) -> String {
-        let fast = if scenario.is_fast() { " --fast" } else { "" };
-        let file = scenario.file();
-        let settings = scenario.settings().iter();
-        // Single quotation marks keep a shell from reading the value.
-        let settings = settings.map(|text| format!(" --set '{}'", text.replace('\'', "'\\''")));
-        let settings: String = settings.collect();
-        format!("manyflow sim {file}{fast}{settings} --cell {cell} --seed {seed}")
-    }
+/// Returns the command that repeats a run.
+fn replay(scenario: &Scenario, Job { cell, seed, .. }: Job) -> String {
+    let fast = if scenario.is_fast() { " --fast" } else { "" };
+    let file = scenario.file();
+    let settings = scenario.settings().iter();
+    // Single quotation marks keep a shell from reading the value.
+    let settings = settings.map(|text| format!(" --set '{}'", text.replace('\'', "'\\''")));
+    let settings: String = settings.collect();
+    format!("manyflow sim {file}{fast}{settings} --cell {cell} --seed {seed}")
 }
 
 fn pair(index: usize, jobs: &[Job]) -> (usize, Option<&Job>) {
@@ -277,7 +229,11 @@ fn run(
     inspector.finish(&recorder, &mut *scene.network)?;
     scene.network.check_accounting().map_err(Fault::value)?;
     let measures = cell.schema.measure.iter();
-    let measures = measures.map(|measure| scalar(measure, cell, &scene, &recorder));
+    let observed = |what: Observable, of, bin_s: f64| -> AllSeries<'_> {
+        Box::new(recorder.series(&scene, what, of, bin_s))
+    };
+    let parameters = &cell.parameters;
+    let measures = measures.map(|measure| scalar(measure, &cell.schema.run, parameters, &observed));
     let bin = cell.schema.run.bin;
     let mut series = Vec::new();
     for plot in &cell.schema.plots {

@@ -8,7 +8,6 @@ use manyflow_overlay::DaemonId;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::error::Fault;
 use crate::plan::Plan;
 use crate::plan::endpoints::{Ends, Role};
 use crate::plan::overlays::Affiliation;
@@ -16,9 +15,10 @@ use crate::plan::schedule::Schedule;
 use crate::plan::sessions::{MembershipInterval, Receiver, Session};
 use crate::protocols::IntoBoxed;
 use crate::protocols::overlay::{add_daemons, slow_groups};
-use crate::quantity::Seconds;
 use crate::schema::{Lie, ReceiverTable, SessionTable, Start};
 use crate::world::World;
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::Seconds;
 use manyflow_netsim::models::Listener;
 use manyflow_netsim::{LinkId, Names, NodeId};
 

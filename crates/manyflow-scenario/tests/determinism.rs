@@ -9,8 +9,8 @@
 
 use std::path::Path;
 
+use manyflow_results::{Provenance, Results};
 use manyflow_scenario::Scenario;
-use manyflow_scenario::results::{Provenance, Results};
 use sha2::{Digest, Sha256};
 
 /// WEBRC with random starts on a link that loses, duplicates and reorders, and a cut.
@@ -121,7 +121,12 @@ fn digest(name: &str, text: &str, threads: usize) -> String {
     let scenario = Scenario::parse(name, text, false).unwrap_or_else(|error| panic!("{error}"));
     let jobs = scenario.jobs().unwrap();
     let outcomes = scenario.run(&jobs, threads, &mut |_| {});
-    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let results = Results::new(
+        scenario.outline().unwrap(),
+        &jobs,
+        &outcomes,
+        Provenance::default(),
+    );
     assert!(results.failures().is_empty());
     let folder = tempfile::tempdir().unwrap();
     results.write(folder.path()).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use manyflow_scenario::shard::{CellStore, Shard, ShardError, merge};
+use manyflow_results::shard::{CellStore, Shard, ShardError, merge};
 use manyflow_scenario::{Job, Outcome, Progress, Scenario};
 use serde_json::json;
 
@@ -22,7 +22,12 @@ pub(crate) fn run(
     let mut jobs = scenario.jobs()?;
     jobs.retain(|job| shard.has(job.cell));
     let folder = args.out.join(scenario.id());
-    let store = CellStore::create(&folder, scenario, sim::provenance())?;
+    let store = CellStore::create(
+        &folder,
+        &scenario.source(),
+        &scenario.fingerprint(),
+        sim::provenance(),
+    )?;
     let mut cells = by_cell(&jobs);
     let all = cells.len();
     let mut known = Vec::new();
@@ -131,18 +136,23 @@ impl Pending<'_> {
 /// Writes the results of all scenarios in folders of cells.
 pub(crate) fn merge_results(args: &MergeArgs, display: &Display) -> Result<()> {
     let mut missed = Vec::new();
-    for merged in merge(&args.folders)? {
+    let read = |source| {
+        let scenario = Scenario::from_source(source)?;
+        Ok((scenario.outline()?, scenario.jobs()?))
+    };
+    for merged in merge(&args.folders, &read)? {
         let (jobs, outcomes) = (&merged.jobs, &merged.outcomes);
+        let id = merged.outline.id.clone();
         let is_met = sim::conclude_by(
-            &merged.scenario,
+            merged.outline,
             jobs,
             outcomes,
-            merged.provenance.clone(),
+            merged.provenance,
             &args.out,
             display,
         )?;
         if !is_met {
-            missed.push(merged.scenario.id().to_owned());
+            missed.push(id);
         }
     }
     match missed.is_empty() {

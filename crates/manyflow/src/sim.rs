@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use manyflow_scenario::results::{Checked, Provenance, Results, Verdict};
-use manyflow_scenario::{Form, Inspection, Job, Outcome, Scenario};
+use manyflow_results::{Checked, Provenance, Results, Verdict};
+use manyflow_scenario::{Form, Inspection, Job, Outcome, Outline, Scenario};
 use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
@@ -158,35 +158,43 @@ pub(crate) fn conclude(
     out: &Path,
     display: &Display,
 ) -> Result<bool> {
-    conclude_by(scenario, jobs, outcomes, provenance(), out, display)
+    conclude_by(
+        scenario.outline()?,
+        jobs,
+        outcomes,
+        provenance(),
+        out,
+        display,
+    )
 }
 
 /// Writes the results of runs that the program `provenance` made, and prints the verdicts; returns
 /// whether all expectations are met.
 pub(crate) fn conclude_by(
-    scenario: &Scenario,
+    outline: Outline,
     jobs: &[Job],
     outcomes: &[Outcome],
     provenance: Provenance,
     out: &Path,
     display: &Display,
 ) -> Result<bool> {
-    let results = Results::new(scenario, jobs, outcomes, provenance)?;
-    let folder = out.join(scenario.id());
+    let id = outline.id.clone();
+    let results = Results::new(outline, jobs, outcomes, provenance);
+    let folder = out.join(&id);
     results
         .write(&folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
 
-    display.print_line(&format!("{}: {}", scenario.id(), results.title()))?;
+    display.print_line(&format!("{id}: {}", results.title()))?;
     for checked in results.expectations() {
-        print_expectation(display, scenario.id(), checked)?;
+        print_expectation(display, &id, checked)?;
     }
     let cost = Cost::of(outcomes)?;
     display.print_line(&format!("  {cost}"))?;
     display.print_line(&format!("  -> {}\n", folder.join("index.html").display()))?;
     display.print_json(&json!({
         "event": "done",
-        "id": scenario.id(),
+        "id": id,
         "receivers": cost.receivers,
         "transmissions": cost.transmissions,
         "cpu_seconds": cost.cpu.as_secs_f64(),

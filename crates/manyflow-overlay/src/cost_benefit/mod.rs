@@ -24,7 +24,6 @@
 //! | `updates.rs` | a daemon's reports about its own links |
 //! | `salary.rs` | the savings of clients, and their salaries |
 //! | `benefit.rs` | the benefit of messages, which scales salaries |
-//! | [`theory`] | the competitive bound behind Cost-Benefit, as a simulation |
 //!
 //! A daemon keeps state for each link that has a price and for each of its own clients, and none
 //! for flows, senders or groups.
@@ -102,7 +101,6 @@ mod price;
 mod salary;
 #[cfg(test)]
 mod tests;
-pub mod theory;
 mod updates;
 
 use core::time::Duration;

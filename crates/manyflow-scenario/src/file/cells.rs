@@ -5,8 +5,6 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::controls::Controls;
-use crate::error::{Fault, Problem, ScenarioError};
-use crate::expression::Environment;
 use crate::file::de::read;
 use crate::file::expand::expand;
 use crate::file::foreign;
@@ -15,6 +13,9 @@ use crate::file::tree::{self, Node, Value};
 use crate::plan::Plan;
 use crate::schema::check;
 use crate::schema::{PlotTable, Schema};
+use manyflow_model::error::{Fault, Problem, ScenarioError};
+use manyflow_model::expression::Environment;
+use manyflow_model::{CellOutline, Outline, Source};
 
 /// The maximum number of runs of a scenario. More are a mistake in `[sweep]`.
 const RUNS_MAX: u64 = 100_000;
@@ -60,6 +61,21 @@ pub struct Cell {
     pub schema: Schema,
 }
 
+impl Cell {
+    /// Returns the cell as its results show it.
+    pub fn outline(self) -> CellOutline {
+        CellOutline {
+            index: self.index,
+            labels: self.labels,
+            parameters: self.parameters,
+            duration: self.schema.run.duration,
+            measure: self.schema.measure,
+            plots: self.schema.plots,
+            expect: self.schema.expect,
+        }
+    }
+}
+
 impl Scenario {
     /// Reads and checks a scenario. Messages name `file`; without folder and extension it
     /// is the scenario's id. `fast` selects the shortened form.
@@ -84,6 +100,19 @@ impl Scenario {
         let scenario = Scenario::read(file, text, form)?;
         scenario.check_cells(cell)?;
         Ok(scenario)
+    }
+
+    /// Reads and checks a scenario from its source.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`parse_form`](Scenario::parse_form).
+    pub fn from_source(source: Source) -> Result<Scenario, ScenarioError> {
+        let form = Form {
+            fast: source.fast,
+            cell: None,
+            settings: source.settings,
+        };
+        Scenario::parse_form(&source.file, &source.text, form)
     }
 
     /// Replaces the duration of all runs. Their steady state begins after half of it, and there are
@@ -272,11 +301,6 @@ impl Scenario {
         &self.sweep.axes
     }
 
-    /// Returns whether two axes vary together. Each axis varies together with itself.
-    pub(crate) fn vary_together(&self, first: &str, second: &str) -> bool {
-        self.sweep.vary_together(first, second)
-    }
-
     /// Returns the number of cells.
     pub fn cells(&self) -> usize {
         self.sweep.cells() as usize
@@ -295,6 +319,36 @@ impl Scenario {
     /// accepted the file.
     pub fn cell(&self, index: usize) -> Result<Cell, ScenarioError> {
         self.read_cell(index).map_err(|fault| self.place(fault))
+    }
+
+    /// Returns the scenario as its results show it, with all cells.
+    ///
+    /// # Errors
+    /// Returns the error in a cell's values. There is none after [`parse`](Scenario::parse)
+    /// accepted the file.
+    pub fn outline(&self) -> Result<Outline, ScenarioError> {
+        let first = self.cell(0)?.schema;
+        let cells = (0..self.cells()).map(|index| self.cell(index).map(Cell::outline));
+        Ok(Outline {
+            id: self.id.clone(),
+            source: self.source(),
+            hash: self.hash(),
+            title: first.title,
+            origin: first.source,
+            about: first.about,
+            axes: self.sweep.outline(),
+            cells: cells.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the file and the form in which it was read.
+    pub fn source(&self) -> Source {
+        Source {
+            file: self.file.clone(),
+            text: self.text.clone(),
+            fast: self.form.fast,
+            settings: self.form.settings.clone(),
+        }
     }
 
     /// Returns the tree with the values of a cell, and their labels.

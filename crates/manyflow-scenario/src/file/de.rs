@@ -2,15 +2,19 @@
 //! its place, and a quantity may be a formula over the scenario's parameters.
 
 use std::iter;
+use std::ops::Range;
+use std::slice;
 
 use serde::Deserialize;
 use serde::de::value::{SeqDeserializer, StrDeserializer};
-use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 
-use crate::error::Fault;
-use crate::expression::{Environment, Expression};
 use crate::file::tree::{Entry, Node, Value, name_of};
-use crate::quantity::{ANY, Kind, Quantity, START};
+use manyflow_model::error::Fault;
+use manyflow_model::expression::{Environment, Expression};
+use manyflow_model::quantity::{ANY, Kind, Quantity, START};
 
 /// Reads a `T` from `node`. Its formulas can use the names in `environment`.
 pub(crate) fn read<'de, T: Deserialize<'de>>(
@@ -29,6 +33,21 @@ struct Reader<'de> {
 impl<'de> Reader<'de> {
     fn with(self, node: &'de Node) -> Reader<'de> {
         Reader { node, ..self }
+    }
+
+    fn items(self, items: &'de [Node]) -> Items<'de> {
+        Items {
+            reader: self,
+            items: items.iter().enumerate(),
+        }
+    }
+
+    fn entries(self, entries: &'de [Entry]) -> Entries<'de> {
+        Entries {
+            reader: self,
+            entries: entries.iter(),
+            current: None,
+        }
     }
 
     /// Reads a quantity: a number, or a text with a formula.
@@ -74,15 +93,34 @@ impl<'de> serde::Deserializer<'de> for Reader<'de> {
             Value::Text(text) => visitor.visit_borrowed_str(text),
             Value::Number(number) => visit_number(*number, visitor),
             Value::Flag(flag) => visitor.visit_bool(*flag),
-            Value::List(items) => visitor.visit_seq(Items {
-                reader: self,
-                items: items.iter().enumerate(),
-            }),
-            Value::Table(entries) => visitor.visit_map(Entries {
-                reader: self,
-                entries: entries.iter(),
-                current: None,
-            }),
+            Value::List(items) => visitor.visit_seq(self.items(items)),
+            Value::Table(entries) => visitor.visit_map(self.entries(entries)),
+        }
+    }
+
+    /// Reads a table by its keys. A list would give the values without their names.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        self.deserialize_map(visitor)
+    }
+
+    // Each of these calls one method of the visitor, so that the compiler does not generate the
+    // others for every type of the schema.
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::Table(entries) => visitor.visit_map(self.entries(entries)),
+            other => Err(Fault::invalid_type(unexpected(other), &visitor)),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match &self.node.value {
+            Value::List(items) => visitor.visit_seq(self.items(items)),
+            other => Err(Fault::invalid_type(unexpected(other), &visitor)),
         }
     }
 
@@ -130,24 +168,40 @@ impl<'de> serde::Deserializer<'de> for Reader<'de> {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 
 fn visit_number<'de, V: Visitor<'de>>(number: f64, visitor: V) -> Result<V::Value, Fault> {
-    if number.fract() == 0.0 && number >= 0.0 {
+    if is_count(number) {
         visitor.visit_u64(number as u64)
     } else {
         visitor.visit_f64(number)
     }
 }
 
-struct Items<'de, I> {
-    reader: Reader<'de>,
-    items: I,
+/// Describes a value that is not of the expected type.
+fn unexpected(value: &Value) -> Unexpected<'_> {
+    match value {
+        Value::Text(text) => Unexpected::Str(text),
+        Value::Number(number) if is_count(*number) => Unexpected::Unsigned(*number as u64),
+        Value::Number(number) => Unexpected::Float(*number),
+        Value::Flag(flag) => Unexpected::Bool(*flag),
+        Value::List(_) => Unexpected::Seq,
+        Value::Table(_) => Unexpected::Map,
+    }
 }
 
-impl<'de, I: Iterator<Item = (usize, &'de Node)>> SeqAccess<'de> for Items<'de, I> {
+fn is_count(number: f64) -> bool {
+    number.fract() == 0.0 && number >= 0.0
+}
+
+struct Items<'de> {
+    reader: Reader<'de>,
+    items: iter::Enumerate<slice::Iter<'de, Node>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Fault;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
@@ -157,20 +211,20 @@ impl<'de, I: Iterator<Item = (usize, &'de Node)>> SeqAccess<'de> for Items<'de, 
         let Some((index, item)) = self.items.next() else {
             return Ok(None);
         };
-        let named = name_of(item).map_or_else(|| index.to_string(), str::to_owned);
-        seed.deserialize(self.reader.with(item))
-            .map(Some)
-            .map_err(|fault| fault.within(&named).spanned(&item.span))
+        match seed.deserialize(self.reader.with(item)) {
+            Ok(value) => Ok(Some(value)),
+            Err(fault) => Err(in_item(fault, index, item)),
+        }
     }
 }
 
-struct Entries<'de, I> {
+struct Entries<'de> {
     reader: Reader<'de>,
-    entries: I,
+    entries: slice::Iter<'de, Entry>,
     current: Option<&'de Entry>,
 }
 
-impl<'de, I: Iterator<Item = &'de Entry>> MapAccess<'de> for Entries<'de, I> {
+impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = Fault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
@@ -182,14 +236,30 @@ impl<'de, I: Iterator<Item = &'de Entry>> MapAccess<'de> for Entries<'de, I> {
             return Ok(None);
         };
         let key: StrDeserializer<'_, Fault> = entry.key.as_str().into_deserializer();
-        seed.deserialize(key)
-            .map(Some)
-            .map_err(|fault| fault.within(&entry.key).spanned(&entry.key_span))
+        match seed.deserialize(key) {
+            Ok(key) => Ok(Some(key)),
+            Err(fault) => Err(at_place(fault, &entry.key, &entry.key_span)),
+        }
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
         let entry = self.current.take().expect("serde asks for a key first");
-        seed.deserialize(self.reader.with(&entry.node))
-            .map_err(|fault| fault.within(&entry.key).spanned(&entry.node.span))
+        match seed.deserialize(self.reader.with(&entry.node)) {
+            Ok(value) => Ok(value),
+            Err(fault) => Err(at_place(fault, &entry.key, &entry.node.span)),
+        }
     }
+}
+
+// Outside the generic methods, so that they are compiled once.
+
+#[cold]
+fn in_item(fault: Fault, index: usize, item: &Node) -> Fault {
+    let named = name_of(item).map_or_else(|| index.to_string(), str::to_owned);
+    at_place(fault, &named, &item.span)
+}
+
+#[cold]
+fn at_place(fault: Fault, key: &str, span: &Range<usize>) -> Fault {
+    fault.within(key).spanned(span)
 }

@@ -1,12 +1,12 @@
 //! Expands short forms: texts among the parameters, and tables with a `count`.
 
-use crate::error::Fault;
-use crate::expression::Environment;
 use crate::file::de::read;
 use crate::file::tree::{Entry, Node, Value, name_of};
 use crate::plan::sessions::numbered;
-use crate::quantity::{Count, Quantity};
 use crate::schema::check;
+use manyflow_model::error::Fault;
+use manyflow_model::expression::Environment;
+use manyflow_model::quantity::{Count, Quantity};
 
 /// The maximum number of tables that one entry makes. More are a mistake in `count`.
 const COUNT_MAX: u32 = 100_000;

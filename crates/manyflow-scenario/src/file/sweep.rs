@@ -1,7 +1,8 @@
 //! `[sweep]`: the axes, and which of them vary together.
 
-use crate::error::{Fault, Problem};
 use crate::file::tree::{Node, Value};
+use manyflow_model::OutlineAxis;
+use manyflow_model::error::{Fault, Problem};
 
 /// The key of `[sweep]` that lists the axes that vary together.
 const TOGETHER: &str = "together";
@@ -157,11 +158,18 @@ impl Sweep {
             .collect()
     }
 
-    /// Returns whether two axes vary together. Each axis varies together with itself.
-    pub(super) fn vary_together(&self, first: &str, second: &str) -> bool {
-        let has = |group: &[usize], key: &str| group.iter().any(|&axis| self.axes[axis].key == key);
-        let mut groups = self.groups.iter();
-        groups.any(|group| has(group, first) && has(group, second))
+    /// Returns the axes with the numbers of their groups.
+    pub(super) fn outline(&self) -> Vec<OutlineAxis> {
+        let group = |axis| self.groups.iter().position(|group| group.contains(&axis));
+        let axes = self
+            .axes
+            .iter()
+            .enumerate()
+            .map(|(number, axis)| OutlineAxis {
+                key: axis.key.clone(),
+                group: group(number).expect("each axis is in a group"),
+            });
+        axes.collect()
     }
 }
 
@@ -190,6 +198,12 @@ mod tests {
         Sweep::new(table, Some(&parameters)).map_err(|fault| fault.to_string())
     }
 
+    fn vary_together(sweep: &Sweep, first: &str, second: &str) -> bool {
+        let axes = sweep.outline();
+        let group = |key: &str| axes.iter().find(|axis| axis.key == key).unwrap().group;
+        group(first) == group(second)
+    }
+
     fn cells(sweep: &Sweep) -> Vec<String> {
         let cell = |index| {
             let values = sweep.values(index).into_iter();
@@ -202,7 +216,7 @@ mod tests {
     fn cells_are_all_combinations_and_the_last_axis_varies_fastest() {
         let sweep = sweep("a = [1, 2]\nb = [3, 4]").unwrap();
         assert_eq!(cells(&sweep), ["13", "14", "23", "24"]);
-        assert!(!sweep.vary_together("a", "b") && sweep.vary_together("a", "a"));
+        assert!(!vary_together(&sweep, "a", "b") && vary_together(&sweep, "a", "a"));
     }
 
     #[test]
@@ -210,7 +224,7 @@ mod tests {
         let sweep =
             sweep("a = [1, 2]\nb = [3, 4]\nc = [5, 6]\ntogether = [[\"c\", \"a\"]]").unwrap();
         assert_eq!(cells(&sweep), ["135", "145", "236", "246"]);
-        assert!(sweep.vary_together("a", "c") && !sweep.vary_together("a", "b"));
+        assert!(vary_together(&sweep, "a", "c") && !vary_together(&sweep, "a", "b"));
     }
 
     #[test]

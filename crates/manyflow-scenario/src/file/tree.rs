@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{Fault, NAME_MAX, Problem, shortened};
+use manyflow_model::error::{Fault, NAME_MAX, Problem, shortened};
 
 /// A value with its place in the file.
 #[derive(Clone, Debug, PartialEq)]

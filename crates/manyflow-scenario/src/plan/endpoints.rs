@@ -5,11 +5,11 @@
 use manyflow_core::EndpointId;
 use manyflow_netsim::NodeId;
 
-use crate::error::Fault;
 use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::Network;
+use manyflow_model::error::Fault;
 
 /// Hands out the numbers of endpoints, in the order in which the scene adds them.
 #[derive(Debug, Default)]

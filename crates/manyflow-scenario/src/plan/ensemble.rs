@@ -2,10 +2,10 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::error::{Fault, Problem};
 use crate::plan::sessions::numbered;
 use crate::plan::topology::Topology;
 use crate::protocols::SwitchTable;
+use manyflow_model::error::{Fault, Problem};
 
 /// A switch of a session.
 #[derive(Clone, Debug)]

@@ -13,11 +13,11 @@ use endpoints::Allotment;
 use overlays::Overlays;
 pub use paths::ChosenPath;
 use sessions::Sessions;
-pub use topology::{Direction, Topology};
+pub use topology::{Direction, Reach, Topology};
 
 use crate::controls::Controls;
-use crate::error::Fault;
 use crate::file::Cell;
+use manyflow_model::error::Fault;
 
 /// The complete description of a cell. It is made once, checked, and run with every seed.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ use manyflow_core::EndpointId;
 use manyflow_overlay::topology::TopologyError;
 use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Ids;
 use crate::plan::topology::{Reach, Topology};
 use crate::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};
 use crate::schema::Schema;
+use manyflow_model::error::{Fault, Problem};
 
 /// All overlays of a scenario, in the order of their tables.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::ScenarioError;
 use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::endpoints::Paths;
 use crate::plan::topology::Topology;
+use manyflow_model::error::ScenarioError;
 
 /// The path of a session's packets from its sender to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use manyflow_core::Time;
 use manyflow_core::link::LinkConfig;
 
-use crate::error::Fault;
 use crate::plan::topology::Topology;
 use crate::schema::links::LinkProperties;
 use crate::schema::{ChangeTable, Schema};
 use crate::world::World;
+use manyflow_model::error::Fault;
 use manyflow_netsim::{Change, LinkId};
 
 /// The changes that remain in a run.

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::{Ends, Paths};
 use crate::plan::ensemble::{Site, Switch};
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
 use crate::protocols::Protocol;
-use crate::quantity::Seconds;
 use crate::schema::check::REPETITIONS_MAX;
-use crate::schema::observables::{Observable, Subject};
 use manyflow_core::{EndpointId, Time};
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::observables::{Observable, Subject};
+use manyflow_model::quantity::Seconds;
 use manyflow_netsim::NodeId;
 use manyflow_overlay::{DaemonId, GroupId};
 

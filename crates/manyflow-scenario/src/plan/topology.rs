@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use manyflow_core::link::LinkConfig;
 
-use crate::error::{Fault, Problem};
 use crate::schema::links::LinkTable;
 use crate::schema::{NodesTable, Schema};
+use manyflow_model::error::{Fault, Problem};
 use manyflow_netsim::Names;
 
 /// The maximum number of nodes, and of links, of a scenario. They take some gigabytes of memory.
@@ -62,7 +62,10 @@ struct Named {
 
 impl Topology {
     /// Expands the network of a scenario.
-    pub(crate) fn new(schema: &Schema) -> Result<Topology, Fault> {
+    ///
+    /// # Errors
+    /// Returns an error if a name is unknown or appears twice, or if a number is out of its range.
+    pub fn new(schema: &Schema) -> Result<Topology, Fault> {
         let mut topology = Topology::default();
         topology
             .add_nodes(&schema.nodes)
@@ -77,7 +80,10 @@ impl Topology {
     }
 
     /// Returns the nodes of a name: a single node, or all nodes of a group.
-    pub(crate) fn nodes_named(&self, name: &str) -> Result<Range<u32>, Problem> {
+    ///
+    /// # Errors
+    /// Returns an error with similar names if nothing has this name.
+    pub fn nodes_named(&self, name: &str) -> Result<Range<u32>, Problem> {
         self.find_nodes(name).ok_or_else(|| {
             let groups = self.groups.keys().map(String::as_str);
             let known: BTreeSet<&str> = groups.chain(self.nodes.iter()).collect();
@@ -86,7 +92,7 @@ impl Topology {
     }
 
     /// Returns the nodes of a name, or `None` if nothing has this name.
-    pub(crate) fn find_nodes(&self, name: &str) -> Option<Range<u32>> {
+    pub fn find_nodes(&self, name: &str) -> Option<Range<u32>> {
         if let Some(group) = self.groups.get(name) {
             return Some(group.nodes.clone());
         }
@@ -99,18 +105,27 @@ impl Topology {
     }
 
     /// Returns the links of a name, in the direction in which the name gives them.
-    pub(crate) fn links_named(&self, name: &str) -> Result<Vec<u32>, Problem> {
+    ///
+    /// # Errors
+    /// Returns an error with similar names if no link has this name.
+    pub fn links_named(&self, name: &str) -> Result<Vec<u32>, Problem> {
         self.named(name).map(|named| named.forward)
     }
 
     /// Returns the links of a name in both directions. A name such as `A-B` has only one direction.
-    pub(crate) fn both_directions(&self, name: &str) -> Result<Vec<u32>, Problem> {
+    ///
+    /// # Errors
+    /// Returns an error with similar names if no link has this name.
+    pub fn both_directions(&self, name: &str) -> Result<Vec<u32>, Problem> {
         let named = self.named(name)?;
         Ok(named.forward.into_iter().chain(named.back).collect())
     }
 
     /// Returns both directions of the only link with a limited rate, or of the only link.
-    pub(crate) fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
+    ///
+    /// # Errors
+    /// Returns an error with the names of links if there are several.
+    pub fn bottleneck(&self) -> Result<Vec<u32>, Problem> {
         let is_limited = |link: &&Direction| link.config.rate.is_some();
         let any_limited = self.links.iter().any(|link| is_limited(&link));
         let candidates = self.links.iter();
@@ -139,7 +154,7 @@ impl Topology {
     }
 
     /// Returns the names of a link's ends, joined by a dash.
-    pub(crate) fn link_name(&self, link: u32) -> String {
+    pub fn link_name(&self, link: u32) -> String {
         let Direction { from, to, .. } = self.links[link as usize];
         format!("{}-{}", self.nodes.get(from), self.nodes.get(to))
     }
@@ -391,7 +406,7 @@ impl Amendment {
 }
 
 /// Finds the nodes that can be reached from a node, along the links or against them.
-pub(crate) struct Reach<'a> {
+pub struct Reach<'a> {
     topology: &'a Topology,
     /// For each node, the links that leave it.
     leaving: Vec<Vec<u32>>,
@@ -400,7 +415,8 @@ pub(crate) struct Reach<'a> {
 }
 
 impl<'a> Reach<'a> {
-    pub(crate) fn new(topology: &'a Topology) -> Reach<'a> {
+    /// Prepares the search in this network.
+    pub fn new(topology: &'a Topology) -> Reach<'a> {
         let mut leaving = vec![Vec::new(); topology.nodes.len()];
         let mut coming = leaving.clone();
         for (number, link) in topology.links.iter().enumerate() {
@@ -415,7 +431,7 @@ impl<'a> Reach<'a> {
     }
 
     /// Returns for each node whether packets can travel to it from `node` and back.
-    pub(crate) fn both_ways(&self, node: u32) -> Vec<bool> {
+    pub fn both_ways(&self, node: u32) -> Vec<bool> {
         let there = flood(node, &self.leaving, |link| self.topology.links[link].to);
         let back = flood(node, &self.coming, |link| self.topology.links[link].from);
         there.iter().zip(&back).map(|(a, b)| *a && *b).collect()

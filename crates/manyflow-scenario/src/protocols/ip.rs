@@ -9,7 +9,7 @@ use manyflow_netsim::capture::Flow;
 use manyflow_netsim::trace::Line;
 
 use super::report::{Observed, Reported, Wire};
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 
 /// The header of a packet whose payload is a complete IP packet, with an IP header of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use manyflow_webrc as webrc;
 
 use super::ip::{HostEvent, IpPacket};
 use super::{Observed, Reported, Topic, Wire};
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 
 macro_rules! protocols {
     ($($(#[$doc:meta])* $name:ident: $header:ty, $event:ty;)*) => {

@@ -33,14 +33,14 @@ pub use overlay::{
 pub(crate) use report::{Observed, Reported, Wire};
 pub use tcp::{TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;
-#[cfg(test)]
-pub(crate) use webrc::TOI;
-pub use webrc::{Cci, LossFilterName, ReceiverName, RttRuleName, Rule, WebrcTable, WeightsTable};
+pub use webrc::{
+    Cci, LossFilterName, ReceiverName, RttRuleName, Rule, TOI, WebrcTable, WeightsTable,
+};
 
 use session::SessionProtocol;
 
-use crate::quantity::Seconds;
 use crate::record::Topic;
+use manyflow_model::quantity::Seconds;
 
 macro_rules! session_protocols {
     ($($(#[$doc:meta])* $name:ident: $kind:expr;)*) => {

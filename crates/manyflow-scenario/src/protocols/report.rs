@@ -1,7 +1,7 @@
 //! The interface between protocols and captures, traces and the recorder.
 
 use crate::record::Topic;
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 use manyflow_netsim::capture::Flow;
 use manyflow_netsim::trace::Line;
 

@@ -1,11 +1,11 @@
 //! The interface between a scenario and the protocols of its sessions.
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::scene::Builder;
 use crate::schema::SessionTable;
-use crate::schema::observables::Observable;
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::observables::Observable;
 
 /// A protocol that sessions use. Each protocol implements this in its `session.rs`.
 pub(crate) trait SessionProtocol: Sync {

@@ -4,7 +4,7 @@ use manyflow_netsim::trace::Line;
 use serde::ser::SerializeMap;
 
 use super::report::Observed;
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 
 /// An event of a sender with a congestion window.
 pub(crate) enum WindowEvent {

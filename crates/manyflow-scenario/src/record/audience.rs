@@ -5,8 +5,8 @@ use manyflow_core::{EndpointId, Time};
 
 use crate::protocols::{AnyEvent, Observed};
 use crate::scene::Scene;
-use crate::schema::observables::Observable;
 use crate::world::World;
+use manyflow_model::observables::Observable;
 use manyflow_netsim::{LinkId, NodeId};
 
 /// The receivers that a name stands for.

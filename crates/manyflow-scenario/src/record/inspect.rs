@@ -7,7 +7,6 @@ use std::time::Duration;
 use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::DaemonId;
 
-use crate::error::{Fault, Problem};
 use crate::file::cells::{Cell, Scenario};
 use crate::plan::sessions::Session;
 use crate::plan::topology::Topology;
@@ -16,6 +15,7 @@ use crate::record::feed::{Feed, SAMPLES, Watch};
 use crate::record::{Ended, Recorder};
 use crate::scene::Scene;
 use crate::world::World;
+use manyflow_model::error::{Fault, Problem};
 use manyflow_netsim::capture::{Addresses, Capture, End};
 use manyflow_netsim::trace::{Names, Trace};
 use manyflow_netsim::{Incident, LinkId, NodeId, Observer};

@@ -12,7 +12,6 @@ use std::ops::Range;
 use manyflow_core::link::Dropped;
 use manyflow_core::time::seconds;
 use manyflow_core::{Destination, EndpointId, Time};
-use serde::{Deserialize, Serialize};
 
 pub use feed::{Beginning, LinkState, OverlayLinkState, Sample, Watch};
 pub use inspect::Inspection;
@@ -20,47 +19,16 @@ pub(crate) use place::Topic;
 use place::{Place, places, reporting_daemons};
 use probe::Probe;
 
-use crate::error::Fault;
 use crate::file::cells::Cell;
 use crate::protocols::{AnyEvent, AnyHeader, Packet};
 use crate::record::audience::Audience;
 use crate::record::inspect::{Inspector, Watchers};
 use crate::scene::Scene;
-use crate::schema::observables::{Observable, Subject};
+use crate::schema::{Observable, Subject};
 use crate::world::World;
+use manyflow_model::Series;
+use manyflow_model::error::Fault;
 use manyflow_netsim::{Halt, Incident, LinkId, Observer};
-
-/// The values of one observable of one receiver or link over time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Series {
-    /// The observable.
-    pub what: Observable,
-    /// The name of the subject, such as `webrc/R` (session and node) or `A-B` (link).
-    pub of: String,
-    /// The number of the multicast channel, for rates of channels, or of the group, for rates of
-    /// groups.
-    pub channel: Option<u16>,
-    /// The length of the intervals in seconds, or `None` for values at the times of events.
-    #[serde(with = "crate::shard::optional")]
-    pub bin_s: Option<f64>,
-    /// Times in seconds with values in the observable's unit. The time of an interval is its end.
-    #[serde(with = "crate::shard::points")]
-    pub points: Vec<(f64, f64)>,
-    /// The times in seconds, in order, at which a level ends because its receiver left or its
-    /// connection ended. The level has no value until the next point.
-    #[serde(with = "crate::shard::numbers")]
-    pub ends_s: Vec<f64>,
-    /// The weight of each point in means; empty if all weights are equal.
-    #[serde(with = "crate::shard::numbers")]
-    pub weights: Vec<f64>,
-}
-
-impl Series {
-    /// Returns whether each value holds until the next one.
-    pub(crate) fn is_level(&self) -> bool {
-        self.bin_s.is_none() && self.what.is_level()
-    }
-}
 
 /// Returns the length of an observable's intervals, or 0 for values at the times of events.
 fn interval_ns(what: Observable, bin_s: f64) -> u64 {

@@ -3,10 +3,10 @@
 use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
-use crate::error::{Fault, Problem};
 use crate::record::audience::Audience;
 use crate::scene::Scene;
-use crate::schema::observables::{Observable, Subject};
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::observables::{Observable, Subject};
 
 /// The subject of a series.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

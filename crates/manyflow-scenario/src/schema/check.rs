@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::{Fault, Problem};
-use crate::expression::{Environment, Expression, FUNCTIONS, Samples};
 use crate::file::cells::Cell;
 use crate::file::sweep::Axis;
 use crate::plan::Plan;
 use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
 use crate::plan::topology::{Reach, Topology};
-use crate::quantity::{Dimension, Quantity};
-use crate::schema::observables::{Observable, Statistic, Subject};
 use crate::schema::reports;
 use crate::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::expression::{Environment, Expression, FUNCTIONS, Samples};
+use manyflow_model::observables::{Observable, Statistic, Subject};
+use manyflow_model::quantity::{Dimension, Quantity};
 
 /// The maximum number of repetitions of a change. More are a mistake in `every`.
 pub(crate) const REPETITIONS_MAX: u32 = 100_000;

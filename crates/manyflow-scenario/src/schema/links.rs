@@ -5,10 +5,10 @@ use manyflow_core::link::{
 };
 use serde::Deserialize;
 
-use crate::quantity::{
+use manyflow_core::xcp::XcpConfig;
+use manyflow_model::quantity::{
     Bits, BitsPerSecond, Count, Dimension, Number, Probability, Quantity, Seconds,
 };
-use manyflow_core::xcp::XcpConfig;
 
 /// Defines two tables that share the properties of a link. Serde cannot flatten one table into
 /// another and still refuse unknown keys.

@@ -1,14 +1,14 @@
 //! The observables that each protocol reports. A scenario that asks for one that is never
 //! reported is refused, because its values would silently be 0 or missing.
 
-use crate::error::Fault;
 use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::ControllerName;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
-use crate::schema::observables::{Observable, Subject};
 use crate::schema::{ReceiverTable, Schema, SessionTable};
+use manyflow_model::error::Fault;
+use manyflow_model::observables::{Observable, Subject};
 
 /// The observables that a daemon reports if its controller is TFRC.
 const TFRC: &[Observable] = &[

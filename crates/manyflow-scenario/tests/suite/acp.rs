@@ -1,8 +1,8 @@
 //! Tests that the keys of ACP have the effects in `docs/scenarios.md`, point to point and through
 //! switches.
 
+use manyflow_results::{Provenance, Results};
 use manyflow_scenario::Scenario;
-use manyflow_scenario::results::{Provenance, Results};
 
 /// A peer, two switches and four servers. Links have 10 Mbit/s and 10 ms. The round-trip time is 40
 /// ms over one switch and 60 ms over two.
@@ -58,7 +58,12 @@ fn measured<const N: usize>(session: &str, measures: [Measure<'_>; N]) -> [f64; 
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
     let outcomes = scenario.run(&jobs, 1, &mut |_| {});
-    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let results = Results::new(
+        scenario.outline().unwrap(),
+        &jobs,
+        &outcomes,
+        Provenance::default(),
+    );
     assert!(results.failures().is_empty(), "{:?}", results.failures());
     let environment = &results.cells()[0].environment;
     std::array::from_fn(|index| environment[&format!("m{index}")].values[0])

@@ -1,8 +1,8 @@
 //! Tests that the keys of sessions and links have the effects in `docs/scenarios.md`. Each key is
 //! measured in a scenario of two hosts.
 
+use manyflow_results::{Provenance, Results};
 use manyflow_scenario::Scenario;
-use manyflow_scenario::results::{Provenance, Results};
 
 /// Returns a measure over 100 s between hosts S and R, whose round-trip time is 100 ms.
 fn measured(link: &str, session: &str, measure: &str) -> f64 {
@@ -32,7 +32,12 @@ name = "it"
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
     let outcomes = scenario.run(&jobs, 1, &mut |_| {});
-    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let results = Results::new(
+        scenario.outline().unwrap(),
+        &jobs,
+        &outcomes,
+        Provenance::default(),
+    );
     results.cells()[0].environment["it"].values[0]
 }
 

@@ -1,7 +1,7 @@
 //! Tests of layered sessions in scenarios: their measures, the paths of feedback, and members that
 //! join and leave.
 
-use manyflow_scenario::results::{Provenance, Results};
+use manyflow_results::{Provenance, Results};
 use manyflow_scenario::{Environment, Scenario};
 
 /// RLM's sender with groups of 1 Mbit/s each, and receivers behind links of 1.2 Mbit/s (T-3 and
@@ -38,7 +38,12 @@ fn run(text: &str) -> Environment {
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
     let outcomes = scenario.run(&jobs, 1, &mut |_| {});
-    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let results = Results::new(
+        scenario.outline().unwrap(),
+        &jobs,
+        &outcomes,
+        Provenance::default(),
+    );
     assert!(results.failures().is_empty(), "{:?}", results.failures());
     results.cells()[0].environment.clone()
 }

@@ -1,8 +1,8 @@
 //! Tests of the observables of lost packets, retransmissions and queues, against the counters of
 //! links and numbers that were computed by hand.
 
+use manyflow_results::{Provenance, Results};
 use manyflow_scenario::Scenario;
-use manyflow_scenario::results::{Provenance, Results};
 
 /// Returns a scenario of 100 s with hosts S and R, a link between them, and these sessions.
 /// Measures are pairs of an observable and its subject, and are taken over the whole run.
@@ -39,7 +39,12 @@ fn measured<const N: usize>(link: &str, sessions: &str, measures: [(&str, &str);
     let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let jobs = scenario.jobs().unwrap();
     let outcomes = scenario.run(&jobs, 1, &mut |_| {});
-    let results = Results::new(&scenario, &jobs, &outcomes, Provenance::default()).unwrap();
+    let results = Results::new(
+        scenario.outline().unwrap(),
+        &jobs,
+        &outcomes,
+        Provenance::default(),
+    );
     assert!(results.failures().is_empty(), "{:?}", results.failures());
     let environment = &results.cells()[0].environment;
     std::array::from_fn(|index| environment[&format!("m{index}")].values[0])

@@ -3,7 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod acp;
+mod capture;
+mod errors;
+mod files;
+mod inspect;
 mod keys;
 mod layered;
 mod limits;
 mod losses;
+mod manual;
+mod topology;
+mod watch;

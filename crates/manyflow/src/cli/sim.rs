@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use manyflow_scenario::shard::Shard;
+use manyflow_results::shard::Shard;
 
 pub(super) const SIM_EXAMPLES: &str = "\
 Examples:

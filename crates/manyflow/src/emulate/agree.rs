@@ -1,7 +1,7 @@
 //! `manyflow emulate --agree`: the measures of the same runs, simulated and emulated.
 
 use anyhow::Result;
-use manyflow_scenario::results::{CellResult, Provenance, Results};
+use manyflow_results::{CellResult, Provenance, Results};
 use manyflow_scenario::{Job, Outcome, Quantity, Scenario};
 use serde_json::json;
 
@@ -34,8 +34,9 @@ pub(super) fn print(
     emulated: &[Outcome],
     display: &Display,
 ) -> Result<()> {
-    let results = |outcomes| Results::new(scenario, jobs, outcomes, Provenance::default());
-    let (simulated, emulated) = (results(simulated)?, results(emulated)?);
+    let outline = scenario.outline()?;
+    let results = |outcomes| Results::new(outline.clone(), jobs, outcomes, Provenance::default());
+    let (simulated, emulated) = (results(simulated), results(emulated));
     let has_run = |cell: &&CellResult| !cell.seeds.is_empty();
     for cell in emulated.cells().iter().filter(has_run) {
         let number = cell.cell.index;
@@ -63,7 +64,7 @@ fn rows(simulated: &CellResult, emulated: &CellResult) -> Vec<Row> {
             dimension: samples.dimension,
         }
     };
-    let measures = emulated.cell.schema.measure.iter();
+    let measures = emulated.cell.measure.iter();
     let row = |name: &String| Row {
         name: name.clone(),
         simulated: value(simulated, name),

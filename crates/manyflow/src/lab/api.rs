@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use manyflow_scenario::results::Figure;
+use manyflow_results::Figure;
 use manyflow_scenario::schema::PlotTable;
 use manyflow_scenario::{Form, Job, Scenario, ScenarioError};
 use serde::Deserialize;

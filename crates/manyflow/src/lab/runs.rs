@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use manyflow_scenario::results::{Provenance, Results};
+use manyflow_results::{Provenance, Results};
 use manyflow_scenario::{Inspection, Job, Outcome, Sample, Scenario, ScenarioError};
 use serde_json::{Value, json};
 
@@ -131,12 +131,8 @@ impl LabRun {
             commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
             toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
         };
-        Some(Results::new(
-            &self.scenario,
-            &[self.job],
-            outcome,
-            provenance,
-        ))
+        let outline = self.scenario.outline();
+        Some(outline.map(|outline| Results::new(outline, &[self.job], outcome, provenance)))
     }
 
     /// Returns what the page shows after the run: measures and expectations.
@@ -146,7 +142,7 @@ impl LabRun {
         };
         let results = results?;
         let cell = &results.cells()[self.job.cell];
-        let measures = cell.cell.schema.measure.iter().map(|measure| {
+        let measures = cell.cell.measure.iter().map(|measure| {
             let value = &cell.environment[&measure.name];
             json!({
                 "name": measure.name,

@@ -6,8 +6,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{Group, SIZE_MAX, Topology};
-use crate::error::Fault;
 use crate::schema::{DumbbellTable, RandomTable, TreeTable};
+use manyflow_model::error::Fault;
 
 impl Topology {
     /// Adds a balanced tree. Node 0 is the root. In a binary tree the children of node i

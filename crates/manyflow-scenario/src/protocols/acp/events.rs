@@ -5,7 +5,7 @@ use serde::ser::SerializeMap;
 
 use crate::protocols::report::{Observed, Reported};
 use crate::protocols::window::WindowEvent;
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
 /// Converts an event that all window-based senders report. Returns `None` for the other events of

@@ -14,9 +14,9 @@ use manyflow_netsim::models::anypoint::{Lie, Service, Span, Worker, Workload};
 use serde::Deserialize;
 
 use super::set;
-use crate::error::{Fault, Problem};
-use crate::quantity::{Bits, Count, Number, PacketsPerSecond, Seconds};
 use crate::schema::{ReceiverTable, SpanTable};
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::quantity::{Bits, Count, Number, PacketsPerSecond, Seconds};
 
 /// `sessions.acp`
 #[derive(Clone, Debug, Default, Deserialize)]

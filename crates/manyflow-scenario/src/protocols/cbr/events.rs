@@ -4,7 +4,7 @@ use manyflow_tcp::cbr::Event;
 use serde::ser::SerializeMap;
 
 use crate::protocols::report::{Observed, Reported};
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
 impl Reported for Event {

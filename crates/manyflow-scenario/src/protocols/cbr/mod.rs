@@ -10,8 +10,8 @@ use manyflow_core::{Destination, EndpointId, Time};
 use manyflow_tcp::cbr::{Pattern, Periods, Source, SourceConfig};
 use serde::Deserialize;
 
-use crate::error::Fault;
-use crate::quantity::{Bits, BitsPerSecond, Seconds};
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::{Bits, BitsPerSecond, Seconds};
 
 /// `sessions.cbr`
 #[derive(Clone, Debug, Deserialize)]

@@ -1,14 +1,14 @@
 //! Command sessions: one endpoint, which stands for the command at its node.
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{Reporter, SessionProtocol, required};
-use crate::quantity::Seconds;
 use crate::scene::Builder;
 use crate::schema::SessionTable;
-use crate::schema::observables::Observable;
 use crate::world::Command;
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::observables::Observable;
+use manyflow_model::quantity::Seconds;
 
 /// Commands at nodes.
 pub(crate) struct Commands;

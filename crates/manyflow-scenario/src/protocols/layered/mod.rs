@@ -11,10 +11,10 @@ use manyflow_layered::{rlm, sim};
 use serde::Deserialize;
 
 use super::set;
-use crate::error::Fault;
 use crate::plan::topology::Topology;
-use crate::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
 use crate::schema::OneOrMany;
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
 
 /// `sessions.sim`
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -6,7 +6,7 @@ use serde::ser::SerializeMap;
 
 use crate::protocols::report::{Observed, Reported};
 use crate::record::Topic;
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
 impl Reported for Event {

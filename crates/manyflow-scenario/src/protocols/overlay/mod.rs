@@ -15,8 +15,8 @@ use manyflow_tcp::{TcpConfig, Variant};
 use serde::Deserialize;
 
 use super::{ResponseName, TcpTable, set, set_equation};
-use crate::error::{Fault, Problem};
-use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 
 /// `[[overlays]]`
 #[derive(Clone, Debug, Deserialize)]

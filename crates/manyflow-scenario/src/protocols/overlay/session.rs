@@ -9,18 +9,18 @@ use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConf
 
 use manyflow_netsim::NodeId;
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Allotment;
 use crate::plan::overlays::{Affiliation, Overlay};
 use crate::plan::sessions::{Receiver, Session, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::OverlayTable;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
-use crate::quantity::{BitsPerSecond, Count, Seconds};
 use crate::scene::{Builder, add_endpoint};
-use crate::schema::observables::Observable;
 use crate::schema::{Schema, SessionTable};
 use crate::world::World;
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::observables::Observable;
+use manyflow_model::quantity::{BitsPerSecond, Count, Seconds};
 
 /// Sessions that send messages to a group of an overlay.
 pub(crate) struct Overlays;

@@ -4,7 +4,7 @@ use manyflow_tcp::Event;
 
 use crate::protocols::report::{Observed, Reported};
 use crate::protocols::window::WindowEvent;
-use crate::schema::observables::Observable;
+use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
 /// Converts an event that all window-based senders report. Returns `None` for the other events of

@@ -11,8 +11,8 @@ use manyflow_tcp::{self as tcp, TcpConfig, Variant};
 use serde::Deserialize;
 
 use super::set;
-use crate::error::Fault;
-use crate::quantity::{Bits, Count, Seconds};
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::{Bits, Count, Seconds};
 
 /// `sessions.tcp`
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -3,7 +3,6 @@
 use manyflow_netsim::NodeId;
 use manyflow_tcp::{ConfigError, Receiver, Sender, TcpConfig, Variant};
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::TcpVariant;
@@ -11,6 +10,7 @@ use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETH
 use crate::scene::{Builder, Pair};
 use crate::schema::SessionTable;
 use crate::world::Connection;
+use manyflow_model::error::{Fault, Problem};
 
 /// TCP, with one connection to each receiver.
 pub(crate) struct Tcp;

@@ -10,8 +10,8 @@ use manyflow_tfmcc::{ReceiverConfig, SenderConfig};
 use serde::Deserialize;
 
 use super::{ResponseName, set, set_equation};
-use crate::error::Fault;
-use crate::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 
 /// `sessions.tfmcc`
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -2,13 +2,13 @@
 
 use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 
-use crate::error::Fault;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
 use crate::scene::Builder;
 use crate::schema::SessionTable;
-use crate::schema::observables::Observable;
+use manyflow_model::error::Fault;
+use manyflow_model::observables::Observable;
 
 /// TFMCC, equation-based single-rate multicast.
 pub(crate) struct Tfmcc;

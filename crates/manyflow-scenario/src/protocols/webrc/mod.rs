@@ -14,12 +14,11 @@ use manyflow_webrc::{
     Weights,
 };
 use serde::Deserialize;
-#[cfg(test)]
-pub(crate) use wire::TOI;
+pub use wire::TOI;
 
 use super::{ResponseName, set, set_equation};
-use crate::error::Fault;
-use crate::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
 /// `sessions.webrc`. `docs/scenarios.md` lists the names in RFC 3738.
 #[derive(Clone, Debug, Deserialize)]

@@ -7,17 +7,17 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Until;
 use manyflow_webrc::{Receiver, ReceiverConfig, Sender};
 
-use crate::error::{Fault, Problem};
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
-use crate::quantity::Seconds;
 use crate::scene::Builder;
 use crate::schema::SessionTable;
-use crate::schema::observables::Observable;
 use crate::world::{WebrcReceiver, WebrcSession};
+use manyflow_model::error::{Fault, Problem};
+use manyflow_model::observables::Observable;
+use manyflow_model::quantity::Seconds;
 
 /// WEBRC, Wave and Equation Based Rate Control.
 pub(crate) struct Webrc;

@@ -12,7 +12,7 @@ use crate::protocols::Wire;
 
 /// The transport object identifier of a session's data, which all belong to one object. 0 is
 /// reserved for the file delivery table (RFC 6726 section 3.1).
-pub(crate) const TOI: u32 = 1;
+pub const TOI: u32 = 1;
 
 /// FEC Encoding ID 0, no code (RFC 5445 section 3.2). The symbols are zeros, so nothing can be
 /// decoded from them.
