@@ -22,17 +22,21 @@
 //! | [`quantity`] | numbers with units |
 //! | [`theory`] | the bound that formulas compare with Cost-Benefit's admissions |
 //! | [`expression`] | formulas over quantities |
+//! | [`names`] | names with placeholders, and names in formulas |
 //! | [`observables`] | the quantities that a run can record, and the statistics of them |
 //! | [`tables`] | the tables of a file that name no protocol: runs, measures, plots, expectations |
 //! | [`outcome`] | runs, with their measures and series |
 //! | [`measure`] | numbers from series |
 //! | [`outline`] | a scenario and its cells, as results show them |
+//! | [`file`] | TOML as a tree of values with their places, and its conversion into tables |
 #![forbid(unsafe_code)]
 
 pub mod error;
 mod exact;
 pub mod expression;
+pub mod file;
 pub mod measure;
+pub mod names;
 pub mod observables;
 pub mod outcome;
 pub mod outline;

@@ -1,5 +1,7 @@
 //! The runs of a scenario, and what they give.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde::{Deserialize, Serialize};
 
 use crate::observables::Observable;
@@ -79,5 +81,37 @@ impl Series {
     /// Returns whether each value holds until the next one.
     pub fn is_level(&self) -> bool {
         self.bin_s.is_none() && self.what.is_level()
+    }
+}
+
+/// Turns a panic into an error, so that a bug in one run does not end the others.
+///
+/// # Errors
+/// Returns the error of `run`, or the message of its panic.
+pub fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(format!(
+            "the simulator panicked: {}",
+            text.unwrap_or_default()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_message() {
+        let none: Vec<u32> = Vec::new();
+        let outcome = guarded(|| Ok(none[3]));
+        let message = outcome.unwrap_err();
+        assert!(
+            message.contains("the len is 0 but the index is 3"),
+            "{message}"
+        );
+        assert_eq!(guarded(|| Ok(7)), Ok(7));
     }
 }

@@ -63,7 +63,7 @@ mod file;
 mod limits;
 mod map;
 mod overview;
-mod plan;
+pub mod plan;
 pub mod protocols;
 mod record;
 mod run;
@@ -71,12 +71,10 @@ mod scene;
 pub mod schema;
 mod world;
 
-#[cfg(test)]
-mod tests;
-
 pub use controls::Controls;
-pub use file::{Axis, Cell, Form, Scenario};
+pub use file::{Cell, Form, Scenario};
 pub use limits::Limits;
+pub use manyflow_model::file::Axis;
 pub use manyflow_model::{
     Combination, Dimension, Environment, Expression, FUNCTIONS, FailedRun, Function, Job,
     Observable, Outcome, Outline, Problem, Quantity, Run, Samples, ScenarioError, Series, Source,

@@ -1,7 +1,6 @@
 //! Runs all seeds of all cells of a scenario on several threads. Each run is a pure function of
 //! scenario and seed. The results are in the order of cells and seeds, regardless of the threads.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::scene::Scene;
 use crate::world::World;
 use manyflow_model::error::{Fault, ScenarioError};
 use manyflow_model::measure::{AllSeries, scalar};
+use manyflow_model::outcome::guarded;
 use manyflow_model::{FailedRun, Job, Observable, Outcome, Run};
 use manyflow_netsim::{Halt, Stop};
 
@@ -198,18 +198,6 @@ fn pair(index: usize, jobs: &[Job]) -> (usize, Option<&Job>) {
     (index, jobs.get(index))
 }
 
-/// Turns a panic into an error, so that a bug in one run does not end the others.
-fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(format!(
-            "the simulator panicked: {}",
-            text.unwrap_or_default()
-        ))
-    })
-}
-
 fn run(
     plan: &Arc<Plan>,
     world: Box<dyn World>,
@@ -276,22 +264,5 @@ fn given_up(scene: &Scene, halt: Halt) -> Fault {
             .within("carried-packets-max")
             .within("run"),
         _ => Fault::value(halt),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_becomes_an_error_with_its_message() {
-        let none: Vec<u32> = Vec::new();
-        let outcome = guarded(|| Ok(none[3]));
-        let message = outcome.unwrap_err();
-        assert!(
-            message.contains("the len is 0 but the index is 3"),
-            "{message}"
-        );
-        assert_eq!(guarded(|| Ok(7)), Ok(7));
     }
 }

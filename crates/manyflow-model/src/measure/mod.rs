@@ -1,6 +1,7 @@
 //! Takes measures from the series of a run.
 
 mod compare;
+pub mod groups;
 mod levels;
 
 use crate::error::Fault;

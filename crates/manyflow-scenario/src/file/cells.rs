@@ -5,16 +5,16 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::controls::Controls;
-use crate::file::de::read;
-use crate::file::expand::expand;
 use crate::file::foreign;
-use crate::file::sweep::{Axis, Sweep, label};
-use crate::file::tree::{self, Node, Value};
 use crate::plan::Plan;
 use crate::schema::check;
 use crate::schema::{PlotTable, Schema};
 use manyflow_model::error::{Fault, Problem, ScenarioError};
 use manyflow_model::expression::Environment;
+use manyflow_model::file::de::read;
+use manyflow_model::file::expand::expand;
+use manyflow_model::file::sweep::{Axis, Sweep, label};
+use manyflow_model::file::tree::{self, Node, Value};
 use manyflow_model::{CellOutline, Outline, Source};
 
 /// The maximum number of runs of a scenario. More are a mistake in `[sweep]`.

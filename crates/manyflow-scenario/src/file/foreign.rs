@@ -4,10 +4,10 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
 
-use crate::file::sweep::Axis;
-use crate::file::tree::{Node, Value, name_of};
 use crate::protocols::Protocol;
 use manyflow_model::error::{Fault, Problem};
+use manyflow_model::file::sweep::Axis;
+use manyflow_model::file::tree::{Node, Value, name_of};
 
 /// Checks the sessions of a tree that has the values of a cell. If a sweep varies the protocol of a
 /// session, the session has the keys of each.

@@ -2,20 +2,14 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `tree.rs` | TOML with the places of its values |
-//! | `expand.rs` | text parameters, and tables with a `count` |
 //! | `foreign.rs` | the check that sessions have no keys of other protocols |
-//! | `sweep.rs` | `[sweep]`: the axes of the cells |
 //! | `cells.rs` | [`Scenario`], which reads a file, and its cells |
-//! | `de.rs`, `entries.rs` | the conversion of a tree into the tables of the schema |
+//! | `entries.rs` | tables of the schema that can be written in more than one way |
+//!
+//! `manyflow_model::file` parses the file and converts its tree into tables.
 
 pub(crate) mod cells;
-pub(crate) mod de;
 mod entries;
-pub(crate) mod expand;
 mod foreign;
-pub(crate) mod sweep;
-pub(crate) mod tree;
 
 pub use cells::{Cell, Form, Scenario};
-pub use sweep::Axis;

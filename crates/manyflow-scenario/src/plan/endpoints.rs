@@ -13,7 +13,7 @@ use manyflow_model::error::Fault;
 
 /// Hands out the numbers of endpoints, in the order in which the scene adds them.
 #[derive(Debug, Default)]
-pub(crate) struct Allotment {
+pub struct Allotment {
     /// The number of endpoints so far, which is the number of the next one.
     count: u64,
 }
@@ -23,7 +23,7 @@ const ENDPOINTS_MAX: u64 = 100_000_000;
 
 /// Consecutive endpoints.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ids {
+pub struct Ids {
     first: u32,
     count: u32,
 }
@@ -31,14 +31,14 @@ pub(crate) struct Ids {
 /// The endpoints of a receiver. There is one for each membership interval, or two with a unicast
 /// protocol: the sending end, which reports round-trip time and window, and the receiving end.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ends {
+pub struct Ends {
     ids: Ids,
     is_unicast: bool,
 }
 
 /// The role of a receiver's endpoint.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// The sending end of a unicast flow, which is at the sender's node.
     Sending,
     /// The receiver itself.
@@ -50,19 +50,26 @@ impl Ids {
     ///
     /// # Panics
     /// Panics if there are fewer endpoints.
-    pub(crate) fn at(self, place: usize) -> EndpointId {
+    pub fn at(self, place: usize) -> EndpointId {
         assert!(place < self.count as usize, "no endpoint was allotted");
         EndpointId(self.first + place as u32)
     }
 
-    pub(crate) fn iter(self) -> impl Iterator<Item = EndpointId> {
+    /// Returns the endpoints in order.
+    pub fn iter(self) -> impl Iterator<Item = EndpointId> {
         (self.first..self.first + self.count).map(EndpointId)
     }
 }
 
 impl Ends {
+    /// Returns the ends of a receiver whose endpoints are `ids`, two for each membership interval
+    /// if the protocol `is_unicast`.
+    pub fn new(ids: Ids, is_unicast: bool) -> Ends {
+        Ends { ids, is_unicast }
+    }
+
     /// Returns the receiving endpoint of a membership interval.
-    pub(crate) fn receiving_in(self, interval: usize) -> EndpointId {
+    pub fn receiving_in(self, interval: usize) -> EndpointId {
         match self.is_unicast {
             true => self.ids.at(2 * interval + 1),
             false => self.ids.at(interval),
@@ -73,19 +80,19 @@ impl Ends {
     ///
     /// # Panics
     /// Panics if the protocol is not unicast.
-    pub(crate) fn pair_in(self, interval: usize) -> (EndpointId, EndpointId) {
+    pub fn pair_in(self, interval: usize) -> (EndpointId, EndpointId) {
         assert!(self.is_unicast, "only unicast protocols have pairs");
         (self.ids.at(2 * interval), self.ids.at(2 * interval + 1))
     }
 
     /// Returns the receiving endpoints.
-    pub(crate) fn receiving(self) -> impl Iterator<Item = EndpointId> {
+    pub fn receiving(self) -> impl Iterator<Item = EndpointId> {
         let receiving = self.all().filter(|(_, role)| *role == Role::Receiving);
         receiving.map(|(id, _)| id)
     }
 
     /// Returns all endpoints with their roles, in the order of their numbers.
-    pub(crate) fn all(self) -> impl Iterator<Item = (EndpointId, Role)> {
+    pub fn all(self) -> impl Iterator<Item = (EndpointId, Role)> {
         self.ids.iter().enumerate().map(move |(place, id)| {
             let is_sending = self.is_unicast && place.is_multiple_of(2);
             let role = match is_sending {
@@ -102,7 +109,7 @@ impl Allotment {
     ///
     /// # Errors
     /// Returns an error if there are too many.
-    pub(crate) fn all(overlays: &mut Overlays, sessions: &mut Sessions) -> Result<usize, Fault> {
+    pub fn all(overlays: &mut Overlays, sessions: &mut Sessions) -> Result<usize, Fault> {
         let mut allotment = Allotment::default();
         for overlay in &mut overlays.0 {
             overlay.endpoints = allotment.take(overlay.nodes.len());
@@ -122,7 +129,7 @@ impl Allotment {
     }
 
     /// Takes the next numbers. They are meaningless if there are too many endpoints.
-    fn take(&mut self, count: usize) -> Ids {
+    pub fn take(&mut self, count: usize) -> Ids {
         let first = self.count as u32;
         self.count = self.count.saturating_add(count as u64);
         Ids {
@@ -132,7 +139,7 @@ impl Allotment {
     }
 
     /// Allots the next endpoint to a session, at a node and apart from its receivers.
-    pub(crate) fn staff(&mut self, session: &mut Session, node: u32) {
+    pub fn staff(&mut self, session: &mut Session, node: u32) {
         let id = self.take(1).at(0);
         if !self.is_exhausted() {
             session.staff.push((id, NodeId(node)));
@@ -140,12 +147,12 @@ impl Allotment {
     }
 
     /// Allots an endpoint to each membership interval of each receiver.
-    pub(crate) fn memberships(&mut self, session: &mut Session) {
+    pub fn memberships(&mut self, session: &mut Session) {
         self.receivers(session, false);
     }
 
     /// Allots a sending and a receiving endpoint to each membership interval of each receiver.
-    pub(crate) fn pairs(&mut self, session: &mut Session) {
+    pub fn pairs(&mut self, session: &mut Session) {
         self.receivers(session, true);
     }
 
@@ -153,19 +160,20 @@ impl Allotment {
         let each = if is_unicast { 2 } else { 1 };
         for receiver in &mut session.receivers {
             let ids = self.take(each * receiver.intervals.len());
-            receiver.ends = Ends { ids, is_unicast };
+            receiver.ends = Ends::new(ids, is_unicast);
         }
     }
 }
 
 /// The paths of packets through a topology, as the simulator routes them.
-pub(crate) struct Paths<'a> {
+pub struct Paths<'a> {
     topology: &'a Topology,
     network: Network,
 }
 
 impl Paths<'_> {
-    pub(crate) fn new(topology: &Topology) -> Paths<'_> {
+    /// Prepares the search in this network.
+    pub fn new(topology: &Topology) -> Paths<'_> {
         let mut network = Network::new(0);
         for name in topology.nodes.iter() {
             network.add_node(name);
@@ -178,13 +186,13 @@ impl Paths<'_> {
 
     /// Returns the links over which multicast packets from `sender` reach a node, the last link
     /// first.
-    pub(crate) fn find_links(&mut self, sender: u32, node: u32) -> Vec<u32> {
+    pub fn find_links(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let branch = self.network.branch(NodeId(sender), NodeId(node));
         branch.into_iter().map(|link| link.0).collect()
     }
 
     /// Returns the nodes on the way of unicast packets, from the sender's to the receiver's.
-    pub(crate) fn find_unicast(&mut self, sender: u32, node: u32) -> Vec<u32> {
+    pub fn find_unicast(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let way = self.network.path(NodeId(sender), NodeId(node)).into_iter();
         std::iter::once(sender)
             .chain(way.map(|node| node.0))
@@ -193,35 +201,10 @@ impl Paths<'_> {
 
     /// Returns a node and the nodes over which multicast packets from `sender` reach it, up to
     /// the sender's.
-    pub(crate) fn find_path(&mut self, sender: u32, node: u32) -> Vec<u32> {
+    pub fn find_path(&mut self, sender: u32, node: u32) -> Vec<u32> {
         let branch = self.network.branch(NodeId(sender), NodeId(node));
         let from = |link: manyflow_netsim::LinkId| self.topology.links[link.0 as usize].from;
         let above = branch.into_iter().map(from);
         std::iter::once(node).chain(above).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_unicast_receiver_has_a_pair_for_each_membership_interval() {
-        let mut allotment = Allotment::default();
-        allotment.take(3);
-        let ids = allotment.take(4);
-        let unicast = Ends {
-            ids,
-            is_unicast: true,
-        };
-        assert_eq!(unicast.pair_in(1), (EndpointId(5), EndpointId(6)));
-        let receiving: Vec<u32> = unicast.receiving().map(|id| id.0).collect();
-        assert_eq!(receiving, [4, 6]);
-        let multicast = Ends {
-            is_unicast: false,
-            ..unicast
-        };
-        assert_eq!(multicast.receiving_in(3), EndpointId(6));
-        assert_eq!(multicast.receiving().count(), 4);
     }
 }

@@ -2,26 +2,27 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::plan::sessions::numbered;
 use crate::plan::topology::Topology;
 use crate::protocols::SwitchTable;
 use manyflow_model::error::{Fault, Problem};
+use manyflow_model::names::numbered;
 
 /// A switch of a session.
 #[derive(Clone, Debug)]
-pub(crate) struct Switch {
-    pub(crate) node: u32,
+pub struct Switch {
+    /// The node of the switch.
+    pub node: u32,
     /// The members, in the order of the table.
-    pub(crate) members: Vec<Branch>,
+    pub members: Vec<Branch>,
     /// For the policy `weighted`: the weight of the members at each range of nodes.
-    pub(crate) weights: Vec<(Range<u32>, f64)>,
+    pub weights: Vec<(Range<u32>, f64)>,
     /// For the policy `rule`: the keys that go to the members at each range of nodes.
-    pub(crate) rules: Vec<(RangeInclusive<u32>, Range<u32>)>,
+    pub rules: Vec<(RangeInclusive<u32>, Range<u32>)>,
 }
 
 /// A member of a switch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Branch {
+pub enum Branch {
     /// The receiver with this index in the session.
     Receiver(usize),
     /// The switch with this index in the session, one step further from the peer.
@@ -29,17 +30,18 @@ pub(crate) enum Branch {
 }
 
 /// The data from which the switches of a session are made.
-pub(crate) struct Site<'a> {
-    pub(crate) topology: &'a Topology,
+pub struct Site<'a> {
+    /// The network.
+    pub topology: &'a Topology,
     /// The number of the session, for `{i}` in names.
-    pub(crate) number: u32,
+    pub number: u32,
     /// The node of each receiver.
-    pub(crate) receivers: Vec<u32>,
+    pub receivers: Vec<u32>,
 }
 
 impl Site<'_> {
     /// Returns the switches, in the order of their tables.
-    pub(crate) fn switches(&self, tables: &[SwitchTable]) -> Result<Vec<Switch>, Fault> {
+    pub fn switches(&self, tables: &[SwitchTable]) -> Result<Vec<Switch>, Fault> {
         let mut nodes = Vec::with_capacity(tables.len());
         for (index, table) in tables.iter().enumerate() {
             nodes.push(self.place(table, &nodes).map_err(|f| within(f, index))?);

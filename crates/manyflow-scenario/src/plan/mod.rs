@@ -1,13 +1,14 @@
 //! A cell with all generators expanded: nodes, links, sessions with their receivers, switches
-//! and daemons.
+//! and daemons. [`Plan::new`] allots the numbers of all endpoints; a world that adds them in this
+//! order needs no names.
 
-pub(crate) mod endpoints;
-pub(crate) mod ensemble;
-pub(crate) mod overlays;
-pub(crate) mod paths;
-pub(crate) mod schedule;
-pub(crate) mod sessions;
-pub(crate) mod topology;
+pub mod endpoints;
+pub mod ensemble;
+pub mod overlays;
+pub mod paths;
+pub mod schedule;
+pub mod sessions;
+pub mod topology;
 
 use endpoints::Allotment;
 use overlays::Overlays;
@@ -21,16 +22,19 @@ use manyflow_model::error::Fault;
 
 /// The complete description of a cell. It is made once, checked, and run with every seed.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The tables of the scenario.
-    pub(crate) cell: Cell,
-    pub(crate) topology: Topology,
-    pub(crate) overlays: Overlays,
-    pub(crate) sessions: Sessions,
+    pub cell: Cell,
+    /// The nodes and links.
+    pub topology: Topology,
+    /// The overlays with their daemons.
+    pub overlays: Overlays,
+    /// The sessions with their receivers.
+    pub sessions: Sessions,
     /// The number of endpoints of all overlays and sessions.
-    pub(crate) endpoints: usize,
+    pub endpoints: usize,
     /// The congestion controls of the calling program.
-    pub(crate) controls: Controls,
+    pub controls: Controls,
 }
 
 impl Plan {
@@ -38,7 +42,7 @@ impl Plan {
     ///
     /// # Errors
     /// Returns an error if a name is unknown or a parameter is out of its range.
-    pub(crate) fn new(cell: Cell) -> Result<Plan, Fault> {
+    pub fn new(cell: Cell) -> Result<Plan, Fault> {
         let topology = Topology::new(&cell.schema)?;
         let mut overlays = Overlays::new(&cell.schema, &topology)?;
         let mut sessions = Sessions::new(&cell.schema, &topology, &overlays)?;

@@ -15,38 +15,41 @@ use manyflow_model::error::{Fault, Problem};
 
 /// All overlays of a scenario, in the order of their tables.
 #[derive(Clone, Debug)]
-pub(crate) struct Overlays(pub(crate) Vec<Overlay>);
+pub struct Overlays(pub Vec<Overlay>);
 
 /// An overlay.
 #[derive(Clone, Debug)]
-pub(crate) struct Overlay {
-    pub(crate) name: String,
+pub struct Overlay {
+    /// The name in the scenario.
+    pub name: String,
     /// The node of each daemon.
-    pub(crate) nodes: Vec<u32>,
+    pub nodes: Vec<u32>,
     /// The endpoint of each daemon.
-    pub(crate) endpoints: Ids,
+    pub endpoints: Ids,
     by_node: BTreeMap<u32, DaemonId>,
-    pub(crate) topology: Arc<overlay::Topology>,
+    /// The links between daemons.
+    pub topology: Arc<overlay::Topology>,
 }
 
 /// The place of an overlay session: its overlay, its group and its sending clients.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Affiliation {
+pub struct Affiliation {
     /// The index of the overlay.
-    pub(crate) overlay: usize,
-    pub(crate) group: GroupId,
+    pub overlay: usize,
+    /// The number of the group.
+    pub group: GroupId,
     /// The daemon of the sending clients.
-    pub(crate) sender: DaemonId,
+    pub sender: DaemonId,
     /// The number of sending clients.
-    pub(crate) clients: u32,
+    pub clients: u32,
 }
 
 /// The groups of all overlays, numbered in the order in which sessions name them.
-pub(crate) type GroupNumbers = BTreeMap<(usize, String), GroupId>;
+pub type GroupNumbers = BTreeMap<(usize, String), GroupId>;
 
 impl Overlays {
     /// Expands all overlays of a scenario.
-    pub(crate) fn new(schema: &Schema, topology: &Topology) -> Result<Overlays, Fault> {
+    pub fn new(schema: &Schema, topology: &Topology) -> Result<Overlays, Fault> {
         let mut overlays: Vec<Overlay> = Vec::with_capacity(schema.overlays.len());
         for table in &schema.overlays {
             let within = |fault: Fault| fault.within(&table.name).within("overlays");
@@ -61,7 +64,7 @@ impl Overlays {
     }
 
     /// Returns the index of a session's overlay.
-    pub(crate) fn of_session(&self, table: &OverlaySessionTable) -> Result<usize, Problem> {
+    pub fn of_session(&self, table: &OverlaySessionTable) -> Result<usize, Problem> {
         let names = || self.0.iter().map(|overlay| overlay.name.as_str());
         let Some(name) = &table.overlay else {
             let message = match self.0.len() {
@@ -76,11 +79,7 @@ impl Overlays {
     }
 
     /// Returns overlay and daemon, if `OVERLAY/NODE` names them.
-    pub(crate) fn daemon_named(
-        &self,
-        name: &str,
-        topology: &Topology,
-    ) -> Option<(usize, DaemonId)> {
+    pub fn daemon_named(&self, name: &str, topology: &Topology) -> Option<(usize, DaemonId)> {
         let (overlay, node) = name.split_once('/')?;
         let index = self.0.iter().position(|known| known.name == overlay)?;
         let nodes = topology.nodes_named(node).ok()?;
@@ -90,7 +89,7 @@ impl Overlays {
 
     /// Returns overlay and link for `A-B`, the link's ends. If several overlays have such a
     /// link, the name has to be `OVERLAY/A-B`.
-    pub(crate) fn link_named(
+    pub fn link_named(
         &self,
         name: &str,
         topology: &Topology,
@@ -120,12 +119,7 @@ impl Overlays {
     }
 
     /// Returns the name of a link, `A-B`.
-    pub(crate) fn link_name(
-        &self,
-        overlay: usize,
-        link: overlay::LinkId,
-        topology: &Topology,
-    ) -> String {
+    pub fn link_name(&self, overlay: usize, link: overlay::LinkId, topology: &Topology) -> String {
         let overlay = &self.0[overlay];
         let [from, to] = [link.from, link.to].map(|end| overlay.node_name(end, topology));
         format!("{from}-{to}")
@@ -182,17 +176,17 @@ impl Overlay {
     }
 
     /// Returns the daemon at a node.
-    pub(crate) fn daemon_at(&self, node: u32) -> Option<DaemonId> {
+    pub fn daemon_at(&self, node: u32) -> Option<DaemonId> {
         self.by_node.get(&node).copied()
     }
 
     /// Returns the endpoint of a daemon.
-    pub(crate) fn endpoint(&self, daemon: DaemonId) -> EndpointId {
+    pub fn endpoint(&self, daemon: DaemonId) -> EndpointId {
         self.endpoints.at(daemon.0.into())
     }
 
     /// Returns the name of a daemon's node.
-    pub(crate) fn node_name<'t>(&self, daemon: DaemonId, topology: &'t Topology) -> &'t str {
+    pub fn node_name<'t>(&self, daemon: DaemonId, topology: &'t Topology) -> &'t str {
         topology.nodes.get(self.nodes[usize::from(daemon.0)])
     }
 

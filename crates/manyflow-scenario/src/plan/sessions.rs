@@ -11,6 +11,7 @@ use crate::protocols::Protocol;
 use crate::schema::check::REPETITIONS_MAX;
 use manyflow_core::{EndpointId, Time};
 use manyflow_model::error::{Fault, Problem};
+use manyflow_model::names::numbered;
 use manyflow_model::observables::{Observable, Subject};
 use manyflow_model::quantity::Seconds;
 use manyflow_netsim::NodeId;
@@ -21,60 +22,73 @@ use crate::schema::{ReceiverTable, Schema, SessionTable, Start};
 
 /// All sessions of a scenario.
 #[derive(Clone, Debug)]
-pub(crate) struct Sessions(pub(crate) Vec<Session>);
+pub struct Sessions(pub Vec<Session>);
 
 /// A session.
 #[derive(Clone, Debug)]
-pub(crate) struct Session {
-    pub(crate) name: String,
-    pub(crate) protocol: Protocol,
+pub struct Session {
+    /// The name of the session, with the numbers of its placeholders.
+    pub name: String,
+    /// The protocol.
+    pub protocol: Protocol,
     /// The index of the session's table in the schema.
-    pub(crate) table: usize,
+    pub table: usize,
     key: String,
-    pub(crate) sender: u32,
+    /// The node of the sender.
+    pub sender: u32,
     /// The time at which the sender stops.
-    pub(crate) stop: Option<Seconds>,
-    pub(crate) receivers: Vec<Receiver>,
+    pub stop: Option<Seconds>,
+    /// The receivers, in the order of their entries.
+    pub receivers: Vec<Receiver>,
     /// The endpoints besides those of receivers, with their nodes: the sender and then the
     /// aggregators of a multicast session, the sender's ends and then the switches of an ACP
     /// session, the sending clients of an overlay session, a command.
-    pub(crate) staff: Vec<(EndpointId, NodeId)>,
+    pub staff: Vec<(EndpointId, NodeId)>,
     /// The nodes that aggregate the feedback of SIM, from the sender downwards.
-    pub(crate) aggregators: Vec<u32>,
+    pub aggregators: Vec<u32>,
     /// The outage of an aggregator: its node, the time of its crash, and the time of its restart.
-    pub(crate) outage: Option<(u32, Time, Time)>,
+    pub outage: Option<(u32, Time, Time)>,
     /// The switches between the sender of an ACP session and its receivers.
-    pub(crate) switches: Vec<Switch>,
+    pub switches: Vec<Switch>,
     /// The group and daemon of an overlay session.
-    pub(crate) affiliation: Option<Affiliation>,
+    pub affiliation: Option<Affiliation>,
 }
 
 /// A receiver of a session.
 #[derive(Clone, Debug)]
-pub(crate) struct Receiver {
-    pub(crate) node: u32,
+pub struct Receiver {
+    /// The node of the receiver.
+    pub node: u32,
     /// The index of the receiver's entry in the session's table.
-    pub(crate) entry: u32,
+    pub entry: u32,
     /// The times at which the receiver is present. All receivers of an entry share them.
-    pub(crate) intervals: Arc<[MembershipInterval]>,
-    pub(crate) ends: Ends,
+    pub intervals: Arc<[MembershipInterval]>,
+    /// The endpoints of the receiver.
+    pub ends: Ends,
 }
 
 /// A membership interval: the time between a receiver's start and stop.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct MembershipInterval {
-    pub(crate) start: Start,
-    pub(crate) stop: Option<Seconds>,
+pub struct MembershipInterval {
+    /// The time at which the receiver joins.
+    pub start: Start,
+    /// The time at which the receiver leaves. Without one it does not leave.
+    pub stop: Option<Seconds>,
 }
 
 impl Session {
-    pub(crate) fn fault(&self, key: &str, problem: Problem) -> Fault {
+    /// Returns a problem with a key of the session's table.
+    pub fn fault(&self, key: &str, problem: Problem) -> Fault {
         Fault::at(&["sessions", &self.key, key], problem)
     }
 }
 
 impl Sessions {
-    pub(crate) fn new(
+    /// Expands all sessions of a scenario.
+    ///
+    /// # Errors
+    /// Returns an error if a name is unknown or appears twice, or if a parameter is out of its range.
+    pub fn new(
         schema: &Schema,
         topology: &Topology,
         overlays: &Overlays,
@@ -113,13 +127,13 @@ impl Sessions {
     }
 
     /// Returns the number of receivers of all sessions.
-    pub(crate) fn receivers(&self) -> u64 {
+    pub fn receivers(&self) -> u64 {
         let receivers = self.0.iter().map(|session| session.receivers.len() as u64);
         receivers.sum()
     }
 
     /// Returns the index of a session.
-    pub(crate) fn named(&self, name: &str) -> Result<usize, Problem> {
+    pub fn named(&self, name: &str) -> Result<usize, Problem> {
         let known = self.0.iter().map(|session| session.name.as_str());
         let found = self.0.iter().position(|session| session.name == name);
         found.ok_or_else(|| Problem::unknown("session", name, known))
@@ -137,7 +151,7 @@ impl Sessions {
 
     /// Returns the indexes of sessions and receivers: all receivers for `SESSION`, and
     /// those at a node or group for `SESSION/NODE`.
-    pub(crate) fn receivers_named(
+    pub fn receivers_named(
         &self,
         name: &str,
         topology: &Topology,
@@ -169,21 +183,21 @@ impl Sessions {
     }
 
     /// Returns the index of an overlay session, with its overlay and group.
-    pub(crate) fn affiliated(&self, name: &str) -> Result<(usize, Affiliation), Problem> {
+    pub fn affiliated(&self, name: &str) -> Result<(usize, Affiliation), Problem> {
         let index = self.named(name)?;
         Ok((index, self.affiliation(index)?))
     }
 
     /// Returns the overlay sessions that a name stands for, with the number of sending
     /// clients of each.
-    pub(crate) fn clients_named(&self, name: &str) -> Result<Vec<(usize, u32)>, Problem> {
+    pub fn clients_named(&self, name: &str) -> Result<Vec<(usize, u32)>, Problem> {
         let clients = |index: usize| Ok((index, self.affiliation(index)?.clients));
         self.all_named(name)?.map(clients).collect()
     }
 
     /// Returns the session that `SESSION/NODE` names, its overlay and group, and the daemon
     /// at the node.
-    pub(crate) fn reporter_named(
+    pub fn reporter_named(
         &self,
         name: &str,
         overlays: &Overlays,
@@ -203,7 +217,7 @@ impl Sessions {
     }
 
     /// Returns the kind of thing that `of` names, for an observable of several kinds.
-    pub(crate) fn subject_named(&self, what: Observable, of: &str, topology: &Topology) -> Subject {
+    pub fn subject_named(&self, what: Observable, of: &str, topology: &Topology) -> Subject {
         if what.subject() != Subject::LinkOrEndpoint {
             return what.subject();
         }
@@ -219,7 +233,7 @@ impl Sessions {
 
     /// Returns session and node, if `SESSION/NODE` names the sender of an ACP or overlay
     /// session, or a switch of an ACP session.
-    pub(crate) fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
+    pub fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
         let (session, node) = name.split_once('/')?;
         let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
         let is_staff = nodes.len() == 1 && self.0[index].has_staff_at(nodes.start);
@@ -229,14 +243,14 @@ impl Sessions {
 
 impl Session {
     /// Returns the number of membership intervals of all receivers.
-    pub(crate) fn intervals(&self) -> usize {
+    pub fn intervals(&self) -> usize {
         let receivers = self.receivers.iter();
         receivers.map(|receiver| receiver.intervals.len()).sum()
     }
 
     /// Returns whether this is an ACP session without switches. Each receiver then has a
     /// connection of its own, whose other end is at the sender.
-    pub(crate) fn is_point_to_point(&self) -> bool {
+    pub fn is_point_to_point(&self) -> bool {
         self.protocol == Protocol::Acp && self.switches.is_empty()
     }
 
@@ -384,30 +398,11 @@ fn check_receivers(table: &SessionTable) -> Result<(), Fault> {
     }
 }
 
-/// Replaces `{i}`, `{i+1}` and `{i+1 mod 800}` in a name for the session of this number.
-pub(crate) fn numbered(name: &str, number: u32) -> String {
-    let mut rest = name;
-    let mut result = String::new();
-    while let Some((before, after)) = rest.split_once("{i") {
-        let Some((offset, behind)) = after.split_once('}') else {
-            break;
-        };
-        let (offset, modulus) = match offset.split_once(" mod ") {
-            Some((offset, modulus)) => (offset, modulus.trim().parse().ok()),
-            None => (offset, None),
-        };
-        let offset: u32 = offset.trim_start_matches('+').parse().unwrap_or(0);
-        let sum = number.saturating_add(offset);
-        let wrapped = modulus.and_then(|modulus| sum.checked_rem(modulus));
-        result.push_str(before);
-        result.push_str(&wrapped.unwrap_or(sum).to_string());
-        rest = behind;
-    }
-    result + rest
-}
-
 /// Returns the membership intervals of a receiver: one, or one for each repetition.
-fn intervals(table: &ReceiverTable, duration: Seconds) -> Result<Vec<MembershipInterval>, String> {
+pub fn intervals(
+    table: &ReceiverTable,
+    duration: Seconds,
+) -> Result<Vec<MembershipInterval>, String> {
     let first = MembershipInterval {
         start: table.start,
         stop: table.stop,
@@ -442,43 +437,4 @@ fn intervals(table: &ReceiverTable, duration: Seconds) -> Result<Vec<MembershipI
         stop: Some(later(stop, f64::from(index))),
     };
     Ok((0..count as u32).map(interval).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn placeholders_become_the_number_of_the_session() {
-        assert_eq!(numbered("R-{i+2}", 5), "R-7");
-        assert_eq!(numbered("{i}-{i}", 5), "5-5");
-        assert_eq!(numbered("plain {i", 5), "plain {i");
-        let wrapping = [797, 798, 799].map(|number| numbered("R-{i+2 mod 800}", number));
-        assert_eq!(wrapping, ["R-799", "R-0", "R-1"]);
-        assert_eq!(numbered("{i mod 3}", 5), "2");
-    }
-
-    #[test]
-    fn a_receiver_joins_repeatedly() {
-        let table = ReceiverTable {
-            start: Start {
-                from: Seconds(10.0),
-                to: Seconds(10.0),
-            },
-            stop: Some(Seconds(20.0)),
-            every: Some(Seconds(30.0)),
-            ..ReceiverTable::default()
-        };
-        let starts: Vec<f64> = intervals(&table, Seconds(100.0))
-            .unwrap()
-            .iter()
-            .map(|interval| interval.start.from.0)
-            .collect();
-        assert_eq!(starts, [10.0, 40.0, 70.0]);
-        let overlapping = ReceiverTable {
-            every: Some(Seconds(5.0)),
-            ..table
-        };
-        assert!(intervals(&overlapping, Seconds(100.0)).is_err());
-    }
 }

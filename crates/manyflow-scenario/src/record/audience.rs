@@ -6,6 +6,7 @@ use manyflow_core::{EndpointId, Time};
 use crate::protocols::{AnyEvent, Observed};
 use crate::scene::Scene;
 use crate::world::World;
+use manyflow_model::measure::groups::Groups;
 use manyflow_model::observables::Observable;
 use manyflow_netsim::{LinkId, NodeId};
 
@@ -31,37 +32,6 @@ struct Listener {
     /// The number of bits received by the end of the last interval.
     received_bits: f64,
     groups: Groups,
-}
-
-/// The groups that a receiver has joined.
-#[derive(Default)]
-struct Groups {
-    joined: i32,
-    /// The time of the last change.
-    changed: Time,
-    /// The number of joined groups before that change.
-    before: i32,
-    /// The number of changes in the current interval, without the one at `changed`.
-    changes: u32,
-}
-
-impl Groups {
-    fn step(&mut self, now: Time, by: i32) {
-        if now != self.changed {
-            self.settle();
-            self.changed = now;
-        }
-        self.joined += by;
-    }
-
-    /// Counts the change at the last instant: one change, for any number of groups. Joining the
-    /// first group and leaving the last are changes as well.
-    fn settle(&mut self) {
-        if self.joined != self.before {
-            self.changes += 1;
-        }
-        self.before = self.joined;
-    }
 }
 
 impl Audience {
@@ -142,8 +112,7 @@ impl Audience {
     pub(super) fn instability(&mut self) -> f64 {
         let (mut changes, mut present) = (0, 0);
         for listener in &mut self.listeners {
-            listener.groups.settle();
-            changes += std::mem::take(&mut listener.groups.changes);
+            changes += listener.groups.take_changes();
             present += u32::from(std::mem::take(&mut listener.present_s) > 0.0);
         }
         f64::from(changes) / f64::from(present)
@@ -157,32 +126,4 @@ fn capacity(network: &dyn World, path: &[LinkId]) -> f64 {
         .filter_map(|&link| network.link_config(link).rate);
     let lowest = rates.map(|rate| rate.bits_per_s()).min();
     lowest.map_or(f64::NAN, |rate| rate as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(s: u64) -> Time {
-        Time::from_nanos(s * 1_000_000_000)
-    }
-
-    #[test]
-    fn all_steps_at_one_instant_count_as_one_change() {
-        let mut groups = Groups::default();
-        let mut changes = |steps: &[(u64, i32)]| {
-            for &(s, by) in steps {
-                groups.step(at(s), by);
-            }
-            groups.settle();
-            std::mem::take(&mut groups.changes)
-        };
-        assert_eq!(changes(&[(1, 1)]), 1);
-        assert_eq!(changes(&[(2, 1), (3, 1), (4, -1), (4, -1)]), 3);
-        // A join and a leave at the same instant cancel out.
-        assert_eq!(changes(&[(5, 1), (5, -1)]), 0);
-        // A receiver without a group is still a member.
-        assert_eq!(changes(&[(6, -1), (7, 1)]), 2);
-        assert_eq!(changes(&[(9, -1)]), 1);
-    }
 }

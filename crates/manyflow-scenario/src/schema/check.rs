@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::file::cells::Cell;
-use crate::file::sweep::Axis;
 use crate::plan::Plan;
 use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
@@ -12,7 +11,9 @@ use crate::plan::topology::{Reach, Topology};
 use crate::schema::reports;
 use crate::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use manyflow_model::error::{Fault, Problem};
-use manyflow_model::expression::{Environment, Expression, FUNCTIONS, Samples};
+use manyflow_model::expression::{Environment, Expression, Samples};
+use manyflow_model::file::sweep::Axis;
+use manyflow_model::names::formula_name;
 use manyflow_model::observables::{Observable, Statistic, Subject};
 use manyflow_model::quantity::{Dimension, Quantity};
 
@@ -37,18 +38,6 @@ pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {
     for (index, expect) in schema.expect.iter().enumerate() {
         expectation(expect, axes, &environment)
             .map_err(|fault| fault.within(&index.to_string()).within("expect"))?;
-    }
-    Ok(())
-}
-
-/// Checks that a name can be used in formulas.
-pub(crate) fn name(name: &str) -> Result<(), Fault> {
-    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    let reserved = ["and", "or"].contains(&name) || FUNCTIONS.iter().any(|f| f.name == name);
-    if reserved || !starts || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(Fault::value(format!(
-            "`{name}` cannot be a name in formulas: use letters, digits and `_`, and no function's name"
-        )));
     }
     Ok(())
 }
@@ -193,7 +182,7 @@ fn measures(cell: &Cell, names: &Names<'_>) -> Result<Environment, Fault> {
     let duration_s = cell.schema.run.duration.0;
     for measure in &cell.schema.measure {
         let within = |fault: Fault| fault.within(&measure.name).within("measure");
-        name(&measure.name).map_err(|fault| within(fault.within("name")))?;
+        formula_name(&measure.name).map_err(|fault| within(fault.within("name")))?;
         if environment.contains_key(&measure.name) {
             let message = format!("there is another measure or parameter `{}`", measure.name);
             return Err(within(Fault::at(&["name"], Problem::Value(message))));

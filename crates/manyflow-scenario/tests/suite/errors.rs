@@ -372,9 +372,9 @@ const WRONG: &[(&str, &str, &str)] = &[
         "`sessions.webrc.sim`: a session of webrc or tcp does not read this key",
     ),
     (
-        "[run]\nduration = \"100 s\"\nseeds = 2",
-        "run = [\"100 s\", 2]",
-        "two.toml:2: `run`: invalid type: sequence, expected struct RunTable",
+        "set.rate = \"500 kbit/s\"",
+        "set = [\"500 kbit/s\"]",
+        "two.toml:29: `at.0.set`: invalid type: sequence, expected struct LinkProperties",
     ),
     ("title = ", "title ", "two.toml:1: "),
 ];

@@ -12,5 +12,5 @@ mod layered;
 mod limits;
 mod losses;
 mod manual;
-mod topology;
+mod plan;
 mod watch;

@@ -1,7 +1,7 @@
 //! Tests that read and check sessions of ACP.
 
-use super::{Refusal, assert_refused, hosts, placed, scene};
-use crate::*;
+use super::{Refusal, assert_refused, hosts, placed, plan};
+use manyflow_scenario::*;
 
 /// Two switches in a row, with one member and two members.
 const CASCADE: &str = r#"title = "A cascade"
@@ -46,31 +46,33 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse("cascade.toml", text, false)
 }
 
+/// Gives the links a delay. Without one, time would stand still in a run.
+fn paced(text: &str) -> String {
+    text.replace("[[links]]\n", "[[links]]\ndelay = \"1 ms\"\n")
+}
+
 #[test]
 fn each_membership_interval_the_sender_and_each_switch_have_an_endpoint() {
-    let cell = parse(CASCADE).unwrap().cell(0).unwrap();
-    let scene = scene(cell);
+    let plan = plan(&parse(&paced(CASCADE)).unwrap());
     assert_eq!(
-        placed(&scene, hosts(&scene, 0)),
+        placed(&plan, hosts(&plan, 0)),
         [(0, "S-0"), (1, "S-1"), (2, "S-1"), (3, "S-2")]
     );
     assert_eq!(
-        placed(&scene, scene.staff(0)),
+        placed(&plan, &plan.sessions.0[0].staff),
         [(4, "P"), (5, "V"), (6, "W")]
     );
-    assert_eq!(scene.plan.endpoints, 7);
+    assert_eq!(plan.endpoints, 7);
 }
 
 #[test]
 fn without_switches_the_sender_has_an_end_for_each_membership_interval() {
     let (head, rest) = CASCADE.split_once("[[sessions.acp.switches]]").unwrap();
     let (_, measures) = rest.split_once("[[measure]]").unwrap();
-    let cell = parse(&format!("{head}[[measure]]{measures}"));
-    let cell = cell.unwrap().cell(0).unwrap();
-    let scene = scene(cell);
-    assert_eq!(scene.hosts(0).count(), 4);
-    assert_eq!(scene.staff(0).len(), 4);
-    assert_eq!(scene.plan.endpoints, 8);
+    let plan = plan(&parse(&paced(&format!("{head}[[measure]]{measures}"))).unwrap());
+    assert_eq!(hosts(&plan, 0).len(), 4);
+    assert_eq!(plan.sessions.0[0].staff.len(), 4);
+    assert_eq!(plan.endpoints, 8);
 }
 
 const ERRORS: &[Refusal] = &[

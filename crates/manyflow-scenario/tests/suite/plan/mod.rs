@@ -1,32 +1,41 @@
-//! Tests that read, check and run scenarios.
+//! Tests of plans: what a cell becomes before it runs.
 
 mod acp;
+mod endpoints;
 mod overlay;
-
-use std::sync::Arc;
+mod schedule;
+mod sessions;
+mod topology;
 
 use manyflow_core::EndpointId;
 use manyflow_netsim::NodeId;
+use manyflow_scenario::plan::Plan;
+use manyflow_scenario::plan::endpoints::Role;
+use manyflow_scenario::{Scenario, ScenarioError};
 
-use crate::plan::Plan;
-use crate::scene::Scene;
-use crate::*;
-
-/// Builds the scene of a cell with seed 1.
-fn scene(cell: Cell) -> Scene {
-    let plan = Arc::new(Plan::new(cell).unwrap());
-    Scene::new(plan, Box::new(Network::new(1))).unwrap()
+/// Plans the first cell, and runs it once: the run fails if the world numbers endpoints in another
+/// way.
+fn plan(scenario: &Scenario) -> Plan {
+    let plan = Plan::new(scenario.cell(0).unwrap()).unwrap();
+    scenario.run_one(scenario.jobs().unwrap()[0]).unwrap();
+    plan
 }
 
 /// Returns the endpoints of a session's receivers.
-fn hosts(scene: &Scene, session: usize) -> Vec<(EndpointId, NodeId)> {
-    let hosts = scene.hosts(session).map(|(id, node, _)| (id, node));
+fn hosts(plan: &Plan, session: usize) -> Vec<(EndpointId, NodeId)> {
+    let session = &plan.sessions.0[session];
+    let hosts = session.receivers.iter().flat_map(|receiver| {
+        receiver.ends.all().map(|(id, role)| match role {
+            Role::Sending => (id, NodeId(session.sender)),
+            Role::Receiving => (id, NodeId(receiver.node)),
+        })
+    });
     hosts.collect()
 }
 
 /// Returns the numbers of endpoints with the names of their nodes.
-fn placed(scene: &Scene, ends: impl AsRef<[(EndpointId, NodeId)]>) -> Vec<(u32, &str)> {
-    let name = |node: NodeId| scene.plan.topology.nodes.get(node.0);
+fn placed(plan: &Plan, ends: impl AsRef<[(EndpointId, NodeId)]>) -> Vec<(u32, &str)> {
+    let name = |node: NodeId| plan.topology.nodes.get(node.0);
     let ends = ends.as_ref().iter();
     ends.map(|(id, node)| (id.0, name(*node))).collect()
 }

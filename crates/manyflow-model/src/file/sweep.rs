@@ -1,8 +1,8 @@
 //! `[sweep]`: the axes, and which of them vary together.
 
+use crate::error::{Fault, Problem};
 use crate::file::tree::{Node, Value};
-use manyflow_model::OutlineAxis;
-use manyflow_model::error::{Fault, Problem};
+use crate::outline::OutlineAxis;
 
 /// The key of `[sweep]` that lists the axes that vary together.
 const TOGETHER: &str = "together";
@@ -12,8 +12,10 @@ const TOGETHER: &str = "together";
 pub struct Axis {
     /// The name of the parameter, or the dotted key.
     pub key: String,
-    pub(super) path: Vec<String>,
-    pub(super) values: Vec<Node>,
+    /// The keys from the outermost table to the value.
+    pub path: Vec<String>,
+    /// The values, of which there is at least one.
+    pub values: Vec<Node>,
 }
 
 impl Axis {
@@ -68,8 +70,9 @@ fn parameter_path(name: &str, parameters: Option<&Node>) -> Result<Vec<String>, 
 /// The axes of a sweep. The axes of a group vary together, and each combination of the groups'
 /// values is a cell.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sweep {
-    pub(super) axes: Vec<Axis>,
+pub struct Sweep {
+    /// The axes, in the order of the file.
+    pub axes: Vec<Axis>,
     /// Groups of axes by index, ordered by their first axes. All axes of a group have the
     /// same number of values.
     groups: Vec<Vec<usize>>,
@@ -77,7 +80,7 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// Reads the table. An axis without a dot in its key is one of `parameters`.
-    pub(super) fn new(mut table: Node, parameters: Option<&Node>) -> Result<Sweep, Fault> {
+    pub fn new(mut table: Node, parameters: Option<&Node>) -> Result<Sweep, Fault> {
         let together = table.take(TOGETHER);
         let axes = table.leaves().into_iter();
         let axes = axes.map(|(path, values)| Axis::new(path, values, parameters));
@@ -139,13 +142,13 @@ impl Sweep {
     }
 
     /// Returns the number of cells.
-    pub(super) fn cells(&self) -> u64 {
+    pub fn cells(&self) -> u64 {
         let sizes = self.groups.iter().map(|group| self.size(group) as u64);
         sizes.fold(1, u64::saturating_mul)
     }
 
     /// Returns each axis with its value in a cell. The last group varies fastest.
-    pub(super) fn values(&self, cell: usize) -> Vec<(&Axis, &Node)> {
+    pub fn values(&self, cell: usize) -> Vec<(&Axis, &Node)> {
         let mut places = vec![0; self.axes.len()];
         let mut rest = cell;
         for group in self.groups.iter().rev() {
@@ -159,7 +162,7 @@ impl Sweep {
     }
 
     /// Returns the axes with the numbers of their groups.
-    pub(super) fn outline(&self) -> Vec<OutlineAxis> {
+    pub fn outline(&self) -> Vec<OutlineAxis> {
         let group = |axis| self.groups.iter().position(|group| group.contains(&axis));
         let axes = self
             .axes
@@ -174,7 +177,7 @@ impl Sweep {
 }
 
 /// Formats a value as it is written in the file.
-pub(super) fn label(value: &Node) -> String {
+pub fn label(value: &Node) -> String {
     match &value.value {
         Value::Text(text) => text.clone(),
         Value::Number(number) => number.to_string(),

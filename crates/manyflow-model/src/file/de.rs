@@ -11,13 +11,13 @@ use serde::de::{
     DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 
+use crate::error::Fault;
+use crate::expression::{Environment, Expression};
 use crate::file::tree::{Entry, Node, Value, name_of};
-use manyflow_model::error::Fault;
-use manyflow_model::expression::{Environment, Expression};
-use manyflow_model::quantity::{ANY, Kind, Quantity, START};
+use crate::quantity::{ANY, Kind, Quantity, START};
 
 /// Reads a `T` from `node`. Its formulas can use the names in `environment`.
-pub(crate) fn read<'de, T: Deserialize<'de>>(
+pub fn read<'de, T: Deserialize<'de>>(
     node: &'de Node,
     environment: &'de Environment,
 ) -> Result<T, Fault> {

@@ -1,8 +1,8 @@
 //! Tests that read, check and build overlays and their sessions.
 
-use super::{Refusal, assert_refused, hosts, placed, scene};
-use crate::plan::Plan;
-use crate::*;
+use super::{Refusal, assert_refused, hosts, placed, plan};
+use manyflow_scenario::plan::Plan;
+use manyflow_scenario::*;
 
 /// A chain of three daemons with a router between two of them, and a node without links.
 const CHAIN: &str = r#"title = "A chain of daemons"
@@ -55,25 +55,26 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 
 #[test]
 fn daemons_precede_the_receivers_and_sending_clients_of_sessions() {
-    let cell = parse(CHAIN).unwrap().cell(0).unwrap();
-    let scene = scene(cell);
-    let daemons = scene.plan.overlays.0[0].endpoints.iter().map(|id| id.0);
+    let plan = plan(&parse(CHAIN).unwrap());
+    let daemons = plan.overlays.0[0].endpoints.iter().map(|id| id.0);
     assert_eq!(daemons.collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     assert_eq!(
-        placed(&scene, hosts(&scene, 0)),
+        placed(&plan, hosts(&plan, 0)),
         [(5, "C"), (6, "D-1"), (7, "D-1")]
     );
-    assert_eq!(placed(&scene, scene.staff(0)), [(8, "A"), (9, "A")]);
-    assert_eq!(placed(&scene, scene.staff(1)), [(10, "B")]);
-    assert_eq!(scene.plan.endpoints, 11);
+    assert_eq!(
+        placed(&plan, &plan.sessions.0[0].staff),
+        [(8, "A"), (9, "A")]
+    );
+    assert_eq!(placed(&plan, &plan.sessions.0[1].staff), [(10, "B")]);
+    assert_eq!(plan.endpoints, 11);
 }
 
 #[test]
 fn sessions_that_name_the_same_group_share_it() {
     let groups = |text: &str| {
-        let cell = parse(text).unwrap().cell(0).unwrap();
-        let scene = scene(cell);
-        [0, 1].map(|session| scene.affiliation(session).group.0)
+        let plan = plan(&parse(text).unwrap());
+        [0, 1].map(|session| plan.sessions.0[session].affiliation.unwrap().group.0)
     };
     assert_eq!(groups(CHAIN), [0, 0]);
     assert_eq!(
@@ -96,8 +97,8 @@ fn without_links_each_network_link_between_daemons_is_used() {
         .replace(given, "")
         .replace("\"B\", \"C\", \"D\"]\nc", "\"B\", \"r\", \"C\", \"D\"]\nc");
     let all = all.replace("of = \"B-C\"", "of = \"r-C\"");
-    let scene = scene(parse(&all).unwrap().cell(0).unwrap());
-    assert_eq!(scene.plan.overlays.0[0].topology.links().count(), 10);
+    let plan = plan(&parse(&all).unwrap());
+    assert_eq!(plan.overlays.0[0].topology.links().count(), 10);
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! Expands short forms: texts among the parameters, and tables with a `count`.
 
+use crate::error::Fault;
+use crate::expression::Environment;
 use crate::file::de::read;
 use crate::file::tree::{Entry, Node, Value, name_of};
-use crate::plan::sessions::numbered;
-use crate::schema::check;
-use manyflow_model::error::Fault;
-use manyflow_model::expression::Environment;
-use manyflow_model::quantity::{Count, Quantity};
+use crate::names::{formula_name, numbered};
+use crate::quantity::{Count, Quantity};
 
 /// The maximum number of tables that one entry makes. More are a mistake in `count`.
 const COUNT_MAX: u32 = 100_000;
@@ -17,7 +16,7 @@ const REPEATED: [&str; 2] = ["links", "measure"];
 
 /// Inserts texts for their placeholders, repeats tables with a `count`, and returns the
 /// parameters, which it removes from the tree.
-pub(super) fn expand(tree: &mut Node) -> Result<Environment, Fault> {
+pub fn expand(tree: &mut Node) -> Result<Environment, Fault> {
     let parameters = match tree.take("parameters") {
         Some(mut table) => {
             let within = |fault: Fault| fault.within("parameters");
@@ -60,7 +59,7 @@ fn take_texts(parameters: &mut Node) -> Result<Vec<Text>, Fault> {
 }
 
 fn name(entry: &Entry) -> Result<(), Fault> {
-    check::name(&entry.key)?;
+    formula_name(&entry.key)?;
     match entry.key.as_str() {
         "i" => Err(Fault::value(
             "`{i}` is the number of a repeated table: choose another name",
@@ -85,7 +84,7 @@ fn quantities(table: &Node) -> Result<Environment, Fault> {
         return Err(Fault::value("a table is expected").spanned(&table.span));
     };
     for entry in entries {
-        check::name(&entry.key).map_err(|fault| fault.spanned(&entry.key_span))?;
+        formula_name(&entry.key).map_err(|fault| fault.spanned(&entry.key_span))?;
         let value: Quantity = read(&entry.node, &environment)
             .map_err(|fault| fault.within(&entry.key).spanned(&entry.node.span))?;
         environment.insert(entry.key.clone(), value.into());

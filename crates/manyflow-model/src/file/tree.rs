@@ -6,34 +6,45 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use manyflow_model::error::{Fault, NAME_MAX, Problem, shortened};
+use crate::error::{Fault, NAME_MAX, Problem, shortened};
 
 /// A value with its place in the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) span: Range<usize>,
-    pub(crate) value: Value,
+pub struct Node {
+    /// The bytes of the value in the file.
+    pub span: Range<usize>,
+    /// The value.
+    pub value: Value,
 }
 
+/// A value of TOML.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// A text.
     Text(String),
+    /// A number, which is finite.
     Number(f64),
+    /// `true` or `false`.
     Flag(bool),
+    /// A list.
     List(Vec<Node>),
     /// A table, in the order of the file.
     Table(Vec<Entry>),
 }
 
+/// An entry of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
-    pub(crate) key: String,
-    pub(crate) key_span: Range<usize>,
-    pub(crate) node: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The bytes of the key in the file.
+    pub key_span: Range<usize>,
+    /// The value.
+    pub node: Node,
 }
 
 /// Parses TOML.
-pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
+pub fn parse(text: &str) -> Result<Node, Fault> {
     let table = DeTable::parse(text).map_err(|error| Fault {
         path: Vec::new(),
         span: error.span(),
@@ -45,7 +56,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, Fault> {
 
 /// Parses a setting, `KEY=VALUE`, and returns the path and the value. A value that is not TOML is a
 /// text.
-pub(crate) fn setting(text: &str) -> Result<(Vec<String>, Value), Fault> {
+pub fn setting(text: &str) -> Result<(Vec<String>, Value), Fault> {
     let Some((key, value)) = text.split_once('=') else {
         let message = format!("`{}` is not KEY=VALUE", shortened(text, NAME_MAX));
         return Err(Fault::value(message));
@@ -119,7 +130,7 @@ fn node(value: Spanned<DeValue<'_>>) -> Result<Node, Fault> {
 
 impl Node {
     /// Returns an entry of a table by its key, or of a list by its `name` or index.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&Node> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),
             Value::List(items) => items.get(position(items, key)?),
@@ -128,7 +139,7 @@ impl Node {
     }
 
     /// Returns the entry of a table.
-    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         let Value::Table(entries) = &mut self.value else {
             return None;
         };
@@ -140,7 +151,7 @@ impl Node {
     ///
     /// # Errors
     /// Returns a fault with the message `expected` if the value is not a list.
-    pub(crate) fn items(&self, expected: &str) -> Result<&[Node], Fault> {
+    pub fn items(&self, expected: &str) -> Result<&[Node], Fault> {
         match &self.value {
             Value::List(items) => Ok(items),
             _ => Err(Fault::value(expected)),
@@ -148,7 +159,7 @@ impl Node {
     }
 
     /// Changes every text in this value, but no keys.
-    pub(crate) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
+    pub fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
         match &mut self.value {
             Value::Text(text) => change(text),
             Value::List(items) => items.iter_mut().for_each(|item| item.each_text(change)),
@@ -161,7 +172,7 @@ impl Node {
     }
 
     /// Returns the place of the value at `path`, or of the innermost existing table around it.
-    pub(crate) fn locate(&self, path: &[String]) -> Range<usize> {
+    pub fn locate(&self, path: &[String]) -> Range<usize> {
         let mut here = self;
         for key in path {
             match here.get(key).or_else(|| here.only_holder(key)?.get(key)) {
@@ -185,7 +196,7 @@ impl Node {
 
     /// Puts `value` at `path`. Creates missing tables on the way, but no items of lists. A path
     /// that omits the name of an item means the only item with the key that follows: `links.rate`.
-    pub(crate) fn set(&mut self, path: &[String], value: Node) -> Result<(), Fault> {
+    pub fn set(&mut self, path: &[String], value: Node) -> Result<(), Fault> {
         let Some((key, rest)) = path.split_first() else {
             *self = value;
             return Ok(());
@@ -208,7 +219,7 @@ impl Node {
     }
 
     /// Removes a key from a table and returns its entry.
-    pub(crate) fn take(&mut self, key: &str) -> Option<Entry> {
+    pub fn take(&mut self, key: &str) -> Option<Entry> {
         let Value::Table(entries) = &mut self.value else {
             return None;
         };
@@ -217,7 +228,7 @@ impl Node {
     }
 
     /// Returns the keys of a table.
-    pub(crate) fn keys(&self) -> Vec<&str> {
+    pub fn keys(&self) -> Vec<&str> {
         match &self.value {
             Value::Table(entries) => entries.iter().map(|e| e.key.as_str()).collect(),
             _ => Vec::new(),
@@ -225,7 +236,7 @@ impl Node {
     }
 
     /// Returns all values below this table that are not tables, with their paths.
-    pub(crate) fn leaves(&self) -> Vec<(Vec<String>, &Node)> {
+    pub fn leaves(&self) -> Vec<(Vec<String>, &Node)> {
         let Value::Table(entries) = &self.value else {
             return vec![(Vec::new(), self)];
         };
@@ -293,7 +304,7 @@ fn only_holder(items: &[Node], key: &str) -> Result<usize, Fault> {
 }
 
 /// Returns the `name` of a table in a list, by which paths refer to it.
-pub(crate) fn name_of(item: &Node) -> Option<&str> {
+pub fn name_of(item: &Node) -> Option<&str> {
     match &item.get("name")?.value {
         Value::Text(name) if matches!(item.value, Value::Table(_)) => Some(name),
         _ => None,
@@ -301,7 +312,7 @@ pub(crate) fn name_of(item: &Node) -> Option<&str> {
 }
 
 /// Returns the line, from 1, that contains the byte at this offset.
-pub(crate) fn line_of(text: &str, byte: usize) -> usize {
+pub fn line_of(text: &str, byte: usize) -> usize {
     1 + text
         .as_bytes()
         .iter()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::files::parse;
+use crate::files::parse;
 use manyflow_scenario::{Reach, Topology};
 
 fn topology(nodes: &str, links: &str) -> Result<Topology, String> {
