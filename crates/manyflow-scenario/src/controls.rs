@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use manyflow_tcp::Control;
 
-use crate::file::Scenario;
 use manyflow_model::error::{Fault, Problem};
 
 /// Makes the control of one connection.
@@ -44,14 +43,5 @@ impl Controls {
 impl fmt::Debug for Controls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
-impl Scenario {
-    /// Returns the scenario with controls that its sessions can name. A run fails if a session
-    /// names another one.
-    pub fn with_controls(mut self, controls: Controls) -> Scenario {
-        self.controls = controls;
-        self
     }
 }

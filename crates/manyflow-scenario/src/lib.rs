@@ -38,41 +38,54 @@
 //!
 //! ```text
 //!   file --file/--> a tree for each cell --schema/--> tables --plan/--> nodes, links, sessions
-//!        --scene.rs, protocols/--> endpoints in a world --run.rs, record/--> series --measure/--> numbers --results/--> pages
+//!        --scene.rs, protocols/--> endpoints in a world --run.rs, record/--> series
+//!        --manyflow_model::measure--> numbers --manyflow-results--> pages
 //! ```
 //!
-//! | module | contents |
+//! A room refers only to those above it:
+//!
+//! | room | contents |
 //! |---|---|
-//! | `file/` | TOML with source positions, parameters, sweeps and short forms: a tree of values for each cell |
-//! | `expression/`, `quantity.rs` | formulas over quantities with units |
-//! | [`schema`] | the tables and their keys, the observables, and the checks of a whole scenario |
-//! | `plan/` | nodes, links, sessions, switches, daemons and changes, with all generators expanded |
-//! | [`protocols`] | a folder for each protocol: its keys, its sessions, its events and its packets |
-//! | `world.rs`, `scene.rs` | the interface of all worlds, and a plan's endpoints in one of them |
+//! | `manyflow-model` | quantities, formulas, TOML, observables, measures, and the outcomes of runs |
+//! | [`schema`], `protocols/*/mod.rs` | the tables and their keys |
 //! | `controls.rs` | congestion controls of the calling program |
-//! | `run.rs` | all runs of a scenario, on several threads |
+//! | [`plan`] | nodes, links, sessions, switches and daemons, with all generators expanded |
+//! | `check/` | the checks of a whole scenario |
+//! | [`protocols`], `*/events.rs`, `*/wire.rs` | headers and events, as observables and in captures |
+//! | `world.rs`, [`schedule`] | the interface of all worlds, and the changes of links in a run |
+//! | `builder.rs`, `protocols/*/session.rs` | the endpoints of a session in a world |
+//! | `scene.rs` | a plan's endpoints in a world |
 //! | `record/` | the series of a run, its captures and its traces |
-//! | `measure/` | numbers from series |
-//! | `overview.rs`, `map.rs` | plots that a file lacks, and the network as a picture needs it |
-//! | [`results`] | expectations, CSV, JSON, plots and pages |
-//! | [`shard`] | parts of a scenario for batch queues, and their merged results |
+//! | `file/` | [`Scenario`], which reads and checks a file, and its cells |
+//! | `run.rs` | all runs of a scenario, on several threads |
+//! | `overview.rs`, `map.rs`, `paths.rs` | plots that a file lacks, and the network of a cell |
+//! | `limits.rs` | the limits of worlds that cannot run every scenario |
+//!
+//! A protocol's folder has a file for each of these layers, so that a protocol is one folder. In
+//! one place an arrow runs up: a plan asks `Protocol::kind` for the checks and the number of
+//! endpoints of a session, which the protocol's `session.rs` knows together with the endpoints.
+//! `manyflow-results` judges and draws outcomes; nothing here refers to it.
 #![forbid(unsafe_code)]
 
+mod builder;
+mod check;
 mod controls;
 mod file;
 mod limits;
 mod map;
 mod overview;
+mod paths;
 pub mod plan;
 pub mod protocols;
 mod record;
 mod run;
 mod scene;
+pub mod schedule;
 pub mod schema;
 mod world;
 
 pub use controls::Controls;
-pub use file::{Cell, Form, Scenario};
+pub use file::{Form, Scenario};
 pub use limits::Limits;
 pub use manyflow_model::file::Axis;
 pub use manyflow_model::{
@@ -82,8 +95,10 @@ pub use manyflow_model::{
 };
 pub use manyflow_netsim::Stop;
 pub use map::{Map, MapLink, MapOverlay, MapSession};
-pub use plan::{ChosenPath, Direction, Reach, Topology};
+pub use paths::ChosenPath;
+pub use plan::{Direction, Reach, Topology};
 pub use protocols::{AnyEvent, AnyHeader, Network, Packet};
 pub use record::{Beginning, Inspection, LinkState, OverlayLinkState, Sample, Watch};
 pub use run::Progress;
+pub use schema::Cell;
 pub use world::{Command, Connection, WebrcReceiver, WebrcSession, World};

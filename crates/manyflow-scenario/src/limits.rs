@@ -1,7 +1,8 @@
 //! The limits of a world that cannot run every scenario.
 
-use crate::file::{Cell, Scenario};
+use crate::file::Scenario;
 use crate::plan::Plan;
+use crate::schema::Cell;
 use crate::schema::links::LinkProperties;
 use manyflow_core::Rate;
 use manyflow_model::error::{Fault, Problem, ScenarioError};

@@ -1,10 +1,10 @@
 //! Plots of rates, channels, queues and losses over time, for scenarios that plot other things.
 
+use crate::check::Names;
 use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::sessions::Session;
 use crate::protocols::Protocol;
-use crate::schema::check::Names;
 use crate::schema::{LogAxes, Observable, OneOrMany, PlotTable, SeriesTable};
 use manyflow_model::error::ScenarioError;
 use manyflow_model::quantity::{Count, Seconds};

@@ -3,7 +3,8 @@
 //!
 //! A folder of cells has `scenario-HASH.json`, which is the scenario, and `cell-HASH-NUMBER.jsonl`
 //! for each cell. HASH is the first 16 digits of the
-//! fingerprint, which tells different texts, forms and settings apart. A file is complete when it appears under its
+//! fingerprint, which tells different texts, forms and settings apart. A file is complete when it
+//! appears under its
 //! name, so a process that was killed leaves only whole cells.
 
 mod merge;

@@ -76,7 +76,8 @@ pub struct CellStore {
 
 impl CellStore {
     /// Opens the folder `cells` in `results`, the folder of the scenario's results, and writes the
-    /// scenario into it. `fingerprint` identifies the scenario, with at least 16 hexadecimal digits.
+    /// scenario into it. `fingerprint` identifies the scenario, with at least 16 hexadecimal
+    /// digits.
     ///
     /// # Errors
     /// Returns an error if the folder or the file cannot be made.

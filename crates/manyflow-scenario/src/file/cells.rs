@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::check;
 use crate::controls::Controls;
 use crate::file::foreign;
 use crate::plan::Plan;
-use crate::schema::check;
-use crate::schema::{PlotTable, Schema};
+use crate::schema::{Cell, PlotTable, Schema};
 use manyflow_model::error::{Fault, Problem, ScenarioError};
-use manyflow_model::expression::Environment;
 use manyflow_model::file::de::read;
 use manyflow_model::file::expand::expand;
 use manyflow_model::file::sweep::{Axis, Sweep, label};
 use manyflow_model::file::tree::{self, Node, Value};
-use manyflow_model::{CellOutline, Outline, Source};
+use manyflow_model::{Outline, Source};
 
 /// The maximum number of runs of a scenario. More are a mistake in `[sweep]`.
 const RUNS_MAX: u64 = 100_000;
@@ -46,34 +45,6 @@ pub struct Form {
     /// dots between tables and the names or numbers of their items: `links.bottleneck.rate`.
     /// The value is in TOML's notation; texts need no quotation marks.
     pub settings: Vec<String>,
-}
-
-/// One combination of values of all axes.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// The number of the cell. The last axis varies fastest.
-    pub index: usize,
-    /// The value of each axis, as written in the file.
-    pub labels: Vec<String>,
-    /// The values of the parameters.
-    pub parameters: Environment,
-    /// The tables, with these values in place.
-    pub schema: Schema,
-}
-
-impl Cell {
-    /// Returns the cell as its results show it.
-    pub fn outline(self) -> CellOutline {
-        CellOutline {
-            index: self.index,
-            labels: self.labels,
-            parameters: self.parameters,
-            duration: self.schema.run.duration,
-            measure: self.schema.measure,
-            plots: self.schema.plots,
-            expect: self.schema.expect,
-        }
-    }
 }
 
 impl Scenario {
@@ -113,6 +84,13 @@ impl Scenario {
             settings: source.settings,
         };
         Scenario::parse_form(&source.file, &source.text, form)
+    }
+
+    /// Returns the scenario with controls that its sessions can name. A run fails if a session
+    /// names another one.
+    pub fn with_controls(mut self, controls: Controls) -> Scenario {
+        self.controls = controls;
+        self
     }
 
     /// Replaces the duration of all runs. Their steady state begins after half of it, and there are

@@ -12,4 +12,4 @@ pub(crate) mod cells;
 mod entries;
 mod foreign;
 
-pub use cells::{Cell, Form, Scenario};
+pub use cells::{Form, Scenario};

@@ -2,22 +2,20 @@
 //! and daemons. [`Plan::new`] allots the numbers of all endpoints; a world that adds them in this
 //! order needs no names.
 
+mod aggregators;
 pub mod endpoints;
 pub mod ensemble;
 pub mod overlays;
-pub mod paths;
-pub mod schedule;
 pub mod sessions;
 pub mod topology;
 
 use endpoints::Allotment;
 use overlays::Overlays;
-pub use paths::ChosenPath;
 use sessions::Sessions;
 pub use topology::{Direction, Reach, Topology};
 
 use crate::controls::Controls;
-use crate::file::Cell;
+use crate::schema::Cell;
 use manyflow_model::error::Fault;
 
 /// The complete description of a cell. It is made once, checked, and run with every seed.

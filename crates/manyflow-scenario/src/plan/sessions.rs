@@ -8,7 +8,6 @@ use crate::plan::endpoints::{Ends, Paths};
 use crate::plan::ensemble::{Site, Switch};
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
 use crate::protocols::Protocol;
-use crate::schema::check::REPETITIONS_MAX;
 use manyflow_core::{EndpointId, Time};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::names::numbered;
@@ -19,6 +18,9 @@ use manyflow_overlay::{DaemonId, GroupId};
 
 use crate::plan::topology::Topology;
 use crate::schema::{ReceiverTable, Schema, SessionTable, Start};
+
+/// The maximum number of repetitions of a change. More are a mistake in `every`.
+pub const REPETITIONS_MAX: u32 = 100_000;
 
 /// All sessions of a scenario.
 #[derive(Clone, Debug)]
@@ -87,7 +89,8 @@ impl Sessions {
     /// Expands all sessions of a scenario.
     ///
     /// # Errors
-    /// Returns an error if a name is unknown or appears twice, or if a parameter is out of its range.
+    /// Returns an error if a name is unknown or appears twice, or if a parameter is out of its
+    /// range.
     pub fn new(
         schema: &Schema,
         topology: &Topology,

@@ -30,7 +30,7 @@ pub use overlay::{
     ControllerName, CostBenefitTable, OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable,
     OverlayTable, SlowName, TfrcTable,
 };
-pub(crate) use report::{Observed, Reported, Wire};
+pub(crate) use report::{Observed, Reported, Topic, Wire};
 pub use tcp::{TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;
 pub use webrc::{
@@ -39,7 +39,6 @@ pub use webrc::{
 
 use session::SessionProtocol;
 
-use crate::record::Topic;
 use manyflow_model::quantity::Seconds;
 
 macro_rules! session_protocols {

@@ -1,9 +1,22 @@
 //! The interface between protocols and captures, traces and the recorder.
 
-use crate::record::Topic;
 use manyflow_model::observables::Observable;
 use manyflow_netsim::capture::Flow;
 use manyflow_netsim::trace::Line;
+use manyflow_overlay::{DaemonId, GroupId, LinkId};
+
+/// The part of an overlay that a series is about, which selects events of daemons.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    /// All of it.
+    Any,
+    /// A link between daemons.
+    Link(LinkId),
+    /// A group.
+    Group(GroupId),
+    /// The reports of one daemon about a group.
+    Report(GroupId, DaemonId),
+}
 
 /// The change of an observable that an event reports.
 #[derive(Copy, Clone, Debug, PartialEq)]

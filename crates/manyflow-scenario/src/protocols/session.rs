@@ -1,8 +1,8 @@
 //! The interface between a scenario and the protocols of its sessions.
 
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
-use crate::scene::Builder;
 use crate::schema::SessionTable;
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::observables::Observable;

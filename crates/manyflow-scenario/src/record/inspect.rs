@@ -7,15 +7,14 @@ use std::time::Duration;
 use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::DaemonId;
 
-use crate::file::cells::{Cell, Scenario};
 use crate::plan::sessions::Session;
-use crate::plan::topology::Topology;
 use crate::protocols::{AnyEvent, AnyHeader, Packet};
 use crate::record::feed::{Feed, SAMPLES, Watch};
 use crate::record::{Ended, Recorder};
 use crate::scene::Scene;
+use crate::schema::Cell;
 use crate::world::World;
-use manyflow_model::error::{Fault, Problem};
+use manyflow_model::error::Fault;
 use manyflow_netsim::capture::{Addresses, Capture, End};
 use manyflow_netsim::trace::{Names, Trace};
 use manyflow_netsim::{Incident, LinkId, NodeId, Observer};
@@ -36,32 +35,6 @@ pub struct Inspection<'a> {
 
 /// The number of progress reports in a run.
 const PROGRESS_STEPS: u32 = 100;
-
-impl Scenario {
-    /// Returns the links of a cell that these names stand for. The name of an entry stands for its
-    /// links in both directions, and `A-B` for one direction. Without names, returns both
-    /// directions of the only link with a limited rate, or of the only link.
-    ///
-    /// # Errors
-    /// Returns an error for an unknown name, or if there is no name and several links could be
-    /// meant.
-    pub fn links_to_capture(
-        &self,
-        cell: usize,
-        names: &[String],
-    ) -> Result<BTreeSet<LinkId>, Problem> {
-        let cell = self.cell(cell).map_err(|error| error.problem)?;
-        let topology = Topology::new(&cell.schema).map_err(|fault| fault.problem)?;
-        if names.is_empty() {
-            return Ok(topology.bottleneck()?.into_iter().map(LinkId).collect());
-        }
-        let mut chosen = BTreeSet::new();
-        for name in names {
-            chosen.extend(topology.both_directions(name)?.into_iter().map(LinkId));
-        }
-        Ok(chosen)
-    }
-}
 
 /// Writes the outputs of an [`Inspection`].
 #[derive(Default)]

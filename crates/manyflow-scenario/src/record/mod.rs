@@ -15,15 +15,14 @@ use manyflow_core::{Destination, EndpointId, Time};
 
 pub use feed::{Beginning, LinkState, OverlayLinkState, Sample, Watch};
 pub use inspect::Inspection;
-pub(crate) use place::Topic;
 use place::{Place, places, reporting_daemons};
 use probe::Probe;
 
-use crate::file::cells::Cell;
 use crate::protocols::{AnyEvent, AnyHeader, Packet};
 use crate::record::audience::Audience;
 use crate::record::inspect::{Inspector, Watchers};
 use crate::scene::Scene;
+use crate::schema::Cell;
 use crate::schema::{Observable, Subject};
 use crate::world::World;
 use manyflow_model::Series;

@@ -1,8 +1,9 @@
 //! The subjects of series: receivers, links, clients and daemons, found by their names.
 
 use manyflow_core::{EndpointId, Time};
-use manyflow_overlay::{self as overlay, DaemonId, GroupId};
+use manyflow_overlay::{self as overlay, DaemonId};
 
+use crate::protocols::Topic;
 use crate::record::audience::Audience;
 use crate::scene::Scene;
 use manyflow_model::error::{Fault, Problem};
@@ -100,29 +101,16 @@ impl Place {
     }
 }
 
-/// The part of an overlay that a series is about, which selects events of daemons.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Topic {
-    Any,
-    Link(overlay::LinkId),
-    Group(GroupId),
-    /// The reports of one daemon about a group.
-    Report(GroupId, DaemonId),
-}
-
-impl Topic {
-    pub(super) fn of(scene: &Scene, what: Observable, subject: Place) -> Topic {
-        match subject {
-            Place::OverlayLink(_, link) => Topic::Link(link),
-            Place::Group(session) => Topic::Group(scene.affiliation(session).group),
-            Place::Reporter(session, _) if what == Observable::Members => {
-                Topic::Group(scene.affiliation(session).group)
-            }
-            Place::Reporter(session, daemon) => {
-                Topic::Report(scene.affiliation(session).group, daemon)
-            }
-            _ => Topic::Any,
+/// Returns the part of an overlay that a series is about.
+pub(super) fn topic_of(scene: &Scene, what: Observable, subject: Place) -> Topic {
+    match subject {
+        Place::OverlayLink(_, link) => Topic::Link(link),
+        Place::Group(session) => Topic::Group(scene.affiliation(session).group),
+        Place::Reporter(session, _) if what == Observable::Members => {
+            Topic::Group(scene.affiliation(session).group)
         }
+        Place::Reporter(session, daemon) => Topic::Report(scene.affiliation(session).group, daemon),
+        _ => Topic::Any,
     }
 }
 

@@ -8,8 +8,8 @@ use manyflow_netsim::LinkId;
 
 use super::Series;
 use super::audience::Audience;
-use super::place::{Place, Topic};
-use crate::protocols::{AnyEvent, AnyHeader, Observed, Packet};
+use super::place::{Place, topic_of};
+use crate::protocols::{AnyEvent, AnyHeader, Observed, Packet, Topic};
 use crate::scene::Scene;
 use crate::schema::{Observable, Subject};
 use crate::world::World;
@@ -54,7 +54,7 @@ impl Probe {
             bin_ns,
             what,
             subject,
-            topic: Topic::of(scene, what, subject),
+            topic: topic_of(scene, what, subject),
             values: Vec::new(),
             times: Vec::new(),
             // An exit code still holds when its session stops.

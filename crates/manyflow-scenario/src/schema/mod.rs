@@ -1,8 +1,7 @@
 //! The tables of a scenario file. `docs/scenarios.md` describes each key.
 
-pub(crate) mod check;
+mod cell;
 pub mod links;
-pub(crate) mod reports;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +12,8 @@ use crate::protocols::{
     SimTable, TcpTable, TfmccTable, WebrcTable,
 };
 use links::{LinkProperties, LinkTable};
+
+pub use cell::Cell;
 use manyflow_model::quantity::{Bits, Count, Seconds};
 
 pub use manyflow_model::tables::{

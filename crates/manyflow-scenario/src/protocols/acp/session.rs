@@ -13,12 +13,12 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
 
 use super::ControlName;
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::ensemble::{Branch, Switch};
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::protocols::{Direction, PolicyName};
-use crate::scene::Builder;
 use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;

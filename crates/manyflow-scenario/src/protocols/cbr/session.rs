@@ -4,10 +4,10 @@ use manyflow_core::{Destination, Time};
 use manyflow_netsim::NodeId;
 use manyflow_tcp::cbr::{Sink, Source};
 
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, required};
-use crate::scene::Builder;
 use crate::schema::SessionTable;
 use manyflow_model::error::Fault;
 

@@ -1,9 +1,9 @@
 //! Command sessions: one endpoint, which stands for the command at its node.
 
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{Reporter, SessionProtocol, required};
-use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::world::Command;
 use manyflow_model::error::{Fault, Problem};

@@ -11,7 +11,6 @@ use manyflow_layered::{rlm, sim};
 use serde::Deserialize;
 
 use super::set;
-use crate::plan::topology::Topology;
 use crate::schema::OneOrMany;
 use manyflow_model::error::Fault;
 use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
@@ -162,35 +161,6 @@ impl SimTable {
         let parent = EndpointId(0);
         let receiver = sim::Receiver::new(self.receiver(), groups, 0, 0, parent, Time::ZERO, None);
         receiver.map(|_| ()).map_err(Fault::value)
-    }
-
-    /// Returns the nodes that aggregate feedback, or `None` for all nodes on the paths of packets.
-    pub(crate) fn aggregators(&self, topology: &Topology) -> Result<Option<Vec<u32>>, Fault> {
-        let Some(OneOrMany(names)) = &self.aggregators else {
-            return Ok(None);
-        };
-        if names.as_slice() == ["all"] {
-            return Ok(None);
-        }
-        let mut nodes = Vec::new();
-        for name in names {
-            let named = topology.nodes_named(name);
-            nodes.extend(named.map_err(|problem| Fault::at(&["aggregators"], problem))?);
-        }
-        Ok(Some(nodes))
-    }
-}
-
-impl SimTable {
-    /// Returns the outage of an aggregator: its node, the time of its crash, and the time of its
-    /// restart.
-    pub(crate) fn outage(&self, topology: &Topology) -> Result<Option<(u32, Time, Time)>, Fault> {
-        let Some(table) = &self.outage else {
-            return Ok(None);
-        };
-        let nodes = topology.nodes_named(&table.node);
-        let nodes = nodes.map_err(|problem| Fault::at(&["outage", "node"], problem))?;
-        Ok(Some((nodes.start, table.from.time(), table.to.time())))
     }
 }
 

@@ -8,12 +8,12 @@ use manyflow_layered::{rlm, sim};
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::{self, LayeredLiar, Outage};
 
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
-use crate::scene::Builder;
 use crate::schema::{Lie, SessionTable};
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;

@@ -4,8 +4,7 @@ use manyflow_core::Rate;
 use manyflow_overlay::{Event, Verdict};
 use serde::ser::SerializeMap;
 
-use crate::protocols::report::{Observed, Reported};
-use crate::record::Topic;
+use crate::protocols::report::{Observed, Reported, Topic};
 use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 

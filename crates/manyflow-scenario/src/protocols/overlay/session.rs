@@ -9,13 +9,13 @@ use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConf
 
 use manyflow_netsim::NodeId;
 
+use crate::builder::{Builder, add_endpoint};
 use crate::plan::endpoints::Allotment;
 use crate::plan::overlays::{Affiliation, Overlay};
 use crate::plan::sessions::{Receiver, Session, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::OverlayTable;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
-use crate::scene::{Builder, add_endpoint};
 use crate::schema::{Schema, SessionTable};
 use crate::world::World;
 use manyflow_model::error::{Fault, Problem};

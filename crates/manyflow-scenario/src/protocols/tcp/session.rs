@@ -3,11 +3,11 @@
 use manyflow_netsim::NodeId;
 use manyflow_tcp::{ConfigError, Receiver, Sender, TcpConfig, Variant};
 
+use crate::builder::{Builder, Pair};
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::TcpVariant;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
-use crate::scene::{Builder, Pair};
 use crate::schema::SessionTable;
 use crate::world::Connection;
 use manyflow_model::error::{Fault, Problem};

@@ -2,10 +2,10 @@
 
 use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
-use crate::scene::Builder;
 use crate::schema::SessionTable;
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;

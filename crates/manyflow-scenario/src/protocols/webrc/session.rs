@@ -7,12 +7,12 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Until;
 use manyflow_webrc::{Receiver, ReceiverConfig, Sender};
 
+use crate::builder::Builder;
 use crate::plan::endpoints::Allotment;
 use crate::plan::sessions::Session;
 use crate::protocols::session::{
     COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
 };
-use crate::scene::Builder;
 use crate::schema::SessionTable;
 use crate::world::{WebrcReceiver, WebrcSession};
 use manyflow_model::error::{Fault, Problem};

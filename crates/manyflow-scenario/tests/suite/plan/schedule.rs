@@ -9,7 +9,7 @@ use manyflow_netsim::LinkId;
 use manyflow_scenario::Network;
 use manyflow_scenario::Scenario;
 use manyflow_scenario::Topology;
-use manyflow_scenario::plan::schedule::Schedule;
+use manyflow_scenario::schedule::Schedule;
 
 fn network(at: &str) -> (Network, Schedule, LinkId) {
     let text = format!(

@@ -1,14 +1,15 @@
 //! Checks of a whole scenario: names exist, receivers can be reached, and the units of formulas
 //! fit.
 
+mod reports;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::file::cells::Cell;
 use crate::plan::Plan;
 use crate::plan::overlays::Overlays;
-use crate::plan::sessions::{Session, Sessions};
+use crate::plan::sessions::{REPETITIONS_MAX, Session, Sessions};
 use crate::plan::topology::{Reach, Topology};
-use crate::schema::reports;
+use crate::schema::Cell;
 use crate::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::expression::{Environment, Expression, Samples};
@@ -16,9 +17,6 @@ use manyflow_model::file::sweep::Axis;
 use manyflow_model::names::formula_name;
 use manyflow_model::observables::{Observable, Statistic, Subject};
 use manyflow_model::quantity::{Dimension, Quantity};
-
-/// The maximum number of repetitions of a change. More are a mistake in `every`.
-pub(crate) const REPETITIONS_MAX: u32 = 100_000;
 
 /// Checks the plan of a cell.
 pub(crate) fn check(plan: &Plan, axes: &[Axis]) -> Result<(), Fault> {

@@ -1,4 +1,4 @@
-//! The paths of packets in networks that have several.
+//! The paths of packets in networks that have several, and links by their names.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::endpoints::Paths;
 use crate::plan::topology::Topology;
-use manyflow_model::error::ScenarioError;
+use manyflow_model::error::{Problem, ScenarioError};
+use manyflow_netsim::LinkId;
 
 /// The path of a session's packets from its sender to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,30 @@ pub struct ChosenPath {
 }
 
 impl Scenario {
+    /// Returns the links of a cell that these names stand for. The name of an entry stands for its
+    /// links in both directions, and `A-B` for one direction. Without names, returns both
+    /// directions of the only link with a limited rate, or of the only link.
+    ///
+    /// # Errors
+    /// Returns an error for an unknown name, or if there is no name and several links could be
+    /// meant.
+    pub fn links_to_capture(
+        &self,
+        cell: usize,
+        names: &[String],
+    ) -> Result<BTreeSet<LinkId>, Problem> {
+        let cell = self.cell(cell).map_err(|error| error.problem)?;
+        let topology = Topology::new(&cell.schema).map_err(|fault| fault.problem)?;
+        if names.is_empty() {
+            return Ok(topology.bottleneck()?.into_iter().map(LinkId).collect());
+        }
+        let mut chosen = BTreeSet::new();
+        for name in names {
+            chosen.extend(topology.both_directions(name)?.into_iter().map(LinkId));
+        }
+        Ok(chosen)
+    }
+
     /// Returns the paths of a cell's packets from senders to receivers, at most `paths_max` of
     /// them, and the number of the others. Returns none if the network has no circle, so that only
     /// one path leads from a node to another. Messages of overlays take the paths of their daemons.
