@@ -28,7 +28,7 @@
 //! | [`outcome`] | runs, with their measures and series |
 //! | [`measure`] | numbers from series |
 //! | [`outline`] | a scenario and its cells, as results show them |
-//! | [`file`] | TOML as a tree of values with their places, and its conversion into tables |
+//! | [`mod@file`] | TOML as a tree of values with their places, and its conversion into tables |
 #![forbid(unsafe_code)]
 
 pub mod error;
