@@ -1,13 +1,12 @@
 //! Addresses in options and files: all are read by [`manyflow_net::address`].
 
-use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 
 use anyhow::{Error, Result};
 use manyflow_net::address::{Address, AddressError, listen_advice};
 
-use crate::usage;
+use manyflow_terminal::usage;
 
 /// Reads an option with an address to listen on. `PORT` is the port of the examples in an error.
 pub(crate) fn listen<const PORT: u16>(text: &str) -> Result<SocketAddr, AddressError> {
@@ -47,14 +46,6 @@ pub(crate) fn explain(key: &str, error: AddressError) -> Error {
         true => Error::new(error).context(key.to_owned()),
         false => usage(format!("{key}: {error}")),
     }
-}
-
-/// Whether the error of the command line may be another one later: a name that cannot be looked up
-/// at the moment.
-pub(crate) fn may_pass(error: &clap::Error) -> bool {
-    let cause = error.source();
-    let cause = cause.and_then(|cause| cause.downcast_ref::<AddressError>());
-    cause.is_some_and(AddressError::may_pass)
 }
 
 /// Returns the error of an address that cannot be listened on. `option` names where the user has

@@ -16,7 +16,6 @@ mod generate;
 mod http;
 mod lab;
 mod messages;
-mod output;
 mod relay;
 mod results;
 mod router;
@@ -50,7 +49,6 @@ use lab::LAB_EXAMPLES;
 pub(crate) use lab::LabArgs;
 pub(crate) use messages::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use messages::{PUB_EXAMPLES, SUB_EXAMPLES};
-pub(crate) use output::{LogFormat, OutputArgs};
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 pub(crate) use results::{MergeArgs, ResultsCommand};
@@ -65,6 +63,12 @@ use switch::SWITCH_EXAMPLES;
 pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
+
+use manyflow_terminal::OutputArgs;
+use manyflow_terminal::events::Table;
+
+/// The objects of `--json`.
+pub(crate) const EVENTS: Table = Table::new(include_str!("events.md"));
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -20,22 +20,14 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::cli::EmulateArgs;
-use crate::display::{Display, OutputError};
 use crate::figures;
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
-use crate::signals::interrupted;
 use crate::sim;
-use crate::usage;
-
-/// The exit code of a command that Ctrl-C has ended: 128 and the number of SIGINT.
-const INTERRUPTED: u8 = 130;
-
-/// The command behind the link has failed, or was interrupted. The exit code is passed on without
-/// a message.
-#[derive(Debug, thiserror::Error)]
-#[error("the command ended with exit code {0}")]
-pub(crate) struct CommandFailed(pub(crate) u8);
+use manyflow_terminal::display::{Display, OutputError};
+use manyflow_terminal::failure::{CommandFailed, INTERRUPTED};
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 pub(crate) async fn run(args: EmulateArgs, display: &Display) -> Result<()> {
     match args.scenario.clone() {
@@ -304,9 +296,6 @@ fn object(link: &Counters, carried: u64) -> Value {
 
 /// Returns the exit code of a command that has failed or could not be started, as shells do.
 pub(crate) fn exit_code(error: &anyhow::Error) -> Option<u8> {
-    if let Some(CommandFailed(code)) = error.downcast_ref() {
-        return Some(*code);
-    }
     match error.downcast_ref() {
         Some(EmulateError::Command(..)) => Some(127),
         _ => None,

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use manyflow_scenario::{Form, Scenario};
 
-use crate::{sim, usage};
+use crate::sim;
+use manyflow_terminal::usage;
 
 /// The folder that is read if it exists and no other is named.
 const FOLDER: &str = "scenarios";

@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use serde_json::json;
 
 use crate::cli::{Cli, CompletionShell, CompletionsArgs, ManArgs};
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// The name of the binary.
 const NAME: &str = "manyflow";

@@ -16,8 +16,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::address::{cannot_listen, resolve};
 use crate::cli::{GatewayArgs, MemberArgs};
-use crate::display::Display;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 /// The shortest `--timeout`: signs of life are sent at a third of it.
 const TIMEOUT_MIN: Duration = Duration::from_millis(300);

@@ -12,8 +12,8 @@ use manyflow_netsim::LinkId;
 use manyflow_scenario::{Inspection, Job, Scenario};
 
 use crate::cli::InspectArgs;
-use crate::display::Display;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 /// The file name that means standard output.
 const STANDARD_OUTPUT: &str = "-";

@@ -11,8 +11,8 @@ use manyflow_net::keys::{KeyError, PublicKey, SigningKey};
 use serde_json::json;
 
 use crate::cli::KeygenArgs;
-use crate::display::Display;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 pub(crate) fn run(args: &KeygenArgs, display: &Display) -> Result<()> {
     if let Some(folder) = &args.certificates {

@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cli::{ClientArgs, PubArgs, PublishRate, SubArgs};
-use crate::display::Display;
-use crate::shown::shown;
-use crate::signals::interrupted;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::shown::shown;
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// Time after which publishing shows its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);

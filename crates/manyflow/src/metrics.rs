@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::address::cannot_listen;
-use crate::display::Display;
-use crate::signals::process_status;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::process_status;
 
 /// Serves the metrics of `sessions` on `address`, if there is one, and prints their URL. They are
 /// served until the returned value is dropped. Samples of a session with a name have it as the

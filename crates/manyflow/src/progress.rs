@@ -6,7 +6,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use manyflow_scenario::{Job, Outcome, Progress, Scenario};
 
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// The minimum interval between lines: enough for a log, and not too much for one of a whole night.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);

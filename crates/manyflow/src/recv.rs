@@ -25,11 +25,12 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::{RecvArgs, threads};
-use crate::display::{self, Display, OutputError, count_files, show};
 use crate::keygen::trusted_keys;
-use crate::shown::shown;
-use crate::signals::{END_GRACE, interrupted};
-use crate::{metrics, parameters, post_receive, usage};
+use crate::{metrics, parameters, post_receive};
+use manyflow_terminal::display::{self, Display, OutputError, count_files, show};
+use manyflow_terminal::shown::shown;
+use manyflow_terminal::signals::{END_GRACE, interrupted};
+use manyflow_terminal::usage;
 
 /// How often progress is reported with `--json`.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);

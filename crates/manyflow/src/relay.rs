@@ -24,12 +24,13 @@ use tokio::sync::watch;
 
 use crate::address::cannot_listen;
 use crate::cli::RelayArgs;
-use crate::display::{self, Display, OutputError};
 use crate::keygen::trusted_keys;
+use crate::metrics;
 use crate::recv::{announce_route, route_to};
-use crate::signals::interrupted;
 use crate::stream::read_key;
-use crate::{metrics, usage};
+use manyflow_terminal::display::{self, Display, OutputError};
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// Maximum number of groups in the range of `--groups`.
 const GROUPS_MAX: u128 = 4_096;

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use crate::address::{cannot_listen, resolve};
 use crate::cli::RouterArgs;
-use crate::display::Display;
 use crate::metrics::{self, Process};
-use crate::signals::interrupted;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// The shortest queue in bytes: two packets.
 const QUEUE_BYTES_MIN: u64 = 3000;

@@ -17,11 +17,11 @@ use tokio::sync::watch::Receiver;
 
 use crate::address::cannot_listen;
 use crate::cli::{SendArgs, ServerArgs};
-use crate::display::{Display, OutputError, count_files, watch};
 use crate::metrics;
-use crate::signals::interrupted;
 use crate::stream::elapsed;
 pub(crate) use config::{groups, signing_key};
+use manyflow_terminal::display::{Display, OutputError, count_files, watch};
+use manyflow_terminal::signals::interrupted;
 pub(crate) use session::{Opened, Prepared, announce_multicast, announce_urls};
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {

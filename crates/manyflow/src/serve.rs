@@ -12,11 +12,12 @@ use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use crate::cli::ServeArgs;
-use crate::display::{Display, OutputError};
+use crate::metrics;
 use crate::send::{self, Opened, Prepared};
-use crate::signals::interrupted;
-use crate::{metrics, usage};
 use config::Config;
+use manyflow_terminal::display::{Display, OutputError};
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
     let file = args.file.display().to_string();

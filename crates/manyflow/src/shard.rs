@@ -8,9 +8,9 @@ use manyflow_scenario::{Job, Outcome, Progress, Scenario};
 use serde_json::json;
 
 use crate::cli::{MergeArgs, RunArgs};
-use crate::display::Display;
 use crate::progress::RunsProgress;
 use crate::sim;
+use manyflow_terminal::Display;
 
 /// Runs the cells of one shard that are not there yet, and writes each as soon as it is complete.
 pub(crate) fn run(

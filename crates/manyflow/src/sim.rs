@@ -9,11 +9,12 @@ use serde_json::json;
 
 use crate::cli::{FigureArgs, RunArgs, SimArgs};
 use crate::cost::Cost;
-use crate::display::{Display, OutputError};
 use crate::figures::{self, Figure};
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
-use crate::{shard, usage};
+use crate::shard;
+use manyflow_terminal::display::{Display, OutputError};
+use manyflow_terminal::usage;
 
 /// The maximum number of paths that are printed before the runs of a scenario.
 const PATHS_SHOWN: usize = 4;
@@ -272,7 +273,11 @@ fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(
 /// Reads a scenario file.
 pub(crate) fn read(path: &Path, form: Form) -> Result<Scenario> {
     let name = path.display().to_string();
-    parse(&name, &crate::read_description(path)?, form)
+    parse(
+        &name,
+        &manyflow_terminal::failure::read_description(path)?,
+        form,
+    )
 }
 
 /// Parses the text of the scenario `name`, which is a path or an id.

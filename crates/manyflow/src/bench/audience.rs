@@ -19,8 +19,8 @@ use tokio::time::{sleep, timeout};
 
 use super::stream::Bounds;
 use crate::cli::AudienceArgs;
-use crate::display::Display;
 use crate::stream_lab::{Crowd, Pictures, Stage, mile_config};
+use manyflow_terminal::Display;
 
 const RELAYS: usize = 4;
 /// The receivers of each relay.

@@ -26,7 +26,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::display::{Display, OutputError};
+use manyflow_terminal::display::{Display, OutputError};
 
 const PINGS: usize = 1_000;
 const PING_DELAY: Duration = Duration::from_millis(20);

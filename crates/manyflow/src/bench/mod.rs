@@ -31,7 +31,7 @@ use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::json;
 
-use crate::display::{Display, OutputError};
+use manyflow_terminal::display::{Display, OutputError};
 
 /// Runs of each case, of which the fastest counts: other processes on the machine only ever slow a
 /// run down.

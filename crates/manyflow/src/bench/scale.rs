@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::display::{Display, OutputError};
+use manyflow_terminal::display::{Display, OutputError};
 
 const SCENARIO: &str = include_str!("../../../../scenarios/x-scale.toml");
 /// The number of cells of the scenario, in ascending order of receivers.

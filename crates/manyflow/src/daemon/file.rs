@@ -16,8 +16,9 @@ use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
 use serde::Deserialize;
 
+use crate::address;
 use crate::cli::DaemonArgs;
-use crate::{address, usage};
+use manyflow_terminal::usage;
 
 /// The file of a daemon.
 #[derive(Debug, Deserialize)]
@@ -122,7 +123,7 @@ impl DaemonFile {
     /// If the file cannot be read or is invalid. Messages have the line and the key.
     pub(super) fn read(path: &Path) -> Result<DaemonFile> {
         let shown = path.display();
-        let text = crate::read_description(path)?;
+        let text = manyflow_terminal::failure::read_description(path)?;
         let file = toml::from_str(&text).map_err(|error| {
             let before = error.span().map_or("", |span| &text[..span.start]);
             let line = before.matches('\n').count() + 1;
@@ -262,7 +263,7 @@ impl DaemonFile {
     fn user(&self, table: &UserTable) -> Result<User> {
         let secret = |path: &PathBuf| {
             let path = self.folder.join(path);
-            let text = crate::read_description(&path)?;
+            let text = manyflow_terminal::failure::read_description(&path)?;
             let secret = text.trim_end_matches(['\r', '\n']).to_owned();
             match secret.is_empty() {
                 true => Err(usage(format!(

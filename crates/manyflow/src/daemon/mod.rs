@@ -11,10 +11,10 @@ use manyflow_net::address::listen_advice;
 use serde_json::json;
 
 use crate::cli::DaemonArgs;
-use crate::display::Display;
-use crate::signals::{interrupted, lame_duck_requested};
-use crate::usage;
 use file::DaemonFile;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::{interrupted, lame_duck_requested};
+use manyflow_terminal::usage;
 
 pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();

@@ -35,8 +35,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::FilesDemoArgs;
-use crate::display::{Display, show};
-use crate::signals::interrupted;
+use manyflow_terminal::display::{Display, show};
+use manyflow_terminal::signals::interrupted;
 
 /// Time limit for the whole demo.
 const TIME_LIMIT: Duration = Duration::from_secs(58);
@@ -131,7 +131,9 @@ struct Running {
 
 pub(crate) async fn run(args: FilesDemoArgs, display: &Display) -> Result<()> {
     if args.size.0 == 0 || args.size.0 > 1 << 30 {
-        return Err(crate::usage("--size must be between 1 byte and 1 GiB"));
+        return Err(manyflow_terminal::usage(
+            "--size must be between 1 byte and 1 GiB",
+        ));
     }
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let mut transfer = Transfer::new(&args)?;

@@ -26,12 +26,12 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::cli::OverlayDemoArgs;
-use crate::display::Display;
 use crate::overlay_lab::{
     Faults, Judge, Ledger, LinkPlan, Network, PAYLOAD_BYTES, Pace, Part, Seat, daemon_name,
     run_life, wait_until_read,
 };
-use crate::signals::interrupted;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 
 const LINK: ThinLinkConfig = ThinLinkConfig {
     rate: Rate::from_bits_per_s(10_000_000),
@@ -55,7 +55,7 @@ const JOIN_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) async fn run(args: &OverlayDemoArgs, display: &Display) -> Result<()> {
     ensure!(
         args.duration >= Duration::from_secs(8),
-        crate::usage("--for must be at least 8 s")
+        manyflow_terminal::usage("--for must be at least 8 s")
     );
     tokio::select! {
         ended = watch(args.duration, display) => ended,

@@ -24,9 +24,9 @@ use manyflow_streams::{SendControl, live_sender_config};
 use serde_json::json;
 
 use crate::cli::StreamDemoArgs;
-use crate::display::Display;
-use crate::signals::interrupted;
 use crate::stream_lab::{LINKS_KBIT, Pictures, Place, Reception, Span, Stage};
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,7 +37,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: &StreamDemoArgs, display: &Display) -> Result<()> {
     ensure!(
         args.duration >= 4 * SECOND,
-        crate::usage("--for must be at least 4 s")
+        manyflow_terminal::usage("--for must be at least 4 s")
     );
     tokio::select! {
         ended = watch(args, display) => ended,

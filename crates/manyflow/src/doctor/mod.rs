@@ -12,7 +12,7 @@ mod rights;
 use anyhow::{Result, bail};
 use serde_json::json;
 
-use crate::display::{Display, OutputError};
+use manyflow_terminal::display::{Display, OutputError};
 
 /// The verdict of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -176,14 +176,15 @@ impl Checks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::OutputArgs;
+    use crate::cli::EVENTS;
+    use manyflow_terminal::OutputArgs;
 
     fn conclude(statuses: &[Status]) -> Result<()> {
         let check = |status: &Status| Check {
             status: *status,
             ..Check::ok("udp", "found")
         };
-        let display = &Display::new(&OutputArgs::default(), "doctor".to_owned());
+        let display = &Display::new(&OutputArgs::default(), "doctor".to_owned(), EVENTS);
         let all = statuses.iter().map(check).collect();
         Checks { display, all }.conclude()
     }

@@ -5,7 +5,7 @@ use manyflow_results::{CellResult, Provenance, Results};
 use manyflow_scenario::{Job, Outcome, Quantity, Scenario};
 use serde_json::json;
 
-use crate::display::{Display, OutputError};
+use manyflow_terminal::display::{Display, OutputError};
 
 /// The measures of a cell in both worlds, each the mean of the runs that succeeded.
 struct Row {

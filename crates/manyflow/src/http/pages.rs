@@ -13,8 +13,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::address::cannot_listen;
-use crate::display::Display;
 use crate::metrics::{Process, render};
+use manyflow_terminal::Display;
 
 /// A status that has metrics.
 pub(super) trait Status {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{BUILT_IN, order};
-use crate::usage;
+use manyflow_terminal::usage;
 
 /// The scenarios that the page offers.
 pub(super) struct Figures(Vec<Figure>);

@@ -30,12 +30,12 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::cli::LabArgs;
-use crate::display::Display;
-use crate::signals::interrupted;
-use crate::usage;
 use attach::Attached;
 use figures::Figures;
 use guard::Guard;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 use runs::Runs;
 
 /// The parts of the server that requests share.

@@ -16,7 +16,8 @@ use manyflow_webrc::SessionConfig;
 
 use crate::address::cannot_listen;
 use crate::cli::{Fec, Profile, SendArgs};
-use crate::{parameters, usage};
+use crate::parameters;
+use manyflow_terminal::usage;
 
 /// Length of a packet from its LCT header on, in bytes. In an AMT tunnel over IPv4 it has 58 more,
 /// which leaves room for further headers below the MTU of Ethernet.

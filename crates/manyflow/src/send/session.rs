@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::description;
 use crate::cli::SendArgs;
-use crate::display::{Display, count_files};
+use manyflow_terminal::display::{Display, count_files};
 
 /// Prints the URLs of a description, for receivers with this command.
 pub(crate) fn announce_urls(command: &str, urls: &[String], display: &Display) -> Result<()> {

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Args, Command};
 use toml::de::{DeTable, DeValue};
 
 use crate::cli::{SendArgs, ServerArgs};
-use crate::{address, usage};
+use manyflow_terminal::usage;
 
 /// The maximum length of a session's name in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -40,7 +40,7 @@ impl Config {
     /// If the file cannot be read or is invalid. Messages have the line, the session and the key.
     pub(super) fn read(path: &Path) -> Result<Config> {
         let file = path.display().to_string();
-        let text = crate::read_description(path)?;
+        let text = manyflow_terminal::failure::read_description(path)?;
         Source { file, text: &text }.read_config()
     }
 }
@@ -246,7 +246,7 @@ fn parse<T: Args>(session: Option<&str>, place: &str, entries: &[Entry<'_>]) -> 
         let entry = entries.iter().find(|entry| is_about(&error, &entry.key));
         let place = entry.map_or_else(|| place.to_owned(), at);
         let message = format!("{place}: {}", one_line(&error));
-        match address::may_pass(&error) {
+        match manyflow_terminal::failure::may_pass(&error) {
             true => Error::msg(message),
             false => usage(message),
         }

@@ -34,8 +34,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::cli::SoakArgs;
-use crate::display::Display;
-use crate::signals::interrupted;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 
 /// The session's rate, which is above that of all links.
 const SESSION_RATE: Rate = Rate::from_bits_per_s(20_000_000);

@@ -18,9 +18,9 @@ use rand_pcg::Pcg64Mcg;
 use serde_json::json;
 
 use crate::cli::StreamSoakArgs;
-use crate::display::Display;
-use crate::signals::interrupted;
 use crate::stream_lab::{LINKS_KBIT, Pictures, Place, Reception, Stage};
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 
 const RELAYS: usize = 2;
 /// The time between two changes.

@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::progress::{TransferProgress, rate};
 use crate::cli::GetArgs;
-use crate::display::{Display, OutputError};
 use crate::messages::Interrupted;
-use crate::signals::interrupted;
-use crate::usage;
+use manyflow_terminal::display::{Display, OutputError};
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// Reads the file.
 pub(super) async fn run(args: GetArgs, display: &Display) -> Result<()> {

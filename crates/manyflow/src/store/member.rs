@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::address::cannot_listen;
 use crate::cli::StoreArgs;
-use crate::display::Display;
 use crate::metrics::{self, Metrics, Reported};
-use crate::signals::interrupted;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// The time between two updates of the metrics.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);

@@ -14,8 +14,8 @@ use manyflow_net::group_key::GroupKey;
 use manyflow_store::{DownloadError, StoreConfig, UploadError};
 
 use crate::cli::{StoreClientArgs, StoreCommand};
-use crate::display::Display;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 pub(crate) async fn run(command: StoreCommand, display: &Display) -> Result<()> {
     match command {

@@ -7,7 +7,7 @@ use manyflow_core::units::{Bytes, Rate};
 use manyflow_ensembles::store::Progress;
 use serde_json::json;
 
-use crate::display::{Display, OutputError};
+use manyflow_terminal::display::{Display, OutputError};
 
 /// The interval between two objects with `--json`.
 const JSON_INTERVAL: Duration = Duration::from_secs(1);

@@ -12,10 +12,10 @@ use serde_json::json;
 
 use super::progress::{TransferProgress, rate};
 use crate::cli::PutArgs;
-use crate::display::{Display, OutputError, count_files};
 use crate::messages::Interrupted;
-use crate::signals::interrupted;
-use crate::usage;
+use manyflow_terminal::display::{Display, OutputError, count_files};
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// Stores all files, one after the other.
 pub(super) async fn run(args: PutArgs, display: &Display) -> Result<()> {

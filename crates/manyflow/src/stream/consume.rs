@@ -8,7 +8,7 @@ use manyflow_streams::{Output, Sink};
 use tokio::sync::mpsc;
 
 use crate::cli::StreamRecvArgs;
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// Takes the units of a stream.
 pub(super) enum Consumer {

@@ -6,7 +6,7 @@ use manyflow_streams::{Input, Source, SourceConfig, SourceError, SourceUnit};
 use tokio::sync::mpsc;
 
 use crate::cli::StreamSendArgs;
-use crate::usage;
+use manyflow_terminal::usage;
 
 /// Width and height of the test picture. Units of this size fill about 12 Mbit/s at 10 per second.
 const PATTERN: (u16, u16) = (640, 360);

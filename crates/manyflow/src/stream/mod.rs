@@ -15,8 +15,8 @@ use manyflow_net::group_key::GroupKey;
 use manyflow_streams::report_key;
 
 use crate::cli::StreamCommand;
-use crate::display::Display;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 pub(crate) async fn run(command: StreamCommand, display: &Display) -> Result<()> {
     match command {

@@ -18,11 +18,12 @@ use tokio::time::sleep;
 use super::consume::Consumer;
 use super::{elapsed, read_key};
 use crate::cli::StreamRecvArgs;
-use crate::display::{self, Display, OutputError};
 use crate::keygen::trusted_keys;
+use crate::metrics;
 use crate::recv::{announce_route, route_to};
-use crate::signals::{END_GRACE, interrupted};
-use crate::{metrics, usage};
+use manyflow_terminal::display::{self, Display, OutputError};
+use manyflow_terminal::signals::{END_GRACE, interrupted};
+use manyflow_terminal::usage;
 
 /// Units that wait for the consumer. More are dropped.
 const UNITS_MAX: usize = 16;

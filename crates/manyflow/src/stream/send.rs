@@ -15,10 +15,11 @@ use tokio::task::JoinHandle;
 use super::{elapsed, feed, read_key};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
-use crate::display::{self, Display, OutputError};
+use crate::metrics;
 use crate::send::{announce_multicast, announce_urls, groups, publish, signing_key};
-use crate::signals::interrupted;
-use crate::{metrics, usage};
+use manyflow_terminal::display::{self, Display, OutputError};
+use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::usage;
 
 /// Units that wait for the sender.
 const UNITS_MAX: usize = 2;

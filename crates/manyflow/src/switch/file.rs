@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::address::{listen_of_key, resolve};
 use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
-use crate::usage;
+use manyflow_terminal::usage;
 
 /// The file of a switch.
 #[derive(Debug, Default, Deserialize)]
@@ -58,7 +58,7 @@ impl ServiceFile {
 
     fn read(path: &Path) -> Result<ServiceFile> {
         let shown = path.display();
-        let text = crate::read_description(path)?;
+        let text = manyflow_terminal::failure::read_description(path)?;
         let file: Result<ServiceFile, toml::de::Error> = toml::from_str(&text);
         let mut file = file.map_err(|error| {
             let before = error.span().map_or("", |span| &text[..span.start]);

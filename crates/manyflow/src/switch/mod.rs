@@ -15,9 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::address::cannot_listen;
 use crate::cli::SwitchArgs;
-use crate::display::Display;
-use crate::usage;
 use file::ServiceFile;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();

@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::address::cannot_listen;
-use crate::display::Display;
 use crate::metrics::Process;
+use manyflow_terminal::Display;
 
 /// Serves the pages on `address` until the returned value is dropped, and prints where they are.
 pub(super) async fn serve(

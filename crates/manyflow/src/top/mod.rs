@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cli::TopArgs;
-use crate::display::Display;
-use crate::signals::interrupted;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 use rates::Rates;
 
 /// Moves the cursor to the first line.

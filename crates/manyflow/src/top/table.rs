@@ -7,7 +7,7 @@ use manyflow_messages::{DaemonStatus, LinkStatus, SlowMemberStatus, SlowVerdict}
 
 use super::Seen;
 use super::rates::{LinkRates, Rates};
-use crate::shown::shown;
+use manyflow_terminal::shown::shown;
 
 /// The number of characters of a cell, at most.
 const CELL_CHARS_MAX: usize = 40;

@@ -25,7 +25,7 @@ use serde_json::json;
 use self::load::{Load, Measured, Order};
 use self::servers::{Program, Servers};
 use crate::cli::{GroupArgs, GroupProgram};
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// The goals for our daemons, which are printed beside the results.
 const GOALS: &str = "goals for manyflow: 70,000 messages/s; 20 us CPU a message; p50 under 180 us; \

@@ -9,7 +9,7 @@ use super::transfer::{Measured, Program};
 use super::{end, in_turn, median, programs};
 use crate::bench::write_random;
 use crate::cli::HeterogeneityArgs;
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// Receivers with fast links. One more has a slow link.
 const FAST: usize = 3;

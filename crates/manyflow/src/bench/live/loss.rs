@@ -22,7 +22,7 @@ use super::median;
 use super::process::{Running, wait_for_all};
 use crate::bench::write_random;
 use crate::cli::LossArgs;
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// The part of the packets that the link to one receiver loses.
 const LOSS: f64 = 0.01;

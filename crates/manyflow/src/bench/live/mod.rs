@@ -30,8 +30,8 @@ pub(crate) use self::loss::run as loss;
 use self::transfer::{Measured, Program, transfer};
 use crate::bench::{median, write_random};
 use crate::cli::LiveArgs;
-use crate::display::Display;
-use crate::usage;
+use manyflow_terminal::Display;
+use manyflow_terminal::usage;
 
 /// The rate above which UFTP's is no bound.
 const RATE_BOUND: Rate = Rate::from_bits_per_s(1_000_000_000);

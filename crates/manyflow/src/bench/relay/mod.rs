@@ -27,7 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::process_cpu_s;
 use crate::cli::RelayBenchArgs;
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// Minimum rate to all gateways for each second of the relay's processor time.
 const RATE_BOUND: Rate = Rate::from_bits_per_s(1_000_000_000);

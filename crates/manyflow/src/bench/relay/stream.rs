@@ -29,7 +29,7 @@ use super::{
     connect, print_row, settle,
 };
 use crate::cli::RelayBenchArgs;
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 const GROUPS: u8 = 4;
 const SESSION: u32 = 7;

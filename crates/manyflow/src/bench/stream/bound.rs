@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::display::Display;
+use manyflow_terminal::Display;
 
 /// The bounds that were checked.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use manyflow_streams::{SendControl, live_receiver_config, live_sender_config};
 
 use super::bound::Bounds;
 use super::steady::start_receivers;
-use crate::display::Display;
 use crate::stream_lab::{Pictures, Reception, Stage};
+use manyflow_terminal::Display;
 
 /// The share of its former rate that a receiver gets when it is back.
 const BACK: f64 = 0.8;

@@ -12,8 +12,8 @@ use manyflow_streams::{SendControl, live_sender_config};
 
 use super::bound::Bounds;
 use super::steady::start_receivers;
-use crate::display::Display;
 use crate::stream_lab::{Lie, Pictures, Place, Reception, Stage};
+use manyflow_terminal::Display;
 
 /// The rate of the fifth receiver's link.
 const LINK: Rate = Rate::from_bits_per_s(3_000_000);

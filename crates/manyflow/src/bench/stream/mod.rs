@@ -19,8 +19,8 @@ use anyhow::{Result, ensure};
 
 pub(crate) use self::bound::Bounds;
 use crate::cli::{StreamBenchArgs, StreamBenchProtocol};
-use crate::display::Display;
 use crate::stream_lab::Pictures;
+use manyflow_terminal::Display;
 
 /// Runs the measurements that the options name.
 ///

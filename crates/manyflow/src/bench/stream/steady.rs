@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::bound::Bounds;
 use crate::cli::StreamBenchProtocol;
-use crate::display::Display;
 use crate::stream_lab::{LINKS_KBIT, Pictures, Place, Reception, Span, Stage};
+use manyflow_terminal::Display;
 
 /// The receiver whose link changes, and the rate of the slow link.
 const CHANGED: usize = 2;

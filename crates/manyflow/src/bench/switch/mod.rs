@@ -15,8 +15,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::cli::SwitchBenchArgs;
-use crate::display::Display;
 use load::{Flow, Latency};
+use manyflow_terminal::Display;
 use process::Proxy;
 
 /// Bytes of a long and of a short frame.

@@ -44,8 +44,8 @@ use tokio::time::{interval, sleep_until};
 use self::fetch::{Fetch, KEYS_OF_MEMBER};
 use self::server::Server;
 use crate::cli::EnsembleDemoArgs;
-use crate::display::Display;
-use crate::signals::interrupted;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 
 /// The servers: names, and rates of their links. The last one joins later.
 const SERVERS: [(&str, u64); 5] = [
@@ -80,7 +80,9 @@ struct File {
 
 pub(crate) async fn run(args: &EnsembleDemoArgs, display: &Display) -> Result<()> {
     if args.size.0 == 0 || args.size.0 > 1 << 30 {
-        return Err(crate::usage("--size must be between 1 byte and 1 GiB"));
+        return Err(manyflow_terminal::usage(
+            "--size must be between 1 byte and 1 GiB",
+        ));
     }
     tokio::select! {
         ended = play(args, display) => ended,

@@ -27,12 +27,12 @@ use tokio::time::sleep;
 use self::memory::Memory;
 use self::plan::{Change, Plan};
 use crate::cli::OverlaySoakArgs;
-use crate::display::Display;
 use crate::overlay_lab::{
     Faults, Judge, Judged, Ledger, Life, Network, Pace, Part, Seat, daemon_name, is_all_read,
     run_life, wait_until_read,
 };
-use crate::signals::interrupted;
+use manyflow_terminal::Display;
+use manyflow_terminal::signals::interrupted;
 
 /// The pause between two attempts of a client to connect.
 const RETRY: Duration = Duration::from_millis(200);

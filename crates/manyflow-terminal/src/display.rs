@@ -13,9 +13,10 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::cli::{LogFormat, OutputArgs};
+use crate::events::Table;
+use crate::failure::usage;
+use crate::options::{LogFormat, OutputArgs};
 use crate::shown::{shown, shown_json, shown_lines, shown_log};
-use crate::{events, usage};
 
 /// The variable with the levels of the log.
 const LOG_VARIABLE: &str = "MANYFLOW_LOG";
@@ -46,10 +47,11 @@ fn parse_levels(levels: &str) -> anyhow::Result<EnvFilter> {
 
 /// The output of a command.
 #[derive(Clone, Debug)]
-pub(crate) struct Display {
+pub struct Display {
     options: OutputArgs,
     /// The command that prints, such as `bench sim`.
     command: String,
+    events: Table,
     /// Whether lines for people go to standard error.
     to_standard_error: bool,
     /// The name of the session that everything is about, if the command runs several.
@@ -58,8 +60,8 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// The output of `command`, such as `bench sim`.
-    pub(crate) fn new(options: &OutputArgs, command: String) -> Display {
+    /// The output of `command`, such as `bench sim`, which prints objects of the table `events`.
+    pub fn new(options: &OutputArgs, command: String, events: Table) -> Display {
         let bars = MultiProgress::new();
         if options.json || options.quiet {
             bars.set_draw_target(ProgressDrawTarget::hidden());
@@ -67,6 +69,7 @@ impl Display {
         Display {
             options: options.clone(),
             command,
+            events,
             to_standard_error: false,
             session: None,
             bars,
@@ -74,7 +77,7 @@ impl Display {
     }
 
     /// A copy of this display that writes all lines to standard error.
-    pub(crate) fn on_standard_error(&self) -> Display {
+    pub fn on_standard_error(&self) -> Display {
         Display {
             to_standard_error: true,
             ..self.clone()
@@ -82,14 +85,15 @@ impl Display {
     }
 
     /// A copy of this display that names the session `name` in lines, bars and objects.
-    pub(crate) fn of_session(&self, name: &str) -> Display {
+    pub fn of_session(&self, name: &str) -> Display {
         Display {
             session: Some(name.to_owned()),
             ..self.clone()
         }
     }
 
-    pub(crate) fn is_json(&self) -> bool {
+    /// Whether the user asked for objects for programs.
+    pub fn is_json(&self) -> bool {
         self.options.json
     }
 
@@ -98,7 +102,7 @@ impl Display {
     ///
     /// # Errors
     /// Returns an error if MANYFLOW_LOG is invalid.
-    pub(crate) fn start_log(&self) -> anyhow::Result<()> {
+    pub fn start_log(&self) -> anyhow::Result<()> {
         let filter = self.levels();
         let is_terminal = io::stderr().is_terminal();
         let log = tracing_subscriber::fmt()
@@ -145,7 +149,7 @@ impl Display {
     }
 
     /// Prints one line for people; nothing with `--json`.
-    pub(crate) fn print_line(&self, line: &str) -> Result<(), OutputError> {
+    pub fn print_line(&self, line: &str) -> Result<(), OutputError> {
         if self.to_standard_error {
             self.print_note(line);
         } else if !self.options.json {
@@ -161,13 +165,13 @@ impl Display {
     }
 
     /// Prints a screen with escape sequences of its own, whose texts have been escaped.
-    pub(crate) fn print_screen(&self, screen: &str) -> Result<(), OutputError> {
+    pub fn print_screen(&self, screen: &str) -> Result<(), OutputError> {
         self.bars.suspend(|| print_line(screen))
     }
 
     /// Prints one line for people on standard error, for commands that use standard output
     /// otherwise; nothing with `--json` and `--quiet`. A log in JSON has the line instead.
-    pub(crate) fn print_note(&self, line: &str) {
+    pub fn print_note(&self, line: &str) {
         if self.options.log_format == LogFormat::Json {
             tracing::info!("{line}");
         } else if !self.options.json && !self.options.quiet {
@@ -181,7 +185,7 @@ impl Display {
     }
 
     /// Prints the reason for which the program fails, on standard error.
-    pub(crate) fn fail(&self, message: &str) {
+    pub fn fail(&self, message: &str) {
         let message = shown(message);
         if self.options.log_format == LogFormat::Json {
             tracing::error!("{message}");
@@ -195,9 +199,9 @@ impl Display {
 
     /// Prints one object for programs; nothing without `--json`. The key `session_name` names the
     /// session, if the command runs several.
-    pub(crate) fn print_json(&self, value: &Value) -> Result<(), OutputError> {
+    pub fn print_json(&self, value: &Value) -> Result<(), OutputError> {
         if cfg!(debug_assertions)
-            && let Err(problem) = events::check(&self.command, value)
+            && let Err(problem) = self.events.check(&self.command, value)
         {
             panic!("{problem}: {value}");
         }
@@ -218,7 +222,7 @@ impl Display {
     }
 
     /// A bar that only shows that work is in progress.
-    pub(crate) fn spinner(&self, message: String) -> ProgressBar {
+    pub fn spinner(&self, message: String) -> ProgressBar {
         let style = ProgressStyle::with_template("{spinner} {prefix}{msg}");
         let bar = ProgressBar::new_spinner()
             .with_style(style.expect("the template is ours"))
@@ -230,7 +234,7 @@ impl Display {
     }
 
     /// A bar for a transfer, with `label` in front.
-    pub(crate) fn transfer(&self, label: String) -> ProgressBar {
+    pub fn transfer(&self, label: String) -> ProgressBar {
         let style = ProgressStyle::with_template(
             "{prefix} {bar:24.cyan/blue} {percent:>3}%  {received:>17}  {msg}  {left}",
         );
@@ -265,23 +269,23 @@ impl Display {
 /// An error in writing to standard output: it is closed, or its disk is full.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
-pub(crate) struct OutputError(io::Error);
+pub struct OutputError(io::Error);
 
 impl OutputError {
     /// Whether the reader of standard output has closed it, as `head` does after its last line.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 
     /// Returns the error of a standard output that is closed.
-    pub(crate) fn closed() -> OutputError {
+    pub fn closed() -> OutputError {
         OutputError(io::ErrorKind::BrokenPipe.into())
     }
 }
 
 /// Runs `watching`, which reports progress. The returned future completes when standard output can
 /// no longer be written to.
-pub(crate) fn watch(
+pub fn watch(
     watching: impl Future<Output = Result<(), OutputError>> + Send + 'static,
 ) -> (
     JoinHandle<Result<(), OutputError>>,
@@ -309,12 +313,12 @@ fn print_line(line: impl fmt::Display) -> Result<(), OutputError> {
 }
 
 /// `1 file`, `2 files`.
-pub(crate) fn count_files(count: usize) -> String {
+pub fn count_files(count: usize) -> String {
     format!("{count} {}", if count == 1 { "file" } else { "files" })
 }
 
 /// Sets a transfer's bar to `progress`.
-pub(crate) fn show(bar: &ProgressBar, progress: &Progress) {
+pub fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_length(progress.objects.needed_bytes);
     bar.set_position(
         progress
@@ -354,7 +358,7 @@ impl<'a> MakeWriter<'a> for Display {
 
 /// A line of the log. It is written when it is complete, so that it does not cut through a bar.
 #[derive(Debug)]
-pub(crate) struct LogLine {
+pub struct LogLine {
     bars: MultiProgress,
     is_json: bool,
     line: Vec<u8>,

@@ -4,26 +4,26 @@ use clap::{ArgAction, Args, ValueEnum};
 
 /// Options for output.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct OutputArgs {
+pub struct OutputArgs {
     /// Print JSON objects on standard output, one in each line, instead of bars and tables;
     /// docs/output.md lists them
     #[arg(long, global = true, help_heading = "Output")]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Print results and errors only: neither progress and notes nor warnings
     #[arg(long, short, global = true, help_heading = "Output")]
-    pub(crate) quiet: bool,
+    pub quiet: bool,
     /// Log more: -v what happens, -vv the reasons, -vvv everything. Without it, the log has the
     /// levels that MANYFLOW_LOG or RUST_LOG requests, or warnings
     #[arg(long, short, global = true, action = ArgAction::Count, conflicts_with = "quiet", help_heading = "Output")]
-    pub(crate) verbose: u8,
+    pub verbose: u8,
     /// The format of the log and of errors on standard error
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
-    pub(crate) log_format: LogFormat,
+    pub log_format: LogFormat,
 }
 
 /// The format of the log.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// Lines of text, with the time (RFC 3339, UTC) unless standard error is a terminal
     #[default]
     Text,
@@ -34,7 +34,7 @@ pub(crate) enum LogFormat {
 impl OutputArgs {
     /// Returns the options in the words of a command line that cannot be parsed as a whole, so that
     /// its error has the format that the user asked for.
-    pub(crate) fn guess(words: impl Iterator<Item = String>) -> OutputArgs {
+    pub fn guess(words: impl Iterator<Item = String>) -> OutputArgs {
         let mut guessed = OutputArgs::default();
         let mut words = words.take_while(|word| word != "--").peekable();
         while let Some(word) = words.next() {

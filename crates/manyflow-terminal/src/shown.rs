@@ -50,18 +50,18 @@ fn escape_rust(shown: &mut String, character: char) {
 }
 
 /// Escapes all hidden characters, as Rust does (`\u{202e}`): the result is a part of one line.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+pub fn shown(text: &str) -> Cow<'_, str> {
     replace(text, |_| false, escape_rust)
 }
 
 /// Escapes hidden characters in several lines, or in a line with tabs.
-pub(crate) fn shown_lines(text: &str) -> Cow<'_, str> {
+pub fn shown_lines(text: &str) -> Cow<'_, str> {
     replace(text, |kept| matches!(kept, '\n' | '\r' | '\t'), escape_rust)
 }
 
 /// Escapes hidden characters in a line of the log, which may have the escape sequences of colours.
 /// The formatter of the log has escaped those in messages.
-pub(crate) fn shown_log(line: &str) -> Cow<'_, str> {
+pub fn shown_log(line: &str) -> Cow<'_, str> {
     let (text, end) = match line.strip_suffix('\n') {
         Some(text) => (text, "\n"),
         None => (line, ""),
@@ -73,7 +73,7 @@ pub(crate) fn shown_log(line: &str) -> Cow<'_, str> {
 }
 
 /// Escapes hidden characters in JSON, as JSON does: the meaning remains.
-pub(crate) fn shown_json(text: &str) -> Cow<'_, str> {
+pub fn shown_json(text: &str) -> Cow<'_, str> {
     let keep = |kept: char| matches!(kept, '\n' | '\r' | '\t');
     replace(text, keep, |shown, character| {
         for unit in character.encode_utf16(&mut [0; 2]) {

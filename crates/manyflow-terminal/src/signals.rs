@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Completes when the user presses Ctrl-C, when a service manager sends SIGTERM, or when the
 /// terminal is closed (SIGHUP). The signals are handled from the call on, not from the first poll:
 /// roles call this before they print that they run, and after all that can wait.
-pub(crate) fn interrupted() -> impl Future<Output = ()> {
+pub fn interrupted() -> impl Future<Output = ()> {
     let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
     if !is_hangup_ignored() {
         kinds.push(SignalKind::hangup());
@@ -30,11 +30,11 @@ pub(crate) fn interrupted() -> impl Future<Output = ()> {
 }
 
 /// Time for outputs, programs, disks and peers of a command to end after the command was asked to.
-pub(crate) const END_GRACE: Duration = Duration::from_millis(1500);
+pub const END_GRACE: Duration = Duration::from_millis(1500);
 
 /// Completes when an operator sends SIGUSR2, by which nats-server enters its lame duck mode. The
 /// signal is handled from the call on, as by [`interrupted`].
-pub(crate) fn lame_duck_requested() -> impl Future<Output = ()> {
+pub fn lame_duck_requested() -> impl Future<Output = ()> {
     let handler = signal(SignalKind::user_defined2());
     async {
         match handler {
@@ -55,7 +55,7 @@ fn is_hangup_ignored() -> bool {
 
 /// Returns the first word of a line of `/proc/self/status` (proc_pid_status(5)); `None` where there
 /// is no such file.
-pub(crate) fn process_status(key: &str) -> Option<String> {
+pub fn process_status(key: &str) -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let value = status.lines().find_map(|line| line.strip_prefix(key))?;
     value.split_whitespace().next().map(str::to_owned)

@@ -1,0 +1,26 @@
+//! The terminal side of manyflow's programs: what they read from their command line, how they
+//! print, log and end.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `program.rs` | [`Program`]: from the command line to the exit code |
+//! | `options.rs` | [`OutputArgs`]: `--json`, `--quiet`, `--verbose`, `--log-format` |
+//! | `display.rs` | [`Display`]: bars for people, JSON for programs, the log |
+//! | `events.rs` | [`events::Table`]: the objects of `--json`, which builds with assertions check |
+//! | `shown.rs` | text from the network, made safe for a terminal |
+//! | `failure.rs` | errors of the command line, and the exit codes of all errors |
+//! | `signals.rs` | the signals that end a command |
+#![forbid(unsafe_code)]
+
+pub mod display;
+pub mod events;
+pub mod failure;
+pub mod options;
+pub mod program;
+pub mod shown;
+pub mod signals;
+
+pub use display::{Display, OutputError};
+pub use failure::usage;
+pub use options::{LogFormat, OutputArgs};
+pub use program::Program;
