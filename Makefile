@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,10 @@ demo-stream: build ## Watch one stream of pictures at four receivers, each with 
 build: ## Build the release binary, target/release/manyflow
 	@scripts/setup
 	cargo build --release --locked -p manyflow
+
+rig: ## Build manyflow and the program of benchmarks and long tests, target/release/manyflow-rig
+	@scripts/setup
+	cargo build --release --locked -p manyflow -p manyflow-rig
 
 # One run builds nothing twice, so state for incremental builds would only cost time.
 test lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
@@ -48,7 +52,7 @@ lane-live:
 
 # An example needs the dependencies of tests, so the documentation finds all of them as clippy left
 # them. Otherwise they would be checked again, with fewer features.
-DOCUMENT = cargo doc --locked --workspace --no-deps --lib --bin manyflow --example webrc_link
+DOCUMENT = cargo doc --locked --workspace --no-deps --lib --bin manyflow --bin manyflow-rig --example webrc_link
 
 check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
 	@scripts/setup tests
@@ -134,16 +138,16 @@ book: build ## Build the documentation as a book, target/book/html/index.html
 	scripts/book check
 	scripts/book build target/release/manyflow
 
-bench: build ## Compare the simulator's speed with ns-2, if it is installed
-	@target/release/manyflow bench sim
+bench: rig ## Compare the simulator's speed with ns-2, if it is installed
+	@target/release/manyflow-rig bench sim
 
-bench-live: build ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
-	@target/release/manyflow bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains --runs 3; target/release/manyflow bench live --runs 3; target/release/manyflow bench heterogeneity --runs 3
+bench-live: rig ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
+	@target/release/manyflow-rig bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains --runs 3; target/release/manyflow-rig bench live --runs 3; target/release/manyflow-rig bench heterogeneity --runs 3
 
 AGREE = target/release/manyflow emulate --seed 1 --agree
 
-emulate: build ## Measure the emulator, and compare emulated scenarios with simulated ones (root, fourteen minutes)
-	target/release/manyflow bench emulator
+emulate: rig ## Measure the emulator, and compare emulated scenarios with simulated ones (root, fourteen minutes)
+	target/release/manyflow-rig bench emulator
 	set -e; for cell in 0 1 2 3 4 5; do $(AGREE) x-kernel --cell $$cell --for 30s; done
 	$(AGREE) webrc-4 --cell 0 --for 30s
 	$(AGREE) webrc-6 --cell 0 --for 30s
@@ -171,14 +175,14 @@ crash: ## Kill receivers and senders of files, and members and switches of a sto
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite store::faults -- --nocapture
 
-soak: build ## Transfer files for half an hour on changing links, with crashes
-	@target/release/manyflow soak files --for 30min
+soak: rig ## Transfer files for half an hour on changing links, with crashes
+	@target/release/manyflow-rig soak files --for 30min
 
-soak-overlay: build ## Send group messages for half an hour, while daemons crash and links break
-	@target/release/manyflow soak overlay --for 30min
+soak-overlay: rig ## Send group messages for half an hour, while daemons crash and links break
+	@target/release/manyflow-rig soak overlay --for 30min
 
-soak-stream: build ## Send a stream for half an hour, while receivers and relays come and go, and links change
-	@target/release/manyflow soak stream --for 30min
+soak-stream: rig ## Send a stream for half an hour, while receivers and relays come and go, and links change
+	@target/release/manyflow-rig soak stream --for 30min
 
 fuzz-short: ## Run each fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

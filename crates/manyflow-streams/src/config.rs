@@ -2,7 +2,7 @@
 //!
 //! The defaults of [`sim`], [`rlm`] and [`hop`](manyflow_layered::hop) are those of the papers'
 //! simulations. The functions here change a few of them for paths of 0.3 to 10 Mbit/s. These values
-//! were chosen after the defaults had missed the bounds of `manyflow bench stream`.
+//! were chosen after the defaults had missed the bounds of `manyflow-rig bench stream`.
 
 use std::time::Duration;
 

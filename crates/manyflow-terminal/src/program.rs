@@ -16,7 +16,7 @@ use crate::failure::{
 };
 use crate::options::{LogFormat, OutputArgs};
 
-/// What distinguishes one program from another, besides its commands.
+/// The properties of a program besides its commands.
 #[derive(Copy, Clone, Debug)]
 pub struct Program {
     /// The objects that `--json` prints.

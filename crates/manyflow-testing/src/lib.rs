@@ -1,11 +1,21 @@
 //! Support of tests that use the network: their time limit, files for thousands of connections, and
 //! two hosts on one link, which are network namespaces that a test creates.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`programs`] | the workspace's programs under test, files to send, and waiting for conditions |
+//! | [`command_lines`] | the form of help and errors, for all commands of a program |
+//! | [`http_stage`] | a service of HTTP servers with members, a switch and a gateway |
 
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "tests fail by panicking, and print what they left out"
 )]
+
+pub mod command_lines;
+pub mod http_stage;
+pub mod programs;
 
 use std::fs::File;
 use std::net::IpAddr;

@@ -8,9 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_net::multicast::GroupRange;
 
-mod bench;
 mod daemon;
-mod demo;
 mod emulate;
 mod generate;
 mod http;
@@ -20,7 +18,6 @@ mod relay;
 mod results;
 mod router;
 mod sim;
-mod soak;
 mod store;
 mod stream;
 mod switch;
@@ -28,17 +25,8 @@ mod top;
 #[cfg(test)]
 mod units;
 
-pub(crate) use bench::{
-    AudienceArgs, BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram,
-    HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions, StreamBenchArgs,
-    StreamBenchProtocol, SwitchBenchArgs,
-};
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
-use demo::DEMO_EXAMPLES;
-pub(crate) use demo::{
-    DemoArgs, DemoCommand, EnsembleDemoArgs, FilesDemoArgs, OverlayDemoArgs, StreamDemoArgs,
-};
 use emulate::EMULATE_EXAMPLES;
 pub(crate) use emulate::EmulateArgs;
 use generate::{COMPLETIONS_EXAMPLES, DOCTOR_HELP, MAN_EXAMPLES};
@@ -56,7 +44,6 @@ use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
 use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
 pub(crate) use sim::{FigureArgs, InspectArgs, RunArgs, SimArgs};
-pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
 pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
 pub(crate) use stream::{StreamCommand, StreamProtocolArg, StreamRecvArgs, StreamSendArgs};
 use switch::SWITCH_EXAMPLES;
@@ -64,6 +51,7 @@ pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
 
+use manyflow_rig::demo::{DEMO_EXAMPLES, DemoArgs};
 use manyflow_terminal::OutputArgs;
 use manyflow_terminal::events::Table;
 
@@ -172,13 +160,6 @@ pub(crate) enum Command {
     /// Write man pages for all commands
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
-    /// Measure the speed of the simulator, of transfers and of relays
-    #[command(subcommand)]
-    Bench(BenchCommand),
-    /// Transfer files or group messages for a long time with faults, and check all of them and the
-    /// memory
-    #[command(subcommand)]
-    Soak(SoakCommand),
 }
 
 const SEND_EXAMPLES: &str = "\

@@ -2,11 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod bench;
 mod cli;
 mod cost;
 mod daemon;
-mod demo;
 mod doctor;
 mod emulate;
 mod figures;
@@ -17,7 +15,6 @@ mod keygen;
 mod lab;
 mod messages;
 mod metrics;
-mod overlay_lab;
 mod parameters;
 mod post_receive;
 mod progress;
@@ -28,24 +25,27 @@ mod send;
 mod serve;
 mod shard;
 mod sim;
-mod soak;
 mod store;
 mod stream;
-mod stream_lab;
 mod switch;
 mod top;
 
 use std::process::ExitCode;
 
-use cli::{BenchCommand, Cli, Command, DemoCommand, EVENTS, ResultsCommand, SoakCommand};
+use cli::{Cli, Command, EVENTS, ResultsCommand};
 use manyflow_terminal::failure::INTERRUPTED;
 use manyflow_terminal::{Display, Program};
 use post_receive::PostReceiveError;
 
+/// Says where the benchmarks and long tests are.
+const IN_RIG: &str = "`bench` and `soak` are commands of manyflow-rig, which is not installed with manyflow: \
+                      in the sources, run `cargo build --release -p manyflow -p manyflow-rig`, and then \
+                      target/release/manyflow-rig";
+
 fn main() -> ExitCode {
     let program = Program {
         events: EVENTS,
-        elsewhere: &[],
+        elsewhere: &[("bench", IN_RIG), ("soak", IN_RIG)],
         exit_code,
     };
     program.run(|cli: &Cli| &cli.output, run)
@@ -68,43 +68,15 @@ async fn run(cli: Cli, display: Display) -> anyhow::Result<()> {
         Command::Pub(args) => messages::publish(&args, &display).await,
         Command::Sub(args) => messages::subscribe(&args, &display).await,
         Command::Keygen(args) => keygen::run(&args, &display),
-        Command::Demo(args) => match args.command {
-            Some(DemoCommand::Overlay(args)) => demo::overlay::run(&args, &display).await,
-            Some(DemoCommand::Ensemble(args)) => demo::ensemble::run(&args, &display).await,
-            Some(DemoCommand::Stream(args)) => demo::stream::run(&args, &display).await,
-            None => demo::files::run(args.files, &display).await,
-        },
+        Command::Demo(args) => manyflow_rig::demo::run(args, &display).await,
         Command::Sim(args) => sim::sim(&args, &display),
         Command::Figure(args) => sim::figure(&args, &display),
         Command::Results(ResultsCommand::Merge(args)) => shard::merge_results(&args, &display),
         Command::Lab(args) => lab::run(args, &display).await,
         Command::Emulate(args) => emulate::run(args, &display).await,
-        Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
-        Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
-        Command::Soak(SoakCommand::Stream(args)) => soak::stream::run(&args, &display).await,
         Command::Completions(args) => generate::completions(&args, &display),
         Command::Man(args) => generate::man(&args, &display),
         Command::Doctor => doctor::run(&display).await,
-        Command::Bench(command) => run_bench(command, &display).await,
-    }
-}
-
-/// Runs a benchmark.
-async fn run_bench(command: BenchCommand, display: &Display) -> anyhow::Result<()> {
-    match command {
-        BenchCommand::Sim => bench::run(display),
-        BenchCommand::Live(args) => bench::live::run(&args, display),
-        BenchCommand::Heterogeneity(args) => bench::live::heterogeneity(&args, display),
-        BenchCommand::Loss(args) => bench::live::loss(&args, display).await,
-        BenchCommand::Relay(args) => bench::relay::run(&args, display).await,
-        BenchCommand::Audience(args) => bench::audience::run(&args, display).await,
-        BenchCommand::Stream(args) => bench::stream::run(&args, display).await,
-        BenchCommand::Switch(args) => bench::switch::run(&args, display).await,
-        BenchCommand::Group(args) => {
-            tokio::task::block_in_place(|| bench::group::run(&args, display))
-        }
-        BenchCommand::Emulator => tokio::task::block_in_place(|| bench::emulator::run(display)),
-        BenchCommand::Scale => bench::scale::run(display),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shares of links that streams of SIM and RLM use, in simulated time and with the parameters
-//! of live streams. These are the measurements of `manyflow bench stream` without sockets, for many
-//! seeds. The second test restarts a relay, as `manyflow bench stream --faults` does. The third has
-//! a receiver that lies, as `manyflow bench stream --liars` has.
+//! of live streams. These are the measurements of `manyflow-rig bench stream` without sockets, for
+//! many seeds. The second test restarts a relay, as `manyflow-rig bench stream --faults` does. The
+//! third has a receiver that lies, as `manyflow-rig bench stream --liars` has.
 //!
 //! `MANYFLOW_SEEDS=250 cargo test -p manyflow-streams --test suite stream_shares:: -- --nocapture`
 //! runs more seeds, prints a line for each, and checks how many hold the bounds instead of which.
@@ -19,8 +19,8 @@ const LINKS: [u64; 4] = [300_000, 1_000_000, 3_000_000, 10_000_000];
 /// The receiver whose link changes, and the rate of the slow link.
 const CHANGED: usize = 2;
 const SLOW: u64 = 1_000_000;
-/// The bounds of `manyflow bench stream`: useful bytes and missing units in percent, and seconds
-/// until a receiver follows its link.
+/// The bounds of `manyflow-rig bench stream`: useful bytes and missing units in percent, and
+/// seconds until a receiver follows its link.
 const USEFUL: f64 = 85.0;
 const MISSING: f64 = 1.0;
 const SLOWER_S: f64 = 5.0;
@@ -82,7 +82,7 @@ fn a_stream_holds_its_shares_behind_four_links_and_follows_one_that_changes() {
 }
 
 /// Runs 70 s with a seed, in which the relay is restarted after 40 s. Returns whether all receivers
-/// are back within two selection intervals, as `manyflow bench stream --faults` demands.
+/// are back within two selection intervals, as `manyflow-rig bench stream --faults` demands.
 fn is_back_after_restart(seed: u8) -> bool {
     let mut tree = sim(seed);
     tree.run_until(40.0);

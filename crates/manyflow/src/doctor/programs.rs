@@ -40,17 +40,22 @@ const PROGRAMS: [Program; 8] = [
     program(
         "nats-server",
         "program-nats-server",
-        "bench group",
+        "manyflow-rig bench group",
         Some("nats-server"),
     ),
     program(
         "haproxy",
         "program-haproxy",
-        "bench switch",
+        "manyflow-rig bench switch",
         Some("haproxy"),
     ),
-    program("uftp", "program-uftp", "bench live", Some("uftp")),
-    program("ns", "program-ns", "bench sim", Some("ns2")),
+    program(
+        "uftp",
+        "program-uftp",
+        "manyflow-rig bench live",
+        Some("uftp"),
+    ),
+    program("ns", "program-ns", "manyflow-rig bench sim", Some("ns2")),
 ];
 
 const fn program(

@@ -477,6 +477,21 @@ fn help_shows_examples_that_the_command_line_accepts() {
     assert!(help.stdout.contains("Exit codes:"), "{}", help.stdout);
 }
 
+#[test]
+fn benchmarks_and_long_tests_are_named_with_their_program() {
+    for words in ["bench", "bench group --runs 1", "soak files --for 1min"] {
+        let words: Vec<_> = words.split(' ').collect();
+        let ended = run(&words);
+        assert_eq!(ended.code(), 2, "{ended:?}");
+        assert_eq!(ended.stderr.trim().lines().count(), 1, "{ended:?}");
+        let build = "cargo build --release -p manyflow -p manyflow-rig";
+        assert!(ended.stderr.contains(build), "{ended:?}");
+    }
+    let unknown = run(&["benches"]);
+    assert_eq!(unknown.code(), 2, "{unknown:?}");
+    assert!(!unknown.stderr.contains("manyflow-rig"), "{unknown:?}");
+}
+
 /// Runs the program with standard output to `to`. Returns its exit code and its standard error.
 fn with_output(arguments: &[&str], to: impl Into<Stdio>) -> (Option<i32>, String) {
     let mut command = manyflow(arguments);

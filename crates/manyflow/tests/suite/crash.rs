@@ -1,8 +1,6 @@
 //! Kills receivers and senders at random moments. Each transfer continues, ends intact, leaves
 //! nothing behind, and takes hardly more packets than one without a crash.
 //!
-//! A short soak runs beside them, since they all wait most of the time.
-//!
 //! `make test` kills few processes, `make crash` a hundred: MANYFLOW_KILLS is the number of each
 //! kind. A failure prints its seed, which MANYFLOW_SEED repeats.
 use crate::common;
@@ -261,17 +259,6 @@ fn senders_that_are_killed_continue() {
         println!("{label}: {twice} bytes more than {needed}");
         assert!(twice <= TWICE_MAX, "{label}: {twice}");
     }
-}
-
-/// `manyflow soak files` itself compares every byte and the memory.
-#[test]
-fn a_minute_of_soak_ends_well() {
-    let ended = common::run(&[
-        "soak", "files", "--for", "1min", "--size", "500kB", "--json",
-    ]);
-    let ended = ended.succeeded("soak");
-    println!("{}", ended.stdout);
-    assert!(ended.stdout.contains("\"event\":\"done\""), "{ended:?}");
 }
 
 #[test]

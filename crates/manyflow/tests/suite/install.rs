@@ -72,7 +72,7 @@ fn bash_completes_commands_and_options() {
         ("manyflow se", "send serve"),
         ("manyflow doct", "doctor"),
         ("manyflow send --until", "--until-done"),
-        ("manyflow bench aud", "audience"),
+        ("manyflow demo ens", "ensemble"),
         ("manyflow completions f", "fish"),
     ] {
         let program = format!(

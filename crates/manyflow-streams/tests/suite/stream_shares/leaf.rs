@@ -41,7 +41,7 @@ struct Tick {
     missing: u64,
 }
 
-/// A lie of a receiver about congestion, as in `manyflow bench stream --liars`.
+/// A lie of a receiver about congestion, as in `manyflow-rig bench stream --liars`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     AlwaysCongested,

@@ -10,89 +10,13 @@ use std::process::{Command, Stdio};
 
 use common::{Ended, Manyflow, manyflow, run, text};
 use manyflow_net::reserved::ReservedAddress;
+use manyflow_testing::command_lines::{check_all_commands, objects};
 use nix::sys::signal::Signal;
-use serde_json::Value;
-
-/// All commands, and those that only have commands below them.
-fn commands() -> Vec<Vec<String>> {
-    let mut all = vec![Vec::new()];
-    let mut next = 0;
-    while next < all.len() {
-        let path: Vec<String> = all[next].clone();
-        let mut words: Vec<&str> = path.iter().map(String::as_str).collect();
-        words.push("--help");
-        let help = run(&words).succeeded("--help").stdout;
-        let below = help
-            .split_once("Commands:\n")
-            .map_or("", |(_, below)| below);
-        let lines = below.lines().take_while(|line| line.starts_with("  "));
-        let names = lines
-            .filter(|line| !line.starts_with("   "))
-            .filter_map(|line| line.split_whitespace().next());
-        let names = names.filter(|name| *name != "help");
-        all.extend(names.map(|name| [&path[..], &[name.to_owned()]].concat()));
-        next += 1;
-    }
-    all
-}
-
-fn objects(text: &str) -> Vec<Value> {
-    let lines = text.lines();
-    lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
-        .collect()
-}
 
 #[test]
 fn help_and_wrong_options_are_the_same_everywhere() {
-    let commands = commands();
-    assert!(commands.len() > 40, "{commands:?}");
-    for path in &commands {
-        let with = |more: &[&str]| {
-            let mut words: Vec<&str> = path.iter().map(String::as_str).collect();
-            words.extend(more);
-            run(&words)
-        };
-        for option in ["-h", "--help"] {
-            let ended = with(&[option]).succeeded(option);
-            assert!(
-                ended.stdout.contains("Usage: manyflow"),
-                "{path:?}: {ended:?}"
-            );
-            assert!(ended.stderr.is_empty(), "{path:?}: {ended:?}");
-            assert!(
-                !ended.stdout.contains('\x1b'),
-                "colours for a pipe: {path:?}"
-            );
-            for global in ["--json", "--quiet", "--verbose", "--log-format"] {
-                assert!(ended.stdout.contains(global), "{path:?} {option}: {global}");
-            }
-        }
-        let ended = with(&["--no-such-option"]);
-        assert_eq!(ended.code(), 2, "{path:?}: {ended:?}");
-        assert!(ended.stderr.starts_with("error: "), "{path:?}: {ended:?}");
-        assert!(ended.stdout.is_empty(), "{path:?}: {ended:?}");
-        let ended = with(&["--no-such-option", "--json", "--log-format", "json"]);
-        assert_eq!(ended.code(), 2, "{path:?}: {ended:?}");
-        let [failed] = &objects(&ended.stdout)[..] else {
-            panic!("{path:?}: {ended:?}");
-        };
-        assert_eq!(
-            (&failed["event"], &failed["exit_code"]),
-            (&"failed".into(), &2.into())
-        );
-        assert!(
-            failed["error"]
-                .as_str()
-                .unwrap()
-                .contains("--no-such-option"),
-            "{failed}"
-        );
-        let [logged] = &objects(&ended.stderr)[..] else {
-            panic!("{path:?}: {ended:?}");
-        };
-        assert_eq!(logged["level"], "ERROR", "{logged}");
-    }
+    let commands = check_all_commands(run);
+    assert!(commands > 30, "{commands} commands");
 }
 
 /// Wrong inputs: the words, the exit code, and parts of the only line that names and helps.

@@ -1,0 +1,157 @@
+//! The processes of our daemons, or of nats-server.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use anyhow::Result;
+use manyflow_net::reserved::ReservedAddress;
+use manyflow_rig::overlay_lab::Process;
+use tempfile::TempDir;
+
+use crate::bench::process_cpu_s;
+use crate::cli::{GroupController, GroupLayout};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The servers that carry messages.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub(super) enum Program {
+    /// Three of our daemons.
+    Manyflow(GroupLayout, GroupController),
+    NatsServer,
+    /// Three nats-servers, of which each is connected with each other.
+    NatsCluster,
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Program::Manyflow(GroupLayout::Line, GroupController::CostBenefit) => {
+                "manyflow, line of 3"
+            }
+            Program::Manyflow(GroupLayout::Mesh, GroupController::CostBenefit) => {
+                "manyflow, mesh of 3"
+            }
+            Program::Manyflow(GroupLayout::Line, GroupController::None) => {
+                "the same, no controller"
+            }
+            Program::Manyflow(GroupLayout::Mesh, GroupController::None) => "mesh, no controller",
+            Program::Manyflow(GroupLayout::Line, GroupController::Tfrc) => "the same, TFRC",
+            Program::Manyflow(GroupLayout::Mesh, GroupController::Tfrc) => "mesh, TFRC",
+            Program::NatsServer => "nats-server",
+            Program::NatsCluster => "nats-server, cluster of 3",
+        })
+    }
+}
+
+impl Program {
+    pub(super) fn is_installed(&self) -> bool {
+        let version = || Command::new("nats-server").arg("--version").output();
+        matches!(self, Program::Manyflow(..)) || version().is_ok()
+    }
+
+    /// Returns a command for each server, whose clients connect to its address in `clients`.
+    fn commands(self, clients: &[SocketAddr], links: &[SocketAddr]) -> Result<Vec<Command>> {
+        match self {
+            Program::Manyflow(layout, controller) => (0..clients.len())
+                .map(|number| daemon((layout, controller), number, clients, links))
+                .collect(),
+            Program::NatsServer => Ok(vec![nats_server(clients[0])]),
+            Program::NatsCluster => {
+                let routes: Vec<_> = links.iter().map(|link| format!("nats://{link}")).collect();
+                let commands = clients.iter().zip(&routes).map(|(client, own)| {
+                    let mut command = nats_server(*client);
+                    command.args(["--cluster_name", "bench", "--cluster", own]);
+                    command.args(["--routes", &routes.join(",")]);
+                    command
+                });
+                Ok(commands.collect())
+            }
+        }
+    }
+}
+
+fn daemon(
+    (layout, controller): (GroupLayout, GroupController),
+    number: usize,
+    clients: &[SocketAddr],
+    links: &[SocketAddr],
+) -> Result<Command> {
+    let mut command = Command::new(crate::program::manyflow()?);
+    command.args(["daemon", "--insecure", "--name", NAMES[number]]);
+    command.args(["--listen", &links[number].to_string()]);
+    command.args(["--clients", &clients[number].to_string()]);
+    command.args([
+        "--controller",
+        match controller {
+            GroupController::CostBenefit => "cost-benefit",
+            GroupController::Tfrc => "tfrc",
+            GroupController::None => "none",
+        },
+    ]);
+    let is_linked = |other: &usize| match layout {
+        GroupLayout::Line => other.abs_diff(number) == 1,
+        GroupLayout::Mesh => *other != number,
+    };
+    for other in (0..links.len()).filter(is_linked) {
+        command.args(["--link", &format!("{}={}", NAMES[other], links[other])]);
+    }
+    Ok(command)
+}
+
+fn nats_server(clients: SocketAddr) -> Command {
+    let mut command = Command::new("nats-server");
+    command.args(["--addr", &clients.ip().to_string()]);
+    command.args(["--port", &clients.port().to_string()]);
+    command
+}
+
+/// Running servers, which are killed on drop.
+#[derive(Debug)]
+pub(super) struct Servers {
+    processes: Vec<Process>,
+    addresses: Vec<SocketAddr>,
+    _folder: TempDir,
+}
+
+impl Servers {
+    /// Starts the servers of a program and waits until they accept clients.
+    ///
+    /// # Errors
+    /// If a server ends, or accepts no clients within 20 s.
+    pub(super) fn start(program: Program) -> Result<Servers> {
+        let folder = tempfile::tempdir()?;
+        let reserved: Vec<_> = (0..2 * NAMES.len())
+            .map(|_| ReservedAddress::new())
+            .collect::<Result<_, _>>()?;
+        let addresses: Vec<_> = reserved.iter().map(ReservedAddress::get).collect();
+        let (clients, links) = addresses.split_at(NAMES.len());
+        let mut processes = Vec::new();
+        for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
+            let log = folder.path().join(format!("{number}.log"));
+            processes.push(Process::start(command, &log)?);
+        }
+        let addresses = clients[..processes.len()].to_vec();
+        for ((process, &address), number) in processes.iter_mut().zip(&addresses).zip(0..) {
+            let log = folder.path().join(format!("{number}.log"));
+            process.wait_until_ready(address, &log)?;
+        }
+        Ok(Servers {
+            processes,
+            addresses,
+            _folder: folder,
+        })
+    }
+
+    /// Returns the address for clients of each server.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the processor time of all servers.
+    pub(super) fn cpu_s(&self) -> Result<f64> {
+        let processes = self.processes.iter();
+        processes.map(|process| process_cpu_s(process.id())).sum()
+    }
+}

@@ -1,0 +1,291 @@
+//! The benchmarks' commands and options.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use manyflow_core::units::{Bytes, Rate, parse_duration};
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Compare with ns-2 if it is installed; fail if a ratio is below its bound
+    Sim,
+    /// Compare the rate of transfers with UFTP's, if it is installed; fail below the bounds (root)
+    #[command(after_help = LIVE_EXAMPLES)]
+    Live(LiveArgs),
+    /// Compare transfers to fast receivers and a slow one with UFTP's TFMCC; fail above the bounds
+    /// (root)
+    #[command(after_help = HETEROGENEITY_EXAMPLES)]
+    Heterogeneity(HeterogeneityArgs),
+    /// Compare the goodput behind 1 % random loss and 20 ms with the TCP equation, beside a
+    /// receiver without loss; fail below the bounds
+    #[command(after_help = LOSS_EXAMPLES)]
+    Loss(LossArgs),
+    /// Measure the processor time and memory of a relay on loopback; fail below the bounds
+    #[command(after_help = RELAY_EXAMPLES)]
+    Relay(RelayBenchArgs),
+    /// Measure streams to receivers behind 0.3, 1, 3 and 10 Mbit/s, with SIM and RLM; fail below
+    /// the bounds
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream(StreamBenchArgs),
+    /// Count the reports to the sender of a stream with 4 and with 400 receivers; fail if they
+    /// differ
+    Audience(AudienceArgs),
+    /// Measure a switch on loopback, beside HAProxy if it is installed; fail below the bounds
+    #[command(after_help = SWITCH_EXAMPLES)]
+    Switch(SwitchBenchArgs),
+    /// Measure group messages over three daemons, beside nats-server if it is installed
+    #[command(after_help = GROUP_EXAMPLES)]
+    Group(GroupArgs),
+    /// Measure how exactly the emulator keeps to its links, and its speed (root, 2 minutes); fail
+    /// beyond the bounds
+    Emulator,
+    /// Measure time and memory of WEBRC simulations with 1 to 1,000,000 receivers (some minutes, 2
+    /// GB)
+    Scale,
+}
+
+const LIVE_EXAMPLES: &str = "\
+Example:
+  sudo manyflow-rig bench live --size 1GB --rate 1600Mbit/s --in-order --packet-trains
+
+The hosts are network namespaces on a bridge; no packet leaves this machine.";
+
+const HETEROGENEITY_EXAMPLES: &str = "\
+Example:
+  sudo manyflow-rig bench heterogeneity --rate 1Gbit/s --runs 3
+
+The bounds are those of 100 MB, with the slow receiver behind 20 Mbit/s. The fast receivers may take 7 s, and
+their links may carry 1.15 times the file, headers included, until their receivers are done. The slow receiver
+may take 45 s, or 50 s in sessions of 1 Gbit/s and more.
+
+The hosts are network namespaces on a bridge; no packet leaves this machine.";
+
+/// Options of `manyflow send` in benchmarks.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, Args)]
+pub(crate) struct SendOptions {
+    /// Send with `--in-order`
+    #[arg(long)]
+    pub(crate) in_order: bool,
+    /// Send with `--packet-trains`
+    #[arg(long)]
+    pub(crate) packet_trains: bool,
+}
+
+/// Arguments of `bench live`.
+#[derive(Debug, Args)]
+pub(crate) struct LiveArgs {
+    /// The size of the file
+    #[arg(long, default_value = "400MB")]
+    pub(crate) size: Bytes,
+    /// The rate of our session
+    #[arg(long, default_value = "1Gbit/s")]
+    pub(crate) rate: Rate,
+    #[command(flatten)]
+    pub(crate) options: SendOptions,
+    /// The number of receivers
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) receivers: u8,
+    /// The number of transfers of each program, of which the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+/// Arguments of `bench heterogeneity`.
+#[derive(Debug, Args)]
+pub(crate) struct HeterogeneityArgs {
+    /// The size of the file
+    #[arg(long, default_value = "100MB")]
+    pub(crate) size: Bytes,
+    /// The rate of our session
+    #[arg(long, default_value = "200Mbit/s")]
+    pub(crate) rate: Rate,
+    #[command(flatten)]
+    pub(crate) options: SendOptions,
+    /// The rate of the slow receiver's link
+    #[arg(long, default_value = "20Mbit/s")]
+    pub(crate) slow: Rate,
+    /// The number of transfers of each program, of which the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+const LOSS_EXAMPLES: &str = "\
+Example:
+  manyflow-rig bench loss --runs 1
+
+Each run transfers the file to a receiver without loss alone, then to it and to the receiver with loss. That one
+has to get the rate of the TCP equation for its loss and round-trip time over the whole transfer, start-up included.
+The other one may take 1.1 times its time alone. The links are in user space; no packet leaves this machine.";
+
+/// Arguments of `bench loss`.
+#[derive(Debug, Args)]
+pub(crate) struct LossArgs {
+    /// The size of the file
+    #[arg(long, default_value = "20MB")]
+    pub(crate) size: Bytes,
+    /// The rate of our session
+    #[arg(long, default_value = "50Mbit/s")]
+    pub(crate) rate: Rate,
+    /// The number of runs, of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+const RELAY_EXAMPLES: &str = "\
+Example:
+  manyflow-rig bench relay --gateways 8 --rate 200Mbit/s
+  manyflow-rig bench relay --stream
+
+The relay is a process of its own; no packet leaves this machine. Each tunnel needs a file descriptor.";
+
+/// Arguments of `bench relay`.
+#[derive(Debug, Args)]
+pub(crate) struct RelayBenchArgs {
+    /// Measure the layered flows of a stream, through hops, instead of those of files
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// The number of gateways that receive everything
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) gateways: u32,
+    /// The rate of the packets that come from upstream
+    #[arg(long, default_value = "200Mbit/s")]
+    pub(crate) rate: Rate,
+    /// The time to send for
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The number of idle tunnels
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tunnels: u32,
+}
+
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  manyflow-rig bench stream
+  manyflow-rig bench stream --protocol sim --for 120s --json
+
+The run has four quarters. The first one is not measured. In the second one each receiver must get 85 % of its link
+in useful bytes. In the third one the link of 3 Mbit/s has 1 Mbit/s, and in the last one 3 Mbit/s again. RLM runs
+afterwards for comparison. The links are in user space; no packet leaves this machine.";
+
+/// Arguments of `bench stream`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamBenchArgs {
+    /// The rate control
+    #[arg(long, value_enum, default_value_t = StreamBenchProtocol::Both)]
+    pub(crate) protocol: StreamBenchProtocol,
+    /// Measure the faults of relays, receivers and reports instead, with SIM
+    #[arg(long)]
+    pub(crate) faults: bool,
+    /// Measure receivers that lie about congestion instead, with SIM
+    #[arg(long)]
+    pub(crate) liars: bool,
+    /// The time for each measurement
+    #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+}
+
+/// The rate controls of a stream to measure.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StreamBenchProtocol {
+    /// The rates of groups follow the receivers' reports
+    Sim,
+    /// Groups have fixed rates, and receivers try them
+    Rlm,
+    /// SIM, and then RLM
+    Both,
+}
+
+/// Arguments of `bench audience`.
+#[derive(Debug, Args)]
+pub(crate) struct AudienceArgs {
+    /// The time for which reports are counted, for each audience
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+}
+
+const SWITCH_EXAMPLES: &str = "\
+Example:
+  manyflow-rig bench switch --for 3s --connections 1000
+
+The switch is a process of its own; the peers and four members are in this process. Everything is on loopback.
+HAProxy forwards TCP connections between the same number of peers and servers.";
+
+/// Arguments of `bench switch`.
+#[derive(Debug, Args)]
+pub(crate) struct SwitchBenchArgs {
+    /// The time of each measurement
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The number of idle connections whose memory is measured
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) connections: u32,
+}
+
+const GROUP_EXAMPLES: &str = "\
+Examples:
+  manyflow-rig bench group
+  manyflow-rig bench group --layout mesh --program manyflow --runs 1
+  manyflow-rig bench group --count 100000 --json
+
+Three senders and three members, one pair at each daemon, exchange messages of one group: first as many as the
+daemons carry, then 1,000 messages/s of 100 B for the latency. The same senders and members then use one nats-server,
+and a cluster of three. The command fails if a member of our daemons misses a message, or gets one twice or out of
+order. Everything is on loopback.";
+
+/// Arguments of `bench group`.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// The payload of a message, at least 20 B
+    #[arg(long, default_value = "1KiB")]
+    pub(crate) size: Bytes,
+    /// The time that each load is measured for
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// End the first load when each sender has sent this number of messages
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// The links between our daemons
+    #[arg(long, value_enum, default_value_t = GroupLayout::Line)]
+    pub(crate) layout: GroupLayout,
+    /// The flow control of our daemons
+    #[arg(long, value_enum, default_value_t = GroupController::CostBenefit)]
+    pub(crate) controller: GroupController,
+    /// Measure only this program; can be repeated
+    #[arg(long, value_enum)]
+    pub(crate) program: Option<Vec<GroupProgram>>,
+    /// The number of runs of each program, of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+/// The flow control of three daemons.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupController {
+    /// Prices of links
+    CostBenefit,
+    /// The rate of TCP to the slowest member, over links of datagrams
+    Tfrc,
+    /// Back-pressure only
+    None,
+}
+
+/// The links between three daemons.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupLayout {
+    /// The first and the last daemon are linked with the second
+    Line,
+    /// Each daemon is linked with each other
+    Mesh,
+}
+
+/// The programs that carry group messages in a benchmark.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GroupProgram {
+    /// Three of our daemons
+    Manyflow,
+    /// One nats-server
+    NatsServer,
+    /// A cluster of three nats-servers
+    NatsCluster,
+}
