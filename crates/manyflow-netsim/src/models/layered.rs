@@ -2,7 +2,7 @@
 
 use manyflow_core::{Action, Ecn, Endpoint, Packet, Time};
 use manyflow_layered::sim::Receiver;
-use manyflow_layered::{Event, Message};
+use manyflow_layered::{Event, Feedback, Message};
 
 /// The reports of a lying receiver.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -13,6 +13,26 @@ pub enum Lie {
     NeverCongested,
     /// Its received rate, times this factor.
     RateTimes(f64),
+}
+
+impl Lie {
+    /// Returns the report with the lie in it.
+    pub fn falsify(self, mut report: Feedback) -> Feedback {
+        match self {
+            Lie::AlwaysCongested => report.congested = report.reports,
+            Lie::NeverCongested => report.congested = 0,
+            Lie::RateTimes(factor) => {
+                let rate = f64::from(report.minimum) * factor;
+                (report.minimum, report.maximum) = (rate as u32, rate as u32);
+            }
+        }
+        report
+    }
+
+    /// Returns whether the receiver sees the marks of its packets.
+    pub fn sees_marks(self) -> bool {
+        self != Lie::NeverCongested
+    }
 }
 
 /// A receiver of SIM that lies.
@@ -34,8 +54,8 @@ impl Endpoint for LayeredLiar {
     type Event = Event;
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
-        match self.lie {
-            Lie::NeverCongested if packet.ecn == Ecn::Marked => {
+        match packet.ecn {
+            Ecn::Marked if !self.lie.sees_marks() => {
                 let unmarked = packet.clone().with_ecn(Ecn::Capable);
                 self.receiver.handle_packet(now, &unmarked);
             }
@@ -52,14 +72,7 @@ impl Endpoint for LayeredLiar {
         if let Action::Send(packet) = &mut action
             && let Message::Feedback(feedback) = &mut packet.header
         {
-            match self.lie {
-                Lie::AlwaysCongested => feedback.congested = feedback.reports,
-                Lie::RateTimes(factor) => {
-                    let rate = f64::from(feedback.minimum) * factor;
-                    (feedback.minimum, feedback.maximum) = (rate as u32, rate as u32);
-                }
-                Lie::NeverCongested => {}
-            }
+            *feedback = self.lie.falsify(*feedback);
         }
         Some(action)
     }

@@ -4,47 +4,24 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use manyflow_layered::Feedback;
 use manyflow_layered::hop::{Direction, HopMessage};
+use manyflow_netsim::models::Lie;
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
 /// The longest datagram.
 const DATAGRAM_MAX: usize = 65_536;
 
-/// A lie about congestion.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Lie {
-    /// Each report says that the receiver is congested.
-    AlwaysCongested,
-    /// No report says that the receiver is congested, and the receiver itself does not see marks.
-    NeverCongested,
-}
-
-impl Lie {
-    fn change(self, feedback: Feedback) -> Feedback {
-        let congested = match self {
-            Lie::AlwaysCongested => feedback.reports,
-            Lie::NeverCongested => 0,
-        };
-        Feedback {
-            congested,
-            ..feedback
-        }
-    }
-
-    /// Returns a datagram of the receiver with the lie in it. Datagrams without reports are
-    /// unchanged.
-    fn rewrite(self, datagram: &[u8]) -> Vec<u8> {
-        let decoded = HopMessage::decode(datagram, Direction::Up, None);
-        let Ok(HopMessage::Report(stamp, feedbacks)) = decoded else {
-            return datagram.to_vec();
-        };
-        let feedbacks: Vec<_> = feedbacks.iter().map(|known| self.change(known)).collect();
-        let mut message = Vec::new();
-        stamp.encode_report(&feedbacks, None, &mut message);
-        message
-    }
+/// Returns a datagram of the receiver with the lie in it. Datagrams without reports are unchanged.
+fn rewrite(lie: Lie, datagram: &[u8]) -> Vec<u8> {
+    let decoded = HopMessage::decode(datagram, Direction::Up, None);
+    let Ok(HopMessage::Report(stamp, feedbacks)) = decoded else {
+        return datagram.to_vec();
+    };
+    let feedbacks: Vec<_> = feedbacks.iter().map(|known| lie.falsify(known)).collect();
+    let mut message = Vec::new();
+    stamp.encode_report(&feedbacks, None, &mut message);
+    message
 }
 
 /// The bytes before the IPv4 header in an AMT Multicast Data message (RFC 7450, section 5.1.6).
@@ -109,10 +86,10 @@ async fn forward(inner: UdpSocket, outer: UdpSocket, lie: Lie) {
         tokio::select! {
             Ok((length, from)) = inner.recv_from(&mut up) => {
                 receiver = Some(from);
-                let _ = outer.send(&lie.rewrite(&up[..length])).await;
+                let _ = outer.send(&rewrite(lie, &up[..length])).await;
             }
             Ok(length) = outer.recv(&mut down) => {
-                if lie == Lie::NeverCongested {
+                if !lie.sees_marks() {
                     clear_mark(&mut down[..length]);
                 }
                 if let Some(receiver) = receiver {
@@ -127,6 +104,7 @@ async fn forward(inner: UdpSocket, outer: UdpSocket, lie: Lie) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use manyflow_layered::Feedback;
     use manyflow_layered::hop::Stamp;
 
     #[test]
@@ -147,14 +125,14 @@ mod tests {
         };
         let mut report = Vec::new();
         Stamp::default().encode_report(&[honest], None, &mut report);
-        let lied = Lie::AlwaysCongested.rewrite(&report);
+        let lied = rewrite(Lie::AlwaysCongested, &report);
         let Ok(HopMessage::Report(_, feedbacks)) = HopMessage::decode(&lied, Direction::Up, None)
         else {
             panic!("no longer a report");
         };
         assert_eq!(feedbacks.iter().next().unwrap().congested, 1);
-        assert_eq!(Lie::NeverCongested.rewrite(&lied), report);
-        assert_eq!(Lie::AlwaysCongested.rewrite(b"else"), b"else");
+        assert_eq!(rewrite(Lie::NeverCongested, &lied), report);
+        assert_eq!(rewrite(Lie::AlwaysCongested, b"else"), b"else");
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod stage;
 
 pub use crowd::Crowd;
 pub use history::{Span, Tick};
-pub use liar::Lie;
 pub use pictures::Pictures;
 pub use reception::{LINKS_KBIT, Place, Reception, mile_config};
 pub use stage::Stage;

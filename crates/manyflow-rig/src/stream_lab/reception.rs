@@ -10,6 +10,7 @@ use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::Rate;
 use manyflow_layered::unit::Unit;
 use manyflow_net::last_mile::LastMile;
+use manyflow_netsim::models::Lie;
 use manyflow_streams::{StreamDescription, StreamReceiveProgress, receive};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ use tokio::time::interval;
 
 use super::crowd::receive_config;
 use super::history::{History, Tick};
-use super::liar::{Liar, Lie};
+use super::liar::Liar;
 use super::pictures::Pictures;
 
 /// The rates of the links of demos and measurements, in kbit/s.

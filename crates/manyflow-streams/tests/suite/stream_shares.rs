@@ -10,9 +10,9 @@ mod ends;
 mod leaf;
 mod tree;
 
+use leaf::Leaf;
+use manyflow_netsim::models::Lie;
 use manyflow_streams::{SendControl, live_rlm_sender_config, live_sender_config};
-
-use leaf::{Leaf, Lie};
 use tree::Tree;
 
 const LINKS: [u64; 4] = [300_000, 1_000_000, 3_000_000, 10_000_000];

@@ -12,7 +12,8 @@ use manyflow_streams::{SendControl, live_sender_config};
 
 use super::bound::Bounds;
 use super::steady::start_receivers;
-use manyflow_rig::stream_lab::{Lie, Pictures, Place, Reception, Stage};
+use manyflow_netsim::models::Lie;
+use manyflow_rig::stream_lab::{Pictures, Place, Reception, Stage};
 use manyflow_terminal::Display;
 
 /// The rate of the fifth receiver's link.

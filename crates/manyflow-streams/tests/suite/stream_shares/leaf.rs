@@ -8,6 +8,7 @@ use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::ReportingEnd;
 use manyflow_layered::unit::{Assembler, AssemblerConfig, Latency, Piece};
 use manyflow_layered::{Event, Feedback, Message};
+use manyflow_netsim::models::Lie;
 use manyflow_streams::SendControl;
 
 use crate::stream_shares::ends::{SESSION, Subscriber, subscriber};
@@ -39,14 +40,6 @@ struct Tick {
     lost: u64,
     units: u64,
     missing: u64,
-}
-
-/// A lie of a receiver about congestion, as in `manyflow-rig bench stream --liars`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lie {
-    AlwaysCongested,
-    /// The receiver itself does not see marks, either.
-    NeverCongested,
 }
 
 /// A receiver, and the links to and from it.
@@ -119,7 +112,7 @@ impl Leaf {
             number: data.group.into(),
         };
         let ecn = match bytes[3] & 3 {
-            3 if self.lie != Some(Lie::NeverCongested) => Ecn::Marked,
+            3 if self.lie.is_none_or(Lie::sees_marks) => Ecn::Marked,
             _ => Ecn::Capable,
         };
         let length = payload.len() as u32;
@@ -129,15 +122,8 @@ impl Leaf {
     }
 
     fn report(&mut self, feedback: Feedback) {
-        let congested = match self.lie {
-            None => feedback.congested,
-            Some(Lie::AlwaysCongested) => feedback.reports,
-            Some(Lie::NeverCongested) => 0,
-        };
-        self.end.report(&[Feedback {
-            congested,
-            ..feedback
-        }]);
+        let said = self.lie.map_or(feedback, |lie| lie.falsify(feedback));
+        self.end.report(&[said]);
     }
 
     /// Handles the announcements of other receivers' experiments, which are for the whole session.
