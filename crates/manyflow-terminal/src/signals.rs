@@ -1,4 +1,4 @@
-//! The signals that end a command, and the status of this process in Linux.
+//! The signals and times that end a command, and the status of this process in Linux.
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
@@ -27,6 +27,14 @@ pub fn interrupted() -> impl Future<Output = ()> {
             false => Poll::Pending,
         }
     })
+}
+
+/// Completes after a duration, if there is one.
+pub async fn elapsed(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => pending().await,
+    }
 }
 
 /// Time for outputs, programs, disks and peers of a command to end after the command was asked to.

@@ -23,7 +23,7 @@ use crate::cli::EmulateArgs;
 use crate::figures;
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
-use crate::sim;
+use crate::runs;
 use manyflow_terminal::display::{Display, OutputError};
 use manyflow_terminal::failure::{CommandFailed, INTERRUPTED};
 use manyflow_terminal::signals::interrupted;
@@ -74,7 +74,7 @@ fn read(name: &str, args: &EmulateArgs) -> Result<Scenario> {
     };
     let path = Path::new(name);
     let scenario = match path.exists() {
-        true => sim::read(path, form)?,
+        true => figures::read(path, form)?,
         false => figures::find(&figures::list(args.scenarios.as_deref())?, name)?.read(form)?,
     };
     let Some(duration) = args.duration else {
@@ -86,7 +86,7 @@ fn read(name: &str, args: &EmulateArgs) -> Result<Scenario> {
 
 fn emulate_scenario(scenario: &Scenario, args: &EmulateArgs, display: &Display) -> Result<()> {
     let mut jobs = scenario.jobs()?;
-    sim::select(&mut jobs, args.cell, args.seed)?;
+    runs::select(&mut jobs, args.cell, args.seed)?;
     for job in &jobs {
         let limits = scenario.check_limits(job.cell, &LIMITS);
         limits.map_err(|error| usage(error.to_string()))?;
@@ -125,7 +125,7 @@ fn emulate_scenario(scenario: &Scenario, args: &EmulateArgs, display: &Display) 
         outcomes.push(outcome);
     }
     progress.finish();
-    let is_met = sim::conclude(scenario, &jobs, &outcomes, &args.out, display)?;
+    let is_met = runs::conclude(scenario, &jobs, &outcomes, &args.out, display)?;
     if args.agree {
         agree::print(scenario, &jobs, &simulated, &outcomes, display)?;
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use manyflow_scenario::{Form, Scenario};
 
-use crate::sim;
+use manyflow_terminal::failure::read_description;
 use manyflow_terminal::usage;
 
 /// The folder that is read if it exists and no other is named.
@@ -36,10 +36,22 @@ impl Figure {
     /// If the file cannot be read, or is no valid scenario.
     pub(crate) fn read(&self, form: Form) -> Result<Scenario> {
         match &self.source {
-            Source::File(path) => sim::read(path, form),
-            Source::BuiltIn(text) => sim::parse(&self.id, text, form),
+            Source::File(path) => read(path, form),
+            Source::BuiltIn(text) => parse(&self.id, text, form),
         }
     }
+}
+
+/// Reads a scenario file.
+pub(crate) fn read(path: &Path, form: Form) -> Result<Scenario> {
+    let name = path.display().to_string();
+    parse(&name, &read_description(path)?, form)
+}
+
+/// Parses the text of the scenario `name`, which is a path or an id.
+pub(crate) fn parse(name: &str, text: &str, form: Form) -> Result<Scenario> {
+    let scenario = Scenario::parse_form(name, text, form);
+    scenario.map_err(|error| usage(error.to_string()))
 }
 
 /// Returns the scenarios of `folder`. Without a folder, returns those of `./scenarios` if it

@@ -21,6 +21,7 @@ mod progress;
 mod recv;
 mod relay;
 mod router;
+mod runs;
 mod send;
 mod serve;
 mod shard;

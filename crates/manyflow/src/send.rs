@@ -18,10 +18,9 @@ use tokio::sync::watch::Receiver;
 use crate::address::cannot_listen;
 use crate::cli::{SendArgs, ServerArgs};
 use crate::metrics;
-use crate::stream::elapsed;
 pub(crate) use config::{groups, signing_key};
 use manyflow_terminal::display::{Display, OutputError, count_files, watch};
-use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::signals::{elapsed, interrupted};
 pub(crate) use session::{Opened, Prepared, announce_multicast, announce_urls};
 
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::cli::{MergeArgs, RunArgs};
 use crate::progress::RunsProgress;
-use crate::sim;
+use crate::runs;
 use manyflow_terminal::Display;
 
 /// Runs the cells of one shard that are not there yet, and writes each as soon as it is complete.
@@ -26,7 +26,7 @@ pub(crate) fn run(
         &folder,
         &scenario.source(),
         &scenario.fingerprint(),
-        sim::provenance(),
+        runs::provenance(),
     )?;
     let mut cells = by_cell(&jobs);
     let all = cells.len();
@@ -86,7 +86,7 @@ fn simulate(
         error: None,
     };
     // The outcomes are on disk when `run` returns them.
-    drop(scenario.run(jobs, sim::threads(args), &mut |news| {
+    drop(scenario.run(jobs, runs::threads(args), &mut |news| {
         progress.hear(&news);
         if let Progress::Ended(outcome, _) = news {
             pending.add(outcome);
@@ -143,7 +143,7 @@ pub(crate) fn merge_results(args: &MergeArgs, display: &Display) -> Result<()> {
     for merged in merge(&args.folders, &read)? {
         let (jobs, outcomes) = (&merged.jobs, &merged.outcomes);
         let id = merged.outline.id.clone();
-        let is_met = sim::conclude_by(
+        let is_met = runs::conclude_by(
             merged.outline,
             jobs,
             outcomes,

@@ -5,9 +5,7 @@ mod feed;
 pub(crate) mod recv;
 pub(crate) mod send;
 
-use std::future::pending;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_layered::hop::HopKey;
@@ -30,12 +28,4 @@ pub(crate) fn read_key(path: Option<&Path>) -> Result<Option<HopKey>> {
     let key = path.map(GroupKey::read).transpose();
     let key = key.map_err(|error| usage(format!("--key: {error}")))?;
     Ok(key.as_ref().map(report_key))
-}
-
-/// Completes after a duration, if there is one.
-pub(crate) async fn elapsed(duration: Option<Duration>) {
-    match duration {
-        Some(duration) => tokio::time::sleep(duration).await,
-        None => pending().await,
-    }
 }

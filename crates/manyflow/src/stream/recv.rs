@@ -16,13 +16,13 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::consume::Consumer;
-use super::{elapsed, read_key};
+use super::read_key;
 use crate::cli::StreamRecvArgs;
 use crate::keygen::trusted_keys;
 use crate::metrics;
 use crate::recv::{announce_route, route_to};
 use manyflow_terminal::display::{self, Display, OutputError};
-use manyflow_terminal::signals::{END_GRACE, interrupted};
+use manyflow_terminal::signals::{END_GRACE, elapsed, interrupted};
 use manyflow_terminal::usage;
 
 /// Units that wait for the consumer. More are dropped.

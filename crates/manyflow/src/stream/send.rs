@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::{elapsed, feed, read_key};
+use super::{feed, read_key};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::metrics;
 use crate::send::{announce_multicast, announce_urls, groups, publish, signing_key};
 use manyflow_terminal::display::{self, Display, OutputError};
-use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::signals::{elapsed, interrupted};
 use manyflow_terminal::usage;
 
 /// Units that wait for the sender.
