@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,7 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	cargo fmt --all --check
 	scripts/tidy --self-test
 	scripts/tidy
+	scripts/size
 	scripts/readme-commands --self-test
 	scripts/readme-commands
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -128,6 +129,9 @@ test-deb: ## Build the package, install it in a clean Debian, run it, remove it 
 test-bare: ## Run `make demo` and `make test` in a clean Debian without the tools of scripts/setup (root, half an hour)
 	@scripts/setup bare
 	scripts/test-bare
+
+size: build ## Print the lines and bytes of the installed program, and fail beyond the limits
+	scripts/size "$${CARGO_TARGET_DIR:-target}/release/manyflow"
 
 static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/release/manyflow
 	@scripts/setup static

@@ -1,5 +1,5 @@
-//! Runs the workspace's programs as a user would: programs under test, files to send, and waiting for
-//! conditions.
+//! Runs the workspace's programs as a user would: programs under test, files to send, and waiting
+//! for conditions.
 
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
