@@ -30,6 +30,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `mod.rs` | [`Database`]: all records, and which daemons' members count |
+//! | `counted.rs` | maps that keep the sums over their values |
 //! | `offers.rs` | which neighbours have newer states, and which of them is asked |
 //! | `reachable.rs` | which daemons can be reached, and for how long the states of others are kept |
 //! | `own.rs` | the incarnation of this daemon, and those that are not believed |
@@ -38,6 +39,7 @@
 //! | `signed.rs` | this daemon's signatures, and those of others |
 //! | `wanted.rs` | states that this daemon has asked for |
 
+mod counted;
 mod offers;
 mod own;
 mod reachable;
@@ -49,13 +51,14 @@ mod tests;
 mod wanted;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::config::OverlayConfig;
 use crate::event::Misconduct;
 use crate::message::{Change, DaemonId, GroupId, Item, NAME_BYTES_MAX, Part, Summary};
 use crate::notary::Notary;
 use crate::sequence::{ChangeSeq, Sequence};
+use counted::Counted;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 use own::{Credibility, Own};
@@ -84,8 +87,10 @@ pub(super) struct Database<P> {
     share_bytes: usize,
     hold: Duration,
     /// There is always one of this daemon.
-    records: BTreeMap<DaemonId, Record<P>>,
-    wanted: BTreeMap<DaemonId, Wanted<P>>,
+    records: Counted<Record<P>>,
+    wanted: Counted<Wanted<P>>,
+    /// A time before which no other neighbour must be asked for a state, if there is any to ask.
+    impatient_at: Option<Time>,
     /// The times at which the members of unreachable daemons no longer count.
     holds: BTreeSet<(Time, DaemonId)>,
     /// Whether links or incarnations have changed since the last [`topology`](Database::topology).
@@ -127,7 +132,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         incarnation: u32,
         is_fixed: bool,
     ) -> Database<P> {
-        let own = Record::new(Time::ZERO, incarnation, true);
+        let mut records = Counted::new();
+        records.insert(here, Record::new(Time::ZERO, incarnation, true));
         Database {
             here,
             is_fixed,
@@ -136,8 +142,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             state_bytes: config.state_bytes,
             share_bytes: config.share_bytes(),
             hold: config.hold,
-            records: BTreeMap::from([(here, own)]),
-            wanted: BTreeMap::new(),
+            records,
+            wanted: Counted::new(),
+            impatient_at: None,
             holds: BTreeSet::new(),
             is_dirty: false,
             refresh_at: None,
@@ -188,7 +195,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Numbers a change of this daemon and applies it to its record. The caller floods it.
     pub(super) fn change(&mut self, now: Time, item: Item, name: P) -> Option<Change> {
         let change = self.next_change();
-        let own = self.records.get_mut(&self.here)?;
+        let mut own = self.records.get_mut(self.here)?;
         own.insert(change, item, name, self.here);
         // The members at this daemon are limited where clients join.
         let limits = Limits {
@@ -197,6 +204,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             share: usize::MAX,
         };
         let popped = own.pop(now, limits)?;
+        drop(own);
         if !self.is_fixed {
             self.own.note(change, item, popped.name.clone());
         }
@@ -218,13 +226,13 @@ impl<P: Payload + Default + PartialEq> Database<P> {
                 share: usize::MAX,
             };
         }
-        let is_third = |daemon: DaemonId| daemon != origin && daemon != self.here;
-        let records = self.records.iter().filter(|(id, _)| is_third(**id));
-        let records: usize = records.map(|(_, record)| record.state.bytes()).sum();
-        let wanted = self.wanted.iter().filter(|(id, _)| is_third(**id));
-        let wanted: usize = wanted.map(|(_, wanted)| wanted.bytes()).sum();
+        let own = |daemon| self.records.size_of(daemon).bytes + self.wanted.size_of(daemon).bytes;
+        let mut others = self.bytes() - own(origin);
+        if origin != self.here {
+            others -= own(self.here);
+        }
         let free = self.state_bytes - self.share_bytes;
-        let free = free.saturating_sub(records + wanted);
+        let free = free.saturating_sub(others);
         Limits {
             neighbours,
             bytes: self.share_bytes.min(free / 2),
@@ -233,12 +241,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     }
 
     /// Returns the bytes that the members and pauses of all daemons take.
-    #[cfg(test)]
     fn bytes(&self) -> usize {
-        let records = self.records.values();
-        let records: usize = records.map(|record| record.state.bytes()).sum();
-        let wanted: usize = self.wanted.values().map(Wanted::bytes).sum();
-        records + wanted
+        self.records.total().bytes + self.wanted.total().bytes
     }
 
     /// Returns whether there is room for another group with members at this daemon.
@@ -260,7 +264,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     }
 
     fn may_wait(&self) -> bool {
-        self.records.values().map(Record::held).sum::<usize>() < EARLY_MAX
+        self.records.total().changes < EARLY_MAX
     }
 
     /// Holds a change of another daemon until its turn. Changes of unknown incarnations are
@@ -274,8 +278,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         name: P,
     ) -> Heard {
         if self.is_fixed {
-            let record = self.records.entry(origin);
-            let record = record.or_insert_with(|| Record::new(now, 0, true));
+            let new = || Record::new(now, 0, true);
+            let mut record = self.records.get_or_insert(origin, new);
             if change.change == record.last.next() || record.held() < EARLY_MAX {
                 record.insert(change.change, change.item, name, from);
             }
@@ -296,19 +300,19 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             return self.insert_unsealed(now, from, origin, change, name);
         }
         let may_hold = record.incarnation == age.0 && self.may_hold(record, change.change);
-        match self.records.get_mut(&origin) {
-            Some(record) if may_hold => {
-                record.insert(change.change, change.item, name, from);
-                Heard::Nothing
-            }
-            _ => self.offer(now, from, origin, age),
+        if !may_hold {
+            return self.offer(now, from, origin, age);
         }
+        if let Some(mut record) = self.records.get_mut(origin) {
+            record.insert(change.change, change.item, name, from);
+        }
+        Heard::Nothing
     }
 
     /// Applies and returns the next change of a daemon in order, if it has arrived.
     pub(super) fn pop_change(&mut self, now: Time, origin: DaemonId) -> Option<Popped<P>> {
         let limits = self.limits(origin);
-        let popped = self.records.get_mut(&origin)?.pop(now, limits)?;
+        let popped = self.records.get_mut(origin)?.pop(now, limits)?;
         self.is_dirty |= matches!(popped.change.item, Item::Link { .. });
         Some(popped)
     }
@@ -389,7 +393,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Begins a new incarnation of this daemon, if a later one must be outbid now. Returns its
     /// number.
     pub(super) fn outbid(&mut self, now: Time) -> Option<u32> {
-        let own = self.records.get_mut(&self.here)?;
+        let mut own = self.records.get_mut(self.here)?;
         own.incarnation = self.own.outbid(now, own.incarnation)?;
         self.unsigned.clear();
         self.is_dirty = true;
@@ -401,16 +405,27 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         self.own.must_repeat(now)
     }
 
+    /// Returns whether a record needs no other's place.
+    fn has_place(&self, origin: DaemonId) -> bool {
+        self.records.len() < self.daemons_max || self.records.contains_key(&origin)
+    }
+
+    /// Returns whether there would be room for a record. An offer does not drop another daemon's
+    /// record yet: nobody has shown that the state exists.
+    fn can_make_room(&self, origin: DaemonId) -> bool {
+        self.has_place(origin) || self.records.values().any(|record| !record.is_shown)
+    }
+
     /// Makes room for a record. An unreachable daemon's record that has not changed for longest may
     /// be dropped for it. Returns whether there is room.
     fn make_room(&mut self, origin: DaemonId) -> bool {
-        if self.records.len() < self.daemons_max || self.records.contains_key(&origin) {
+        if self.has_place(origin) {
             return true;
         }
         let hidden = self.records.iter().filter(|(_, record)| !record.is_shown);
         let oldest = hidden.min_by_key(|(daemon, record)| (record.heard, **daemon));
         match oldest.map(|(daemon, _)| *daemon) {
-            Some(oldest) => self.records.remove(&oldest).is_some(),
+            Some(oldest) => self.records.remove(oldest),
             None => false,
         }
     }
@@ -426,8 +441,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         name: P,
     ) -> Option<Received<P>> {
         let limits = self.limits(origin);
-        let wanted = self.wanted.get_mut(&origin)?;
+        let mut wanted = self.wanted.get_mut(origin)?;
         let mut whole = wanted.insert(now, from, part, name, limits)?;
+        drop(wanted);
         let age = whole.age;
         let known = self.records.get(&origin).map(Record::age);
         let verified = match self.own.doubt(now, age.0) {
@@ -453,8 +469,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         if !self.make_room(origin) {
             return Some(Received::Old);
         }
-        let record = self.records.entry(origin);
-        let record = record.or_insert_with(|| Record::new(now, age.0, false));
+        let new = || Record::new(now, age.0, false);
+        let mut record = self.records.get_or_insert(origin, new);
         let is_restarted = record.incarnation != age.0;
         let was_shown = record.is_shown;
         let before = record.replace(now, age, whole.state, proof);
@@ -464,6 +480,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
                 self.holds.remove(&(time, origin));
             }
         }
+        drop(record);
         self.hold_unreachable(now, origin);
         self.is_dirty = true;
         Some(Received::New {

@@ -10,6 +10,10 @@ use manyflow_core::time::Time;
 
 impl<P: Payload + Default + PartialEq> Database<P> {
     /// Notes that a neighbour has a newer state of a daemon.
+    ///
+    /// Offers are not signed. Each neighbour may therefore offer as many states as there can be
+    /// daemons, whatever the others offer: one that offers states and sends none takes no other's
+    /// place. Its offers are forgotten with its link.
     pub(super) fn offer(
         &mut self,
         now: Time,
@@ -17,21 +21,32 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         origin: DaemonId,
         age: (u32, ChangeSeq),
     ) -> Heard {
-        if let Some(wanted) = self.wanted.get_mut(&origin) {
+        if let Some(mut wanted) = self.wanted.get_mut(origin) {
             wanted.add_offer(from, age);
+            let times = [self.impatient_at, wanted.impatient_at()];
+            self.impatient_at = times.into_iter().flatten().min();
             return Heard::Nothing;
         }
-        let has_room = self.wanted.len() < self.daemons_max;
-        if !has_room || !self.make_room(origin) {
+        if !self.may_offer(from) || !self.can_make_room(origin) {
             return Heard::Nothing;
         }
         self.wanted.insert(origin, Wanted::new(now, from, age));
         Heard::Ask
     }
 
+    /// Returns whether this neighbour may offer another state.
+    fn may_offer(&self, from: DaemonId) -> bool {
+        let offers = || {
+            self.wanted
+                .values()
+                .filter(|wanted| wanted.is_offered(from))
+        };
+        self.wanted.len() < self.daemons_max || offers().count() < self.daemons_max
+    }
+
     /// Forgets the offer of a neighbour that has sent another state than it offered.
     pub(super) fn refuse_offer(&mut self, from: DaemonId, origin: DaemonId) {
-        if let Some(wanted) = self.wanted.get_mut(&origin) {
+        if let Some(mut wanted) = self.wanted.get_mut(origin) {
             wanted.refuse_offer(from);
         }
     }
@@ -43,13 +58,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         origin: DaemonId,
     ) -> Option<DaemonId> {
         let known = self.records.get(&origin).map(Record::age);
-        match self.wanted.get_mut(&origin)?.retain(now, None, known) {
-            Ok(next) => next,
-            Err(()) => {
-                self.wanted.remove(&origin);
-                None
-            }
+        let next = self.wanted.get_mut(origin)?.retain(now, None, known);
+        if next.is_err() {
+            self.wanted.remove(origin);
         }
+        next.ok().flatten()
     }
 
     /// Forgets that a neighbour, which was asked for a state, has it. Returns the neighbour to ask
@@ -60,11 +73,10 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         from: DaemonId,
         origin: DaemonId,
     ) -> Option<DaemonId> {
-        let wanted = self.wanted.get_mut(&origin)?;
-        if !wanted.is_asked(from) {
+        if !self.wanted.get(&origin)?.is_asked(from) {
             return None;
         }
-        wanted.refuse_offer(from);
+        self.refuse_offer(from, origin);
         self.next_to_ask(now, origin)
     }
 
@@ -79,9 +91,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let mut asks = Vec::new();
         let records = &self.records;
         self.wanted.retain(|origin, wanted| {
-            let known = records.get(origin).map(Record::age);
+            let known = records.get(&origin).map(Record::age);
             let next = wanted.retain(now, Some(gone), known);
-            asks.extend(next.ok().flatten().map(|next| (next, *origin)));
+            asks.extend(next.ok().flatten().map(|next| (next, origin)));
             next.is_ok()
         });
         asks
@@ -90,7 +102,13 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Returns another neighbour to ask for a daemon's state, because the last one has sent nothing
     /// for long, and that daemon.
     pub(in crate::daemon) fn pop_unanswered(&mut self, now: Time) -> Option<(DaemonId, DaemonId)> {
-        let mut wanted = self.wanted.iter_mut();
-        wanted.find_map(|(origin, wanted)| Some((wanted.lose_patience(now)?, *origin)))
+        self.impatient_at.filter(|time| *time <= now)?;
+        let times = self.wanted.iter();
+        let times = times.filter_map(|(origin, wanted)| Some((wanted.impatient_at()?, *origin)));
+        let (time, origin) = times.min().unzip();
+        self.impatient_at = time;
+        let origin = origin.filter(|_| time.is_some_and(|time| time <= now))?;
+        let next = self.wanted.get_mut(origin)?.lose_patience(now)?;
+        Some((next, origin))
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::record::Record;
-use super::wanted::Wanted;
 use super::{Database, LIFETIME, State};
 use crate::message::DaemonId;
 use crate::topology::{Topology, mix};
@@ -70,7 +69,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         topology: &Topology,
     ) -> Vec<DaemonId> {
         let mut shown = Vec::new();
-        for (&daemon, record) in &mut self.records {
+        self.records.retain(|daemon, record| {
             match (topology.contains(daemon), record.held_until) {
                 (true, Some(time)) => {
                     self.holds.remove(&(time, daemon));
@@ -87,7 +86,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
                 record.is_shown = true;
                 shown.push(daemon);
             }
-        }
+            true
+        });
         shown
     }
 
@@ -101,7 +101,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
                 return None;
             }
             self.holds.pop_first();
-            let record = self.records.get_mut(&daemon)?;
+            let mut record = self.records.get_mut(daemon)?;
             record.held_until = None;
             let was_shown = core::mem::take(&mut record.is_shown);
             let state = record.drop_state();
@@ -114,7 +114,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Drops the state of a daemon after the hold time, unless it becomes reachable before.
     pub(in crate::daemon) fn hold_unreachable(&mut self, now: Time, daemon: DaemonId) {
         let until = now + self.hold;
-        if let Some(record) = self.records.get_mut(&daemon)
+        if let Some(mut record) = self.records.get_mut(daemon)
             && !record.is_shown
             && record.held_until.is_none()
         {
@@ -140,9 +140,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         };
         let mut missing = Vec::new();
         for end in ends {
-            if let Some(record) = self.records.get_mut(&end)
+            if let Some(mut record) = self.records.get_mut(end)
                 && end != self.here
-                && is_missing(record)
+                && is_missing(&record)
             {
                 record.asked_at = Some(now);
                 missing.push(end);
@@ -158,8 +158,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let mut dropped = Vec::new();
         self.records.retain(|daemon, record| {
             let is_old = now - record.heard > LIFETIME;
-            let is_kept = *daemon == self.here || record.is_shown || !is_old;
-            dropped.extend((!is_kept).then_some(*daemon));
+            let is_kept = daemon == self.here || record.is_shown || !is_old;
+            dropped.extend((!is_kept).then_some(daemon));
             is_kept
         });
         Some(dropped)
@@ -168,9 +168,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Returns when anything is due next.
     pub(in crate::daemon) fn poll_timeout(&self) -> Option<Time> {
         let hold = self.holds.first().map(|(time, _)| *time);
-        let impatient = self.wanted.values().filter_map(Wanted::impatient_at).min();
         let own = [self.own.poll_timeout(), self.seal_due()];
-        let times = [hold, self.refresh_at, impatient, own[0], own[1]];
+        let times = [hold, self.refresh_at, self.impatient_at, own[0], own[1]];
         times.into_iter().flatten().min()
     }
 }

@@ -8,6 +8,7 @@ use crate::sequence::{ChangeSeq, Sequence};
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
+use super::counted::{Measured, Size};
 use super::seal::{Seal, Waiting};
 
 /// The memory that a group takes at most besides its name, in bytes: in the state of a daemon, and
@@ -389,5 +390,14 @@ impl<P: Payload + Default> Record<P> {
             (part, name)
         };
         all.zip(0..).map(part).collect()
+    }
+}
+
+impl<P: Payload + Default> Measured for Record<P> {
+    fn size(&self) -> Size {
+        Size {
+            changes: self.held(),
+            bytes: self.state.bytes(),
+        }
     }
 }

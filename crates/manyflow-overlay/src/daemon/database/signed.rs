@@ -84,7 +84,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Signs and returns the changes of this daemon, if there are any.
     pub(in crate::daemon) fn seal_now(&mut self, now: Time) -> Option<Announcement<P>> {
         let notary = self.notary.as_deref()?;
-        let own = self.records.get_mut(&self.here)?;
+        let mut own = self.records.get_mut(self.here)?;
         let changes = core::mem::take(&mut self.unsigned.changes);
         if changes.is_empty() {
             return None;
@@ -117,7 +117,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let Some(notary) = self.notary.as_deref() else {
             return Vec::new();
         };
-        let Some(record) = self.records.get_mut(&daemon) else {
+        let Some(mut record) = self.records.get_mut(daemon) else {
             return Vec::new();
         };
         let age = record.age();
@@ -146,9 +146,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     ) -> Heard {
         let age = (change.incarnation, change.change);
         let may_hold = self.may_wait();
-        let record = self.records.get_mut(&origin);
+        let record = self.records.get_mut(origin);
         let known = record.filter(|record| !record.has_no_state() && record.incarnation == age.0);
-        let is_held = known.is_some_and(|record| {
+        let is_held = known.is_some_and(|mut record| {
             let (number, item) = (change.change, change.item);
             may_hold && record.waiting.add_change(from, number, item, name)
         });
@@ -177,7 +177,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         if let Some(doubt) = self.own.doubt(now, age.0) {
             return doubt;
         }
-        let record = self.records.get_mut(&origin);
+        let record = self.records.get(&origin);
         let known = record.filter(|record| !record.has_no_state() && record.incarnation >= age.0);
         let Some(record) = known else {
             return self.offer(now, from, origin, age);
@@ -188,7 +188,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let Some(seal) = Seal::decode(notary.bytes(payload), origin, summary) else {
             return Heard::Forged(Misconduct::Signature);
         };
-        match record.waiting.add_seal(from, seal) {
+        let record = self.records.get_mut(origin);
+        let is_held = record.is_some_and(|mut record| record.waiting.add_seal(from, seal));
+        match is_held {
             true => self.take_sealed(from, origin),
             false => self.offer(now, from, origin, age),
         }
@@ -197,10 +199,14 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Takes the changes of a daemon that a neighbour has sent with their seals, if it is their
     /// turn.
     fn take_sealed(&mut self, from: DaemonId, origin: DaemonId) -> Heard {
-        let (Some(notary), Some(record)) = (&self.notary, self.records.get_mut(&origin)) else {
+        let (Some(notary), Some(mut record)) = (&self.notary, self.records.get_mut(origin)) else {
             return Heard::Nothing;
         };
-        while let Some((seal, changes)) = record.waiting.take(from, record.next_unsealed()) {
+        loop {
+            let next = record.next_unsealed();
+            let Some((seal, changes)) = record.waiting.take(from, next) else {
+                return Heard::Nothing;
+            };
             let covered = changes
                 .iter()
                 .map(|(number, item, name)| (*number, *item, name));
@@ -212,7 +218,6 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             let payload = notary.payload(&seal.encode());
             record.insert_sealed(seal, payload, changes, from);
         }
-        Heard::Nothing
     }
 
     /// Returns whether a whole state that a neighbour has sent is the one that its daemon has
@@ -255,9 +260,10 @@ impl<P: Payload + Default + PartialEq> Database<P> {
 
     /// Forgets the changes without a seal that a neighbour has sent.
     pub(super) fn forget_unsealed(&mut self, from: DaemonId) {
-        for record in self.records.values_mut() {
+        self.records.retain(|_, record| {
             record.waiting.forget_neighbour(from);
-        }
+            true
+        });
     }
 
     /// Returns the payload of the message with the last seal of a daemon.

@@ -296,3 +296,87 @@ fn a_summary_without_changes_is_no_offer() {
         assert!(database.wanted.is_empty());
     }
 }
+
+fn summary(incarnation: u32) -> Summary {
+    let change = ChangeSeq(1);
+    Summary {
+        incarnation,
+        change,
+    }
+}
+
+#[test]
+fn offers_of_a_neighbour_take_only_its_own_places_and_end_with_its_link() {
+    const LIAR: DaemonId = DaemonId(9);
+    let mut database = database();
+    let offer = |database: &mut Database<Length>, from, origin: u16| {
+        database.handle_summary(Time::ZERO, from, DaemonId(origin), &summary(1))
+    };
+    let asked = (10..100).filter(|origin| offer(&mut database, LIAR, *origin) == Heard::Ask);
+    assert_eq!(asked.count(), 4, "as many as there may be daemons");
+    for from in [NEAR, FAR] {
+        let first = 100 * from.0;
+        let asked =
+            (first..first + 99).filter(|origin| offer(&mut database, from, *origin) == Heard::Ask);
+        assert_eq!(asked.count(), 4);
+    }
+    assert!(database.forget_neighbour(Time::ZERO, LIAR).is_empty());
+    assert_eq!(database.wanted.len(), 8);
+    assert_eq!(offer(&mut database, NEAR, 299), Heard::Nothing);
+    database.forget_neighbour(Time::ZERO, NEAR);
+    assert_eq!(offer(&mut database, NEAR, 299), Heard::Ask);
+}
+
+#[test]
+fn an_offer_drops_no_record_before_its_state_has_arrived() {
+    let mut database = database();
+    for origin in 10..13 {
+        assert!(learn(&mut database, NEAR, DaemonId(origin), NEAR));
+    }
+    assert_eq!(database.records.len(), 4);
+    for origin in 20..30 {
+        database.handle_summary(Time::ZERO, FAR, DaemonId(origin), &summary(1));
+    }
+    let kept = (10..13).filter(|origin| database.summary(DaemonId(*origin)).is_some());
+    assert_eq!(kept.count(), 3);
+    assert!(learn(&mut database, NEAR, DaemonId(40), NEAR));
+    assert_eq!(database.records.len(), 4);
+}
+
+/// The sums that are kept are those of all records.
+#[test]
+fn the_sums_over_a_thousand_daemons_are_kept() {
+    let config = OverlayConfig::default();
+    let mut database = Database::<Length>::living(HERE, &config, 7);
+    let daemons = 1000;
+    for origin in 10..10 + daemons {
+        assert!(learn(&mut database, NEAR, DaemonId(origin), NEAR));
+    }
+    let sums = |database: &Database<Length>| {
+        let records = || database.records.values();
+        let changes = records().map(Record::held).sum::<usize>();
+        let bytes = records().map(|record| record.state.bytes()).sum::<usize>();
+        let total = database.records.total();
+        assert_eq!((total.changes, total.bytes), (changes, bytes));
+        (changes, bytes)
+    };
+    for change in [3, 4, 6] {
+        for origin in 10..10 + daemons {
+            let change = members(change, 1);
+            database.insert(Time::ZERO, NEAR, DaemonId(origin), &change, Length(8));
+        }
+    }
+    assert_eq!(sums(&database), (3000, 0));
+    for origin in 10..10 + daemons {
+        let origin = DaemonId(origin);
+        database.insert(Time::ZERO, NEAR, origin, &members(2, 2), Length(8));
+        while database.pop_change(Time::ZERO, origin).is_some() {}
+    }
+    let (changes, bytes) = sums(&database);
+    assert_eq!(changes, 1000, "the last change waits for the one before");
+    assert_eq!(bytes, 2 * 1000 * (record::GROUP_BYTES + 8));
+    for origin in 10..510 {
+        database.records.remove(DaemonId(origin));
+    }
+    assert_eq!(sums(&database), (500, bytes / 2));
+}

@@ -4,6 +4,7 @@ use core::ops::Bound;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use super::counted::{Measured, Size};
 use super::record::{Limits, State};
 use super::seal::PIECES_MAX;
 use crate::message::{DaemonId, Item, Part};
@@ -100,6 +101,11 @@ impl<P: Payload + Default> Wanted<P> {
     pub(super) fn add_offer(&mut self, from: DaemonId, age: (u32, ChangeSeq)) {
         let offer = self.offers.entry(from).or_insert(age);
         *offer = age.max(*offer);
+    }
+
+    /// Returns whether this neighbour has a newer state.
+    pub(super) fn is_offered(&self, neighbour: DaemonId) -> bool {
+        self.offers.contains_key(&neighbour)
     }
 
     /// Returns whether this neighbour was asked.
@@ -255,5 +261,14 @@ impl<P: Payload + Default> Wanted<P> {
         self.arrived.clear();
         self.arrived_count = 0;
         self.is_over_share = false;
+    }
+}
+
+impl<P: Payload + Default> Measured for Wanted<P> {
+    fn size(&self) -> Size {
+        Size {
+            changes: 0,
+            bytes: self.bytes(),
+        }
     }
 }

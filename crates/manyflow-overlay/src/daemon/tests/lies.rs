@@ -182,3 +182,49 @@ fn daemons_find_each_other_when_a_partition_ends_while_states_are_being_dropped(
         }
     }
 }
+
+/// Offers are not signed: a daemon may offer the states of daemons that do not exist.
+fn offer_states_that_are_never_sent(is_signed: bool) {
+    let config = OverlayConfig {
+        daemons_max: 8,
+        ..OverlayConfig::default()
+    };
+    let mut world = LivingWorld::with(5, &config, 1, is_signed);
+    for (a, b) in [(0, 1), (1, 2), (2, 3)] {
+        world.link(a, b);
+    }
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.daemon(NEXT).topology().len(), 4);
+    for origin in 100..100 + 3 * config.daemons_max {
+        let change = ChangeSeq(9);
+        let incarnation = 101;
+        let summary = Summary {
+            incarnation,
+            change,
+        };
+        world.forge_about(LIAR, NEXT, DaemonId(origin as u16), Body::Summary(summary));
+    }
+    world.pass(Duration::from_secs(1));
+    // A new daemon appears behind the neighbours that tell the truth.
+    world.link(0, 4);
+    world.member(4, G);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(
+        world.daemon(NEXT).topology().len(),
+        5,
+        "signed: {is_signed}"
+    );
+    assert_eq!(world.daemon(NEXT).members(G).count(), 1);
+    assert_eq!(misconduct(&world), []);
+    // The offers of the liar end with its link.
+    let size = world.daemon(NEXT).state_size();
+    world.cut(NEXT, LIAR, 0);
+    world.pass(Duration::from_secs(1));
+    assert!(world.daemon(NEXT).state_size() + config.daemons_max <= size);
+}
+
+#[test]
+fn states_that_a_neighbour_offers_and_never_sends_keep_no_new_daemon_away() {
+    offer_states_that_are_never_sent(false);
+    offer_states_that_are_never_sent(true);
+}

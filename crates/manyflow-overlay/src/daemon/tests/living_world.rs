@@ -281,8 +281,24 @@ impl LivingWorld {
         body: Body,
         payload: Vec<u8>,
     ) {
+        self.forge_about_with(from, to, IDS[origin], body, payload);
+    }
+
+    /// Lets a daemon handle a message, about any daemon, that a neighbour did not send.
+    pub(super) fn forge_about(&mut self, from: usize, to: usize, origin: DaemonId, body: Body) {
+        self.forge_about_with(from, to, origin, body, Vec::new());
+    }
+
+    fn forge_about_with(
+        &mut self,
+        from: usize,
+        to: usize,
+        origin: DaemonId,
+        body: Body,
+        payload: Vec<u8>,
+    ) {
         let message = Message {
-            origin: IDS[origin],
+            origin,
             repaired: false,
             body,
         };
