@@ -285,7 +285,7 @@ pub fn own_address() -> SocketAddr {
 }
 
 /// Waits until a condition holds.
-pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "not after {LIMIT:?}: {what}");
@@ -340,6 +340,29 @@ pub fn wait_for_file(path: &Path) {
     while !path.exists() {
         assert!(Instant::now() < deadline, "no {}", path.display());
         thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Makes a pipe, a socket and, if this process may, a device in a folder. Returns their paths.
+pub fn special_files(folder: &Path) -> Vec<std::path::PathBuf> {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let [pipe, socket, device] = ["pipe", "socket", "device"].map(|name| folder.join(name));
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    // The socket's file remains when the listener is closed.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let mut made = vec![pipe, socket];
+    // As /dev/null. Only root may make a device.
+    if mknod(&device, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).is_ok() {
+        made.push(device);
+    }
+    made
+}
+
+/// Asserts that these are still what [`special_files`] made.
+pub fn assert_special(files: &[std::path::PathBuf]) {
+    for file in files {
+        let kind = std::fs::symlink_metadata(file).unwrap().file_type();
+        assert!(!kind.is_file() && !kind.is_symlink(), "{}", file.display());
     }
 }
 

@@ -10,11 +10,13 @@
 //! | `world.rs` | the namespaces |
 //! | `attacker.rs` | the attacker's sockets, and what it has learnt from the session |
 //! | `forge.rs` | the packets that it makes |
+//! | `overlay.rs` | daemons on loopback, NATS clients, and bystanders |
 //! | `trial.rs` | a transfer under attack, and the conditions that every transfer has to meet |
 //! | `cases/` | the attacks |
 
 mod attacker;
 mod cases;
 mod forge;
+mod overlay;
 mod trial;
 mod world;

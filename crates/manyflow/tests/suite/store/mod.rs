@@ -95,6 +95,22 @@ fn an_existing_file_is_kept_unless_the_user_says_otherwise() {
 }
 
 #[test]
+fn a_pipe_a_socket_and_a_device_are_kept_although_the_user_says_otherwise() {
+    let lab = Lab::start(2);
+    let file = lab.file("file", 100_000, 1);
+    lab.put(&[text(&file)]).succeeded("put");
+    let folder = tempfile::tempdir().unwrap();
+    let special = common::special_files(folder.path());
+    for output in &special {
+        let refused = lab.get(&["file", "-o", text(output), "--overwrite"]);
+        assert_eq!(refused.code(), 1, "{refused:?}");
+        let reason = format!("{}: is not a regular file", output.display());
+        assert!(refused.stderr.contains(&reason), "{refused:?}");
+    }
+    common::assert_special(&special);
+}
+
+#[test]
 fn errors_name_what_is_wrong() {
     let lab = Lab::start(2);
     let file = lab.file("file", 100, 1);

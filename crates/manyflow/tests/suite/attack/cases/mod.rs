@@ -1,6 +1,10 @@
-//! The attacks, by what they forge.
+//! The attacks, by what they forge, or by the role that they attack.
 
+mod daemons;
 mod floods;
+mod gateway;
+mod messages;
+mod outputs;
 mod packets;
 mod rates;
 mod restart;
