@@ -234,11 +234,20 @@ impl Inlet {
     /// none of its `packets` have come. `ttl` is that of the description, which those of IPv6 do
     /// not have.
     pub fn silence_hint(&self, packets: u64, ttl: Option<u8>) -> String {
-        let (Kind::Multicast(socket), 0) = (&self.kind, packets) else {
+        if packets > 0 {
             return String::new();
-        };
-        let source = socket.source();
-        hint_of_ttl(ttl, source, is_directly_connected(source))
+        }
+        match &self.kind {
+            Kind::Multicast(socket) => {
+                let source = socket.source();
+                hint_of_ttl(ttl, source, is_directly_connected(source))
+            }
+            // A relay elsewhere takes packets as long as they come.
+            Kind::Tunnel(_) => {
+                "; the relay answers, so packets may be too long for the path: send with --packet 1200"
+                    .to_owned()
+            }
+        }
     }
 
     /// Ends the tunnel to the relay.

@@ -1,8 +1,9 @@
 //! The longest packets that the interfaces of this host carry.
 //!
 //! A session's packets have one length for all receivers, so it is chosen before any receiver is
-//! known: packets fit the interfaces by which they leave. A path that is narrower further on gets
-//! fragments, which the kernel makes of packets above the MTU that routers report.
+//! known: packets fit the interfaces by which they leave, and with tunnels the paths that exist
+//! nearly everywhere. A path that is narrower further on gets fragments, which the kernel makes of
+//! packets above the MTU that routers report.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,6 +23,10 @@ use super::multicast::Interface;
 const UDP_BYTES: u32 = 8;
 /// Length of the header of AMT's Multicast Data messages in bytes (RFC 7450 section 5.1.6).
 const AMT_BYTES: u32 = 2;
+/// The longest datagrams of tunnels that are chosen, in bytes. Every path of IPv6 carries them (RFC
+/// 8200 section 5), and nearly every one of IPv4. A sender learns nothing of its receivers' paths,
+/// and some of them drop longer datagrams without a message.
+const TUNNEL_MTU: u32 = 1280;
 /// The shortest packets that are chosen, in bytes. IPv4 carries 576 everywhere (RFC 791).
 const PACKET_BYTES_MIN: u32 = 400;
 
@@ -60,6 +65,14 @@ fn ip_bytes(address: IpAddr) -> u32 {
 }
 
 impl Tunnel {
+    /// Returns the longest datagrams that are sent on interfaces of this MTU, in bytes.
+    fn carried(self, mtu: u32) -> u32 {
+        match self {
+            Tunnel::None => mtu,
+            Tunnel::Amt(_) => mtu.min(TUNNEL_MTU),
+        }
+    }
+
     /// Returns the length of the headers around an IP packet, in bytes.
     fn bytes(self) -> u32 {
         match self {
@@ -70,14 +83,18 @@ impl Tunnel {
 }
 
 /// Returns the maximum length of IP packets, headers included, that leave by `egress` without being
-/// divided, in bytes: at most `wanted`. The result is `wanted` if the system does not tell the MTU,
-/// or if packets remain on this host.
+/// divided, in bytes: at most `wanted`, and in a tunnel so that its datagrams have at most 1,280
+/// bytes. The result is `wanted` if the system does not tell the MTU, or if packets remain on this
+/// host.
 pub fn fitting_packet(wanted: u32, egress: Egress<'_>, tunnel: Tunnel) -> u32 {
     let Some(mtu) = smallest_mtu(egress) else {
         return wanted;
     };
-    let fits = mtu.saturating_sub(tunnel.bytes()).max(PACKET_BYTES_MIN);
-    if fits < wanted {
+    let carried = tunnel.carried(mtu);
+    let fits = carried.saturating_sub(tunnel.bytes()).max(PACKET_BYTES_MIN);
+    if fits < wanted && carried < mtu {
+        tracing::info!("packets have at most {fits} bytes, so that tunnels on any path carry them");
+    } else if fits < wanted {
         tracing::info!("packets have at most {fits} bytes, because an interface's MTU is {mtu}");
     }
     wanted.min(fits)
@@ -178,5 +195,15 @@ mod tests {
         let v6 = Tunnel::Amt(Ipv6Addr::UNSPECIFIED.into());
         let v4 = Tunnel::Amt(Ipv4Addr::UNSPECIFIED.into());
         assert_eq!([Tunnel::None, v4, v6].map(Tunnel::bytes), [0, 30, 50]);
+    }
+
+    #[test]
+    fn tunnels_have_datagrams_that_every_path_carries() {
+        let tunnel = Tunnel::Amt(Ipv4Addr::UNSPECIFIED.into());
+        assert_eq!(
+            [9000, 1500, 1280, 1000].map(|mtu| tunnel.carried(mtu)),
+            [1280, 1280, 1280, 1000]
+        );
+        assert_eq!(Tunnel::None.carried(9000), 9000);
     }
 }

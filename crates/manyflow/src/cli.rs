@@ -333,7 +333,8 @@ pub(crate) struct SendArgs {
     #[arg(long, value_enum, default_value_t = Fec::Raptorq)]
     pub(crate) fec: Fec,
     /// Length of a packet in bytes, from the LCT header on: the path's MTU minus 28 (minus 48 for
-    /// IPv6), and minus another 30 in a tunnel [default: 1400, or what fits the interfaces]
+    /// IPv6), and minus another 30 in a tunnel [default: 1400, or what fits the interfaces; with
+    /// --listen, what fits any path of 1280]
     #[arg(long, value_parser = clap::value_parser!(u16).range(128..=65_000))]
     pub(crate) packet: Option<u16>,
     /// Send files from begin to end, in portions of 16 MB, again and again. This takes the least

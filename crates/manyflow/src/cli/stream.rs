@@ -105,7 +105,7 @@ pub(crate) struct StreamSendArgs {
     #[arg(long, value_name = "RATE", default_value = "50Mbit/s")]
     pub(crate) max_rate: Rate,
     /// The length of an IP packet in bytes, without those of a tunnel [default: 1400, or what fits
-    /// the interfaces]
+    /// the interfaces; with --listen, what fits any path of 1280]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(256..=9000))]
     pub(crate) packet: Option<u16>,
     /// Send to consecutive multicast groups from this range
