@@ -69,7 +69,7 @@ impl Port {
         &self.socket
     }
 
-    /// Sends datagrams of `length` bytes, of which the last may be shorter, as [`train::send`]
+    /// Sends datagrams of `length` bytes, of which the last may be shorter, as `train::send`
     /// does.
     pub fn send(
         &self,

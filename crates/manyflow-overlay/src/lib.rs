@@ -23,8 +23,8 @@
 //!
 //! A [`Daemon`] knows hops and controllers only by their traits. It consists of parts that do not
 //! know each other (`daemon/mod.rs`). `message.rs` defines the messages and frames, `sequence.rs`
-//! their numbers, and `wire/` their bytes. `endpoint.rs` and `client_model.rs` put daemons and
-//! clients into the simulator.
+//! their numbers, and `wire/` their bytes. `endpoint.rs` puts daemons into the simulator, where
+//! clients are models (`manyflow-netsim`).
 //!
 //! # The path of a message
 //!

@@ -85,7 +85,7 @@ impl Faults {
     }
 
     /// Returns whether two daemons were without a path between `begin` and `end` for at least
-    /// [`LONG`], so that members of one may miss messages of the other.
+    /// `LONG`, so that members of one may miss messages of the other.
     pub fn may_miss(&self, ends: [usize; 2], begin: Duration, end: Duration) -> bool {
         if ends[0] == ends[1] {
             return false;
