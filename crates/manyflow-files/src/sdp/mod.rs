@@ -66,7 +66,8 @@ pub struct SessionDescription {
     /// session.
     pub tsi: u64,
     /// The time at which the description was written, in seconds of NTP as RFC 8866 section 5.2
-    /// recommends (sess-version); see [`ntp_seconds`](manyflow_net::description::ntp_seconds). Other programs may count from 1.
+    /// recommends (sess-version); see [`ntp_seconds`](manyflow_net::description::ntp_seconds).
+    /// Other programs may count from 1.
     pub version: u64,
     /// The unicast source address of the packets.
     pub source: IpAddr,
