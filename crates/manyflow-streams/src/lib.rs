@@ -32,7 +32,8 @@
 //!
 //! use manyflow_net::inlet::Route;
 //! use manyflow_streams::{
-//!     OpenedStream, SourceUnit, StreamReceiveConfig, StreamReceiveProgress, StreamSendConfig, receive,
+//!     OpenedStream, SourceUnit, StreamReceiveConfig, StreamReceiveProgress, StreamSendConfig,
+//!     receive,
 //! };
 //! use tokio::sync::{mpsc, watch};
 //!
@@ -85,7 +86,7 @@ pub use config::{
     live_rlm_sender_config, live_sender_config,
 };
 pub use description::{StreamDescription, StreamProtocol};
-pub use open::{OpenedStream, StreamOpenError, StreamSendConfig};
+pub use open::{GROUP_PORT, OpenedStream, StreamOpenError, StreamSendConfig};
 pub use parent::{report_address, report_key};
 pub use receive::{
     LATENCY_AUTO, StreamReceiveConfig, StreamReceiveError, StreamReceiveProgress, receive,

@@ -22,8 +22,8 @@ use super::send::{SendControl, StreamSender};
 /// The first group of a stream that only relays carry. It is source-specific, because joins in a
 /// tunnel name the source.
 const TUNNEL_GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 3, 0);
-/// The UDP port of groups.
-const GROUP_PORT: u16 = 5446;
+/// The UDP port of groups, unless the caller chooses another.
+pub const GROUP_PORT: u16 = 5446;
 /// The maximum rate of the relay, to one gateway and to all: hops find the rate of each receiver.
 const RELAY_RATE_MAX: Rate = Rate::from_bits_per_s(10_000_000_000);
 /// The maximum number of gateways at one address.

@@ -30,7 +30,7 @@ fn commands(run: fn(&[&str]) -> Ended) -> Vec<Vec<String>> {
 /// Returns the objects of the lines of an output.
 ///
 /// # Panics
-/// If a line is none.
+/// If a line is not JSON.
 pub fn objects(text: &str) -> Vec<Value> {
     let lines = text.lines();
     lines

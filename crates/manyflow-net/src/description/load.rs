@@ -152,9 +152,9 @@ pub struct Trust {
     pub ca: Option<PathBuf>,
 }
 
-/// Loads the text of a description from an `http://` or `https://` URL, from standard input (`-`) or
-/// from a file, and checks its signature. Returns the key that signed it, too. Reading a file or
-/// standard input blocks the thread: call this before a transfer starts.
+/// Loads the text of a description from an `http://` or `https://` URL, from standard input (`-`)
+/// or from a file, and checks its signature. Also returns the key that signed it. Reading a file
+/// or standard input blocks the thread: call this before a transfer starts.
 ///
 /// # Errors
 /// If the text cannot be loaded, or its signature is wrong or that of a key that is not trusted.

@@ -293,8 +293,8 @@ impl Scenario {
     /// Returns one cell.
     ///
     /// # Errors
-    /// Returns the error in its values. There is none after [`parse`](Scenario::parse)
-    /// accepted the file.
+    /// Returns the error in its values. A file that [`parse`](Scenario::parse) has accepted has
+    /// no such error.
     pub fn cell(&self, index: usize) -> Result<Cell, ScenarioError> {
         self.read_cell(index).map_err(|fault| self.place(fault))
     }
@@ -302,8 +302,8 @@ impl Scenario {
     /// Returns the scenario as its results show it, with all cells.
     ///
     /// # Errors
-    /// Returns the error in a cell's values. There is none after [`parse`](Scenario::parse)
-    /// accepted the file.
+    /// Returns the error in a cell's values. A file that [`parse`](Scenario::parse) has accepted
+    /// has no such error.
     pub fn outline(&self) -> Result<Outline, ScenarioError> {
         let first = self.cell(0)?.schema;
         let cells = (0..self.cells()).map(|index| self.cell(index).map(Cell::outline));

@@ -119,7 +119,7 @@ pub(crate) struct StreamSendArgs {
     #[arg(long, default_value_t = 1, requires = "multicast")]
     pub(crate) ttl: u8,
     /// The UDP port of the multicast groups
-    #[arg(long, default_value_t = 5446)]
+    #[arg(long, default_value_t = manyflow_streams::GROUP_PORT)]
     pub(crate) port: u16,
     /// Serve receivers and relays on this address, and take their reports there
     #[arg(

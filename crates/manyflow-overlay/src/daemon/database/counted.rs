@@ -40,7 +40,7 @@ impl<T: Measured> Counted<T> {
         self.total
     }
 
-    /// Returns the size of a daemon's value; that of nothing if there is none.
+    /// Returns the size of a daemon's value, which is zero for a daemon without one.
     pub(super) fn size_of(&self, daemon: DaemonId) -> Size {
         self.values.get(&daemon).map(T::size).unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl<T: Measured> Counted<T> {
         Some(Guard::new(value, &mut self.total))
     }
 
-    /// Returns a daemon's value, after inserting it if there is none.
+    /// Returns a daemon's value. For a daemon without one, `value` makes it.
     pub(super) fn get_or_insert(
         &mut self,
         daemon: DaemonId,
