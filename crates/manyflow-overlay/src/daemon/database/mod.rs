@@ -40,6 +40,7 @@
 //! | `wanted.rs` | states that this daemon has asked for |
 
 mod counted;
+mod digests;
 mod offers;
 mod own;
 mod reachable;

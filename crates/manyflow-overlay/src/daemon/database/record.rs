@@ -1,6 +1,7 @@
 //! A daemon's state as another daemon knows it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 use crate::message::{Change, DaemonId, GroupId, Item, Part, Summary};
 use crate::resequencer::Resequencer;
@@ -146,19 +147,23 @@ impl<P: Payload + Default> State<P> {
         })
     }
 
-    /// Returns the items that make up the groups, with their names.
-    pub(super) fn group_items(&self) -> impl Iterator<Item = (Item, P)> {
-        let members = self.members.iter().map(|(&group, members)| {
+    /// Returns the items that make up the groups with these numbers. A group with members has its
+    /// name.
+    pub(super) fn group_items(
+        &self,
+        groups: RangeInclusive<GroupId>,
+    ) -> impl Iterator<Item = (Item, Option<&P>)> {
+        let members = self.members.range(groups.clone()).map(|(&group, members)| {
             let item = Item::Members {
                 group,
                 members: members.count,
                 since: members.since,
             };
-            (item, members.name.clone())
+            (item, Some(&members.name))
         });
-        let paused = self.paused.iter().map(|&group| {
+        let paused = self.paused.range(groups).map(|&group| {
             let paused = true;
-            (Item::Paused { group, paused }, P::default())
+            (Item::Paused { group, paused }, None)
         });
         members.chain(paused)
     }
@@ -375,7 +380,9 @@ impl<P: Payload + Default> Record<P> {
     pub(super) fn parts(&self, proof: Vec<P>) -> Vec<(Part, P)> {
         let proof = proof.into_iter().map(|piece| (Item::Proof, piece));
         let items = proof.chain(self.state.link_items());
-        let items: Vec<_> = items.chain(self.state.group_items()).collect();
+        let groups = self.state.group_items(GroupId(0)..=GroupId(u32::MAX));
+        let groups = groups.map(|(item, name)| (item, name.cloned().unwrap_or_default()));
+        let items: Vec<_> = items.chain(groups).collect();
         let count = Item::Count {
             count: items.len() as u32,
             incarnation: self.incarnation,

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::message::{DaemonId, Item, Summary};
 use crate::notary::{IDENTITY_BYTES_MAX, Notary, SIGNATURE_BYTES_MAX};
 use crate::sequence::{ChangeSeq, Sequence};
 use manyflow_core::Payload;
 
+use super::digests::{Digest, GroupDigests, changes_digest, groups_digest, links_digest};
 use super::record::State;
 
 /// The maximum number of changes under one signature.
@@ -23,41 +22,6 @@ const PIECE_BYTES: usize = 1000;
 /// The maximum number of pieces of a proof.
 pub(super) const PIECES_MAX: usize =
     (Statement::BYTES + 2 + SIGNATURE_BYTES_MAX + IDENTITY_BYTES_MAX).div_ceil(PIECE_BYTES);
-
-/// A SHA-256 digest.
-type Digest = [u8; 32];
-
-/// Computes the digest of items.
-#[derive(Default)]
-struct Hasher(Sha256);
-
-impl Hasher {
-    fn add(&mut self, item: Item, name: &[u8]) {
-        for word in item.words() {
-            self.0.update(word.to_be_bytes());
-        }
-        let name = if item.has_name() { name } else { &[] };
-        self.0.update((name.len() as u32).to_be_bytes());
-        self.0.update(name);
-    }
-
-    fn finish(self) -> Digest {
-        self.0.finalize().into()
-    }
-}
-
-/// Returns the digest of successive changes.
-pub(super) fn changes_digest<'a, P: 'a>(
-    notary: &dyn Notary<P>,
-    changes: impl Iterator<Item = (ChangeSeq, Item, &'a P)>,
-) -> Digest {
-    let mut hasher = Hasher::default();
-    for (number, item, name) in changes {
-        hasher.0.update(number.0.to_be_bytes());
-        hasher.add(item, notary.bytes(name));
-    }
-    hasher.finish()
-}
 
 /// A statement that a daemon signs: about its changes since the last one, and its state after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,16 +47,18 @@ pub(super) struct Statement {
 impl Statement {
     const BYTES: usize = 2 + 3 * 4 + 3 * 32 + 4 + 8;
 
-    /// Returns a statement about a state and the changes that led to it.
+    /// Returns a statement about this daemon's state and the changes that led to it. `groups` has
+    /// the digests of parts that none of them changed.
     pub(super) fn new<P: Payload + Default>(
         notary: &dyn Notary<P>,
         origin: DaemonId,
         age: (u32, ChangeSeq),
         state: &State<P>,
+        groups: &mut GroupDigests,
         changes: &[(ChangeSeq, Item, P)],
     ) -> Statement {
         let first = changes.first().map(|(number, ..)| *number);
-        let (links, groups, items) = digests(notary, state);
+        let (links, groups) = (links_digest(state), groups.digest(notary, state));
         let changes = changes
             .iter()
             .map(|(number, item, name)| (*number, *item, name));
@@ -102,20 +68,16 @@ impl Statement {
             first: first.unwrap_or_else(|| age.1.next()),
             last: age.1,
             changes: changes_digest(notary, changes),
-            links,
-            groups,
-            items,
+            links: links.digest,
+            groups: groups.digest,
+            items: links.items + groups.items,
             bytes: state.bytes() as u64,
         }
     }
 
     /// Returns whether the links of a state are those of this statement.
-    pub(super) fn has_links_of<P: Payload + Default>(
-        &self,
-        notary: &dyn Notary<P>,
-        state: &State<P>,
-    ) -> bool {
-        self.links == links_digest(notary, state).0
+    pub(super) fn has_links_of<P: Payload + Default>(&self, state: &State<P>) -> bool {
+        self.links == links_digest(state).digest
     }
 
     /// Returns whether a state is that of this statement.
@@ -124,8 +86,7 @@ impl Statement {
         notary: &dyn Notary<P>,
         state: &State<P>,
     ) -> bool {
-        let (links, groups, _) = digests(notary, state);
-        (self.links, self.groups) == (links, groups)
+        self.has_links_of(state) && self.groups == groups_digest(notary, state).digest
     }
 
     /// Returns the encoding: what is signed.
@@ -167,30 +128,6 @@ impl Statement {
         };
         Some((statement, bytes))
     }
-}
-
-/// Returns the digest of a state's links, and their number.
-fn links_digest<P: Payload + Default>(notary: &dyn Notary<P>, state: &State<P>) -> (Digest, u32) {
-    digest(notary, state.link_items())
-}
-
-/// Returns the digests of a state's links and groups, and the number of its items.
-fn digests<P: Payload + Default>(
-    notary: &dyn Notary<P>,
-    state: &State<P>,
-) -> (Digest, Digest, u32) {
-    let (links, link_count) = links_digest(notary, state);
-    let (groups, group_count) = digest(notary, state.group_items());
-    (links, groups, link_count + group_count)
-}
-
-fn digest<P>(notary: &dyn Notary<P>, items: impl Iterator<Item = (Item, P)>) -> (Digest, u32) {
-    let (mut hasher, mut count) = (Hasher::default(), 0);
-    for (item, name) in items {
-        hasher.add(item, notary.bytes(&name));
-        count += 1;
-    }
-    (hasher.finish(), count)
 }
 
 /// A statement with the signature of its origin.

@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
+use super::digests::{GroupDigests, changes_digest};
 use super::record::{Limits, Proof};
-use super::seal::{CHANGES_MAX, Seal, Statement, changes_digest};
+use super::seal::{CHANGES_MAX, Seal, Statement};
 use super::wanted::Whole;
 use super::{Database, Heard};
 use crate::event::Misconduct;
@@ -14,7 +15,7 @@ use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
 /// The time between two seals of this daemon: [`SEAL_INTERVAL`], and [`SEAL_INTERVAL_ITEM`] for
-/// each item of its state, so that digests of the state take at most some percent of the time.
+/// each item that was read for the last one, so that digests take at most some percent of the time.
 const SEAL_INTERVAL: Duration = Duration::from_millis(5);
 const SEAL_INTERVAL_ITEM: Duration = Duration::from_micros(5);
 
@@ -22,6 +23,8 @@ const SEAL_INTERVAL_ITEM: Duration = Duration::from_micros(5);
 #[derive(Debug)]
 pub(super) struct Unsigned<P> {
     changes: Vec<(ChangeSeq, Item, P)>,
+    /// The digests of the groups that have not changed since the last seal.
+    groups: GroupDigests,
     /// The earliest time of the next seal.
     next_seal: Time,
 }
@@ -30,6 +33,7 @@ impl<P> Default for Unsigned<P> {
     fn default() -> Unsigned<P> {
         Unsigned {
             changes: Vec::new(),
+            groups: GroupDigests::default(),
             next_seal: Time::ZERO,
         }
     }
@@ -37,6 +41,7 @@ impl<P> Default for Unsigned<P> {
 
 impl<P> Unsigned<P> {
     pub(super) fn push(&mut self, number: ChangeSeq, item: Item, name: P) {
+        self.groups.forget(item);
         self.changes.push((number, item, name));
     }
 
@@ -89,8 +94,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         if changes.is_empty() {
             return None;
         }
-        let statement = Statement::new(notary, self.here, own.age(), &own.state, &changes);
-        let pause = SEAL_INTERVAL + SEAL_INTERVAL_ITEM * statement.items;
+        let (age, groups) = (own.age(), &mut self.unsigned.groups);
+        let statement = Statement::new(notary, self.here, age, &own.state, groups, &changes);
+        let pause = SEAL_INTERVAL + SEAL_INTERVAL_ITEM * groups.read();
         self.unsigned.next_seal = now + pause;
         let seal = Seal::new(notary, statement);
         let payload = notary.payload(&seal.encode());
@@ -123,7 +129,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let age = record.age();
         let is_of = |seal: &Seal| (seal.statement.incarnation, seal.statement.last) == age;
         if daemon == self.here && !record.seal.as_ref().is_some_and(is_of) {
-            let statement = Statement::new(notary, daemon, age, &record.state, &[]);
+            let groups = &mut self.unsigned.groups;
+            let statement = Statement::new(notary, daemon, age, &record.state, groups, &[]);
             record.seal = Some(Seal::new(notary, statement));
         }
         let identity = match daemon == self.here {
@@ -246,7 +253,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             whole.state.drop_groups();
         }
         let is_true = match whole.is_cut {
-            true => is_too_large && statement.has_links_of(notary, &whole.state),
+            true => is_too_large && statement.has_links_of(&whole.state),
             false => statement.is_of(notary, &whole.state),
         };
         let identity = identity.to_vec();
