@@ -11,7 +11,7 @@ mod trust;
 
 pub(super) use links::Connection;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -92,6 +92,9 @@ pub(super) struct Core {
     interest: InterestTable,
     /// The names of all groups with members.
     pub(super) groups: BTreeMap<GroupId, GroupName>,
+    /// Those of `groups` by which daemons announce their names. A status needs them without a
+    /// search among all groups.
+    daemon_groups: BTreeSet<GroupId>,
     /// Messages that clients have read, which the daemon has not been told.
     taken: Vec<(ClientId, u32)>,
     /// Sessions whose last message to a subscription has been delivered.
@@ -139,6 +142,7 @@ impl Core {
             queue_keys: HashMap::new(),
             interest: InterestTable::default(),
             groups: BTreeMap::new(),
+            daemon_groups: BTreeSet::new(),
             taken: Vec::new(),
             ended: Vec::new(),
             armed: None,
@@ -217,10 +221,14 @@ impl Core {
         };
         if interest.has_members {
             self.interest.add(&name);
+            if name.pattern.starts_with(NAMES) {
+                self.daemon_groups.insert(interest.group);
+            }
             self.groups.insert(interest.group, name);
         } else {
             self.interest.remove(&name);
             self.groups.remove(&interest.group);
+            self.daemon_groups.remove(&interest.group);
         }
     }
 

@@ -33,8 +33,9 @@ impl Core {
             .copied()
             .map(|id| (id, unnamed(id)))
             .collect();
-        for (group, name) in &self.groups {
-            let Some(name) = name.pattern.strip_prefix(NAMES) else {
+        for group in &self.daemon_groups {
+            let name = self.groups.get(group);
+            let Some(name) = name.and_then(|name| name.pattern.strip_prefix(NAMES)) else {
                 continue;
             };
             for (id, _) in self.daemon.members(*group) {
@@ -99,12 +100,10 @@ impl Core {
     ) -> DaemonStatus {
         let names = self.daemon_names();
         let links = self.links(controller, configured);
-        let own = self
-            .groups
-            .iter()
-            .filter(|(_, name)| !name.pattern.starts_with(NAMES));
+        let own = self.groups.iter();
+        let own = own.filter(|(group, _)| !self.daemon_groups.contains(group));
         let tfrc = self.daemon.controller::<Tfrc>();
-        let first_groups = own.clone().take(GROUPS_SHOWN).map(|(group, name)| {
+        let first_groups = own.take(GROUPS_SHOWN).map(|(group, name)| {
             let members = self.daemon.members(*group);
             let named = |(id, count)| (daemon_name(&names, id), count);
             GroupStatus {
@@ -125,7 +124,7 @@ impl Core {
             links,
             unacknowledged_bytes: self.daemon.unacknowledged_bytes(),
             clients: self.sessions.len(),
-            groups: own.clone().count(),
+            groups: self.groups.len() - self.daemon_groups.len(),
             first_groups: first_groups.collect(),
             slow_members: self.slow_members.len(),
             first_slow_members: self.first_slow_members(),
