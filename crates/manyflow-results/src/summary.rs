@@ -41,6 +41,7 @@ struct Expectation<'a> {
     at_least: Option<f64>,
     at_most: Option<f64>,
     unit: String,
+    percent: bool,
     verdict: &'static str,
     note: &'a str,
     paper: &'a Option<String>,
@@ -150,6 +151,7 @@ fn expectation(checked: &Checked) -> Expectation<'_> {
         unit: checked
             .value
             .map_or(String::new(), |value| value.dimension.unit()),
+        percent: checked.percent,
         verdict: checked.verdict.word(),
         note: &checked.note,
         paper: &checked.paper,
