@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,8 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	scripts/size
 	scripts/readme-commands --self-test
 	scripts/readme-commands
+	scripts/numbers --self-test
+	scripts/numbers --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(DOCUMENT)
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
@@ -117,6 +119,9 @@ figures: build ## Run the papers' figures in full, into results/ (some minutes)
 
 gallery: build ## Regenerate the plots of docs/figures from whole runs
 	@scripts/gallery
+
+numbers: rig ## Refresh the numbers of the documents: PARTS, or all figures of less than two minutes (`scripts/numbers` lists parts)
+	scripts/numbers $(or $(PARTS),--cheap)
 
 deb: ## Build a Debian package with man pages, completions and units, in target/package
 	@scripts/setup package

@@ -1,12 +1,17 @@
-//! The documents: links, and the shell blocks that are marked as runnable.
+//! The documents: links, the shell blocks that are marked as runnable, and the numbers that they
+//! quote.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn book(arguments: &[&str]) -> Output {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut command = Command::new(root.join("scripts/book"));
+fn script(name: &str, arguments: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts");
+    let mut command = Command::new(root.join(name));
     command.args(arguments).output().unwrap()
+}
+
+fn book(arguments: &[&str]) -> Output {
+    script("book", arguments)
 }
 
 fn shown(output: &Output) -> String {
@@ -18,6 +23,14 @@ fn shown(output: &Output) -> String {
 fn every_link_leads_somewhere_and_the_book_has_every_document() {
     let checked = book(&["check"]);
     assert!(checked.status.success(), "{}", shown(&checked));
+}
+
+#[test]
+fn the_documents_quote_the_numbers_of_their_files() {
+    for argument in ["--self-test", "--check"] {
+        let checked = script("numbers", &[argument]);
+        assert!(checked.status.success(), "{}", shown(&checked));
+    }
 }
 
 #[test]
