@@ -64,6 +64,7 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	scripts/readme-commands
 	scripts/numbers --self-test
 	scripts/numbers --check
+	scripts/keys --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(DOCUMENT)
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources

@@ -20,22 +20,34 @@ pub struct RunTable {
     /// The duration of a run, in simulated time.
     pub duration: Seconds,
     /// The number of runs of each cell, each with a different seed.
+    ///
+    /// Default: 1.
     #[serde(default = "one")]
     pub seeds: Count,
     /// The seed of the first run. The following runs use the following numbers.
+    ///
+    /// Default: 1.
     #[serde(default = "one")]
     pub first_seed: Count,
-    /// The start of the steady state, over which measures are taken. The default is half the
-    /// duration.
+    /// The beginning of measures that have no `from`.
+    ///
+    /// Default: half the duration.
     pub steady_from: Option<Seconds>,
-    /// The time for which a router still forwards a channel to a host that has left it.
+    /// The time for which a router continues to send to a node that has left a channel (with IGMP:
+    /// seconds).
+    ///
+    /// Default: `0 s`.
     #[serde(default)]
     pub leave_latency: Seconds,
-    /// The interval between the points of a time series.
+    /// The interval between the points of a time series, over which rates are averaged.
+    ///
+    /// Default: `1 s`.
     #[serde(default = "one_second")]
     pub bin: Seconds,
-    /// The maximum number of packets that all links together may carry, queued and in
-    /// flight. A run that exceeds it fails. The default is 16 million.
+    /// The number of packets that all links together may carry, in queues and on wires (about 2
+    /// GB); if there are more, the run fails and names the link that carries the most.
+    ///
+    /// Default: 16,000,000.
     pub carried_packets_max: Option<Count>,
 }
 
@@ -60,33 +72,63 @@ fn one_second() -> Seconds {
 pub struct MeasureTable {
     /// The name of the measure in formulas.
     pub name: String,
-    /// The number of measures that this entry stands for. Read before the schema.
+    /// The number of measures like this, see docs/scenarios.md#many-from-one.
+    ///
+    /// Default: 1.
     pub count: Option<Count>,
-    /// A formula over other measures and parameters. Replaces all keys below.
+    /// A formula over parameters and earlier measures, instead of an observable.
+    ///
+    /// Default: either this or `what`.
     pub value: Option<Expression>,
     /// The observable.
+    ///
+    /// Default: either this or `value`.
     pub what: Option<Observable>,
-    /// The sessions, receivers or links that are observed.
+    /// A session (its receivers), a receiver `session/node`, or a link; or a list of them. With
+    /// ACP, `session/node` is also the sender, or a switch, if no receiver is at the node. With an
+    /// overlay, it is also the sending clients at the node, and `overlay/node` is a daemon.
+    /// `flow-{i}` is all sessions of the entry with this name: their receivers, and their sending
+    /// clients.
+    ///
+    /// Default: required with `what`.
     #[serde(default)]
     pub of: OneOrMany,
-    /// The only channel of the session that counts. By default all count.
+    /// For `channel-rate` and `group-rate`: the number of the channel.
+    ///
+    /// Default: all.
     pub channel: Option<Count>,
-    /// The beginning of the window. The default is the start of the steady state.
+    /// The beginning of the window.
+    ///
+    /// Default: the steady state.
     pub from: Option<Seconds>,
-    /// The end of the window. The default is the end of the run.
+    /// The end of the window.
+    ///
+    /// Default: the end.
     pub to: Option<Seconds>,
-    /// The statistic that makes one number of the values over time.
+    /// The statistic over the window that makes one number of the values.
+    ///
+    /// Default: `total` of counts, otherwise `mean`.
     pub statistic: Option<Statistic>,
-    /// The quantile that `quantile` takes, from 0 to 1.
+    /// For `quantile`: the share, 0 to 1.
+    ///
+    /// Default: required with `quantile`.
     pub quantile: Option<Probability>,
-    /// The level for `time-to-rise` and `time-to-fall`: a formula over parameters.
+    /// For `time-to-rise` and `time-to-fall`: a formula over parameters.
+    ///
+    /// Default: required with these statistics.
     pub level: Option<Expression>,
-    /// The combination of the numbers of several receivers or links.
+    /// The way in which the numbers of several receivers or links become one.
+    ///
+    /// Default: `mean`.
     #[serde(default)]
     pub combine: Combination,
     /// The length of the intervals over which rates are taken.
+    ///
+    /// Default: that of `[run]`.
     pub bin: Option<Seconds>,
-    /// The series by which the values are divided, or with which they are correlated.
+    /// Another observable: the statistic is that of the ratio to it at each time.
+    ///
+    /// Default: none.
     pub against: Option<AgainstTable>,
 }
 
@@ -94,10 +136,10 @@ pub struct MeasureTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AgainstTable {
-    /// The observable.
+    /// An observable; of the same unit, unless the statistic is `correlation`.
     pub what: Observable,
-    /// The sessions, receivers or links that are observed. Of several values at a time, the
-    /// lowest counts.
+    /// The sessions, receivers or links that are observed, as for the measure; of several values
+    /// the lowest counts.
     pub of: OneOrMany,
 }
 
@@ -135,52 +177,85 @@ impl MeasureTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PlotTable {
-    /// The title of the figure.
+    /// The title above the figure.
     pub title: String,
     /// The name of the plot, which becomes part of a file name.
     pub name: String,
     /// The time series, drawn against time.
+    ///
+    /// Default: either this or `x`.
     #[serde(default)]
     pub series: Vec<SeriesTable>,
     /// The axis of the sweep along the horizontal axis. Replaces time.
+    ///
+    /// Default: either this or `series`.
     pub x: Option<String>,
     /// The measures drawn as points, with error bars of one standard deviation. Requires `x`.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub points: Vec<String>,
     /// The formulas drawn as lines.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub curves: Vec<CurveTable>,
-    /// The axes of the sweep for which each value has a figure of its own. The values of
-    /// the other axes are lines in each figure.
+    /// Axes of the sweep; each of their values has a figure.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub each: OneOrMany,
-    /// The values of axes to which the plot is restricted, as written in the sweep.
+    /// Only cells with these values of axes of the sweep: `{ "sessions.flow.protocol" = "tcp" }`.
+    ///
+    /// Default: all cells.
     #[serde(default)]
     pub only: BTreeMap<String, Label>,
     /// A condition: only the cells in which it holds are drawn.
+    ///
+    /// Default: all cells.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,
-    /// The label of the horizontal axis.
+    /// The label of the x axis.
+    ///
+    /// Default: what is drawn.
     pub x_label: Option<String>,
-    /// The label of the vertical axis.
+    /// The label of the y axis.
+    ///
+    /// Default: what is drawn.
     pub y_label: Option<String>,
-    /// The unit of the vertical axis, such as `kbit/s`.
+    /// The unit of the y axis.
+    ///
+    /// Default: one that fits.
     pub y_unit: Option<String>,
-    /// The unit of the horizontal axis.
+    /// The unit of the x axis.
+    ///
+    /// Default: one that fits.
     pub x_unit: Option<String>,
     /// The logarithmic axes: `x`, `y` or `xy`.
+    ///
+    /// Default: `none`.
     #[serde(default)]
     pub log: LogAxes,
-    /// The beginning of the time axis, for time series.
+    /// The beginning of the time span of series.
+    ///
+    /// Default: the whole run.
     #[serde(default)]
     pub from: Seconds,
-    /// The end of the time axis, for time series. The default is the end of the run.
+    /// The end of the time span of series.
+    ///
+    /// Default: the whole run.
     pub to: Option<Seconds>,
-    /// The lowest value of the vertical axis.
+    /// The lower end of the y axis.
+    ///
+    /// Default: what fits.
     pub y_min: Option<Expression>,
-    /// The highest value of the vertical axis.
+    /// The upper end of the y axis.
+    ///
+    /// Default: what fits.
     pub y_max: Option<Expression>,
-    /// The number of seeds that are drawn.
+    /// The number of seeds that are drawn over time.
+    ///
+    /// Default: 1.
     #[serde(default = "one")]
     pub seeds: Count,
 }
@@ -208,11 +283,17 @@ pub struct SeriesTable {
     pub what: Observable,
     /// The session, receiver or link that is observed.
     pub of: String,
-    /// The name in the legend.
+    /// The label in the legend.
+    ///
+    /// Default: the observable.
     pub label: Option<String>,
     /// The length of the intervals over which rates are taken.
+    ///
+    /// Default: that of `[run]`.
     pub bin: Option<Seconds>,
     /// The factor by which the values are multiplied before they are drawn.
+    ///
+    /// Default: 1.
     pub scale: Option<Number>,
 }
 
@@ -222,7 +303,7 @@ pub struct SeriesTable {
 pub struct CurveTable {
     /// The formula, over parameters and measures.
     pub value: Expression,
-    /// The name in the legend.
+    /// The label in the legend.
     pub label: String,
 }
 
@@ -234,30 +315,48 @@ pub struct ExpectTable {
     pub what: String,
     /// The quantity that has to meet the bounds: a formula over measures and parameters.
     pub value: Expression,
-    /// The way in which the values in the cells of a sweep become one. By default each cell
-    /// has to meet the bounds.
+    /// The way in which the values in the cells of a sweep become one.
+    ///
+    /// Default: `every`.
     #[serde(default)]
     pub across: Across,
-    /// The quantile that `across = "quantile"` takes, from 0 to 1.
+    /// For `quantile`: the share, 0 to 1.
+    ///
+    /// Default: 0.5.
     pub quantile: Option<Probability>,
-    /// The values of axes to which the expectation is restricted, as written in the sweep.
+    /// Only cells with these values of axes of the sweep: `{ "sessions.flow.protocol" = "tcp" }`.
+    ///
+    /// Default: all cells.
     #[serde(default)]
     pub only: BTreeMap<String, Label>,
     /// A condition: only the cells in which it holds are considered.
+    ///
+    /// Default: all cells.
     #[serde(rename = "where")]
     pub condition: Option<Expression>,
     /// The lower bound.
+    ///
+    /// Default: one of the two.
     pub at_least: Option<Expression>,
     /// The upper bound.
+    ///
+    /// Default: one of the two.
     pub at_most: Option<Expression>,
-    /// The share of the seeds whose own values have to meet the bounds. By default the mean
-    /// over the seeds has to meet them.
+    /// The share of the seeds whose own values have to be within the bounds, such as `3 / 4` or
+    /// `90 %`; without the key, the mean over the seeds has to be. A seed without a value is not
+    /// within them. The share applies to each cell, so it cannot be combined with `across`.
+    ///
+    /// Default: none.
     pub share_of_seeds: Option<Probability>,
     /// The value in the paper, as text.
+    ///
+    /// Default: none.
     pub paper: Option<String>,
     /// The source of the bound.
     pub source: String,
     /// The bounds for shortened runs. They replace the bounds above.
+    ///
+    /// Default: the same.
     pub fast: Option<BoundsTable>,
     /// Whether the value is printed as a percentage.
     #[serde(default)]
@@ -269,8 +368,12 @@ pub struct ExpectTable {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BoundsTable {
     /// The lower bound.
+    ///
+    /// Default: no bound.
     pub at_least: Option<Expression>,
     /// The upper bound.
+    ///
+    /// Default: no bound.
     pub at_most: Option<Expression>,
 }
 

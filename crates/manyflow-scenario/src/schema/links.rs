@@ -39,42 +39,76 @@ link_tables! {
     LinkProperties;
     /// `[[links]]`
     LinkTable {
-        /// A name for all links of this entry.
+        /// A name for all links of the entry; each is also called `A-B` after its ends.
+        ///
+        /// Default: none.
         pub name: Option<String>,
-        /// The number of entries that this one stands for. Read before the schema.
+        /// The number of entries like this, see docs/scenarios.md#many-from-one.
+        ///
+        /// Default: 1.
         pub count: Option<Count>,
-        /// Two nodes to join. A group stands for a link to each of its nodes.
+        /// Two nodes; a group stands for a link to each of its nodes.
+        ///
+        /// Default: one of the three.
         pub between: Option<[String; 2]>,
         /// Nodes of a chain, each joined to the next. A group stands for its nodes in order.
+        ///
+        /// Default: one of the three.
         pub chain: Option<Vec<String>>,
-        /// A tree, dumbbell or random graph: the entry describes all of its links.
+        /// The links of a tree, dumbbell or random graph.
+        ///
+        /// Default: one of the three.
         pub all_of: Option<String>,
         /// Whether the link has one direction only.
         #[serde(default)]
         pub one_way: bool,
-        /// The properties that differ in the opposite direction.
+        /// A table of the properties that differ on the way back.
+        ///
+        /// Default: as the way there.
         #[serde(default)]
         pub back: LinkProperties,
     };
     /// The rate. Without a rate, the link transmits packets instantly.
+    ///
+    /// Default: no limit.
     rate: BitsPerSecond,
     /// The one-way propagation delay.
+    ///
+    /// Default: `0 s`.
     delay: Seconds,
-    /// The capacity of the queue.
+    /// The capacity of the queue. `40 packets`, `64 kB`, or a formula such as `2 Mbit/s * 100 ms`;
+    /// the packet in transmission is not counted.
+    ///
+    /// Default: no limit.
     queue: QueueSize,
-    /// The probability that a packet is lost.
+    /// The probability that a packet is lost on the wire.
+    ///
+    /// Default: 0.
     loss: Probability,
-    /// The parameters of loss in bursts.
+    /// The parameters of loss in bursts, instead of `loss`.
+    ///
+    /// Default: none.
     bursts: BurstTable,
     /// The probability that a packet arrives twice.
+    ///
+    /// Default: 0.
     duplication: Probability,
     /// The maximum of an additional delay, drawn uniformly for each packet.
+    ///
+    /// Default: `0 s`.
     jitter: Seconds,
-    /// Whether jitter may reorder packets.
+    /// Whether packets overtake each other by jitter.
+    ///
+    /// Default: true.
     reorder: bool,
     /// The parameters of random early detection.
+    ///
+    /// Default: none.
     red: RedTable,
-    /// The parameters of an XCP router, if the link belongs to one.
+    /// The link is an XCP router's, which needs a `rate`, and no `red` beside it; `{}` with the
+    /// defaults.
+    ///
+    /// Default: none.
     xcp: XcpTable,
 }
 
@@ -92,14 +126,18 @@ pub enum QueueSize {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BurstTable {
-    /// The probability of a transition from the good to the bad state.
+    /// The probability of a step from the good to the bad state, for each packet.
     pub to_bad: Probability,
-    /// The probability of a transition from the bad to the good state.
+    /// The probability of a step from the bad to the good state, for each packet.
     pub to_good: Probability,
     /// The probability of loss in the good state.
+    ///
+    /// Default: 0.
     #[serde(default)]
     pub loss_good: Probability,
     /// The probability of loss in the bad state.
+    ///
+    /// Default: 1.
     #[serde(default = "certain")]
     pub loss_bad: Probability,
 }
@@ -112,25 +150,47 @@ fn certain() -> Probability {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RedTable {
-    /// The average queue, in packets, below which no packet is marked or dropped.
+    /// The average queue in packets below which no packet is dropped or marked.
+    ///
+    /// Default: 5.
     pub minimum: Option<Number>,
-    /// The average queue, in packets, at which the probability reaches its maximum.
+    /// The average queue in packets at which the probability reaches `probability`.
+    ///
+    /// Default: 15.
     pub maximum: Option<Number>,
-    /// The maximum probability, max_p.
+    /// The probability at the maximum, max_p.
+    ///
+    /// Default: 0.1.
     pub probability: Option<Probability>,
-    /// The weight of the current queue in the average.
+    /// The weight of the current queue in its average.
+    ///
+    /// Default: 0.002.
     pub weight: Option<Probability>,
-    /// Whether packets of flows that support ECN are marked instead of dropped.
+    /// Whether packets that support ECN are marked instead of dropped.
+    ///
+    /// Default: true.
     pub ecn: Option<bool>,
-    /// The size of a typical packet.
+    /// The size of a typical packet, for the decay while the queue is idle.
+    ///
+    /// Default: `1000 B`.
     pub packet_size: Option<Bits>,
-    /// The packets that may be marked.
+    /// The packets that may be marked. `top-group`: marks only packets of the top group of each
+    /// layered session that is joined over the link. In the emulator, the groups of a host that
+    /// programs join are such a session, ranked in the order in which each was first joined.
+    ///
+    /// Default: `all`.
     #[serde(default)]
     pub marking: MarkingName,
-    /// The treatment of packets that support ECN while the average is above the maximum.
+    /// The treatment of packets that support ECN while the average is above the maximum. `mark`:
+    /// above the maximum all packets that support ECN are marked, and only a full queue drops them.
+    ///
+    /// Default: `drop`.
     #[serde(default)]
     pub above_maximum: AboveMaximum,
-    /// The description of RED that the queue follows.
+    /// The description of RED that the queue follows. `ns-2`: behaves as ns-2's `Queue/RED`, with
+    /// `wait_` and `bytes_`; see docs/choices.md#red.
+    ///
+    /// Default: `paper`.
     #[serde(default)]
     pub variant: RedVariantName,
 }
@@ -173,15 +233,27 @@ pub enum AboveMaximum {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct XcpTable {
-    /// Whether the link is an XCP router's. `false` removes the router.
+    /// Whether the link is an XCP router's. `false` removes the router from the link: a change
+    /// `set.xcp.answers = false` ends its answers in the middle of a run.
+    ///
+    /// Default: true.
     pub answers: Option<bool>,
-    /// The share of the spare capacity that is allocated in a control interval.
+    /// The share of the spare capacity that is given out in each interval.
+    ///
+    /// Default: 0.4.
     pub alpha: Option<Probability>,
-    /// The share of the persistent queue that is drained in a control interval.
+    /// The share of the persistent queue that is taken back in each interval.
+    ///
+    /// Default: 0.226.
     pub beta: Option<Probability>,
-    /// The share of the traffic that is redistributed between flows in a control interval.
+    /// The share of the traffic that is moved between flows in each interval.
+    ///
+    /// Default: 0.1.
     pub gamma: Option<Probability>,
-    /// The control interval until a packet has reported a round-trip time.
+    /// The interval until a packet states a round-trip time; afterwards the interval is the mean of
+    /// the stated round-trip times.
+    ///
+    /// Default: `50 ms`.
     pub initial_interval: Option<Seconds>,
 }
 

@@ -26,19 +26,31 @@ pub use manyflow_model::{Combination, Observable, Statistic, Subject};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Schema {
-    /// The title: one line that says what the scenario shows.
+    /// The statement that the scenario shows, in a line.
     pub title: String,
     /// The origin of the scenario: a paper's figure, or this project.
+    ///
+    /// Default: none.
     pub source: Option<String>,
-    /// Background for the reader: the set-up, and the choices made with their reasons.
+    /// Notes for a reader: the set-up, the choices and their reasons.
+    ///
+    /// Default: none.
     pub about: Option<String>,
-    /// Named quantities for formulas. Read before all other tables.
+    /// Names for quantities, each of which can be a formula over those before it, and for texts:
+    /// `{ text = "cubic" }`.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub parameters: Kept,
-    /// The axes of the sweep. Read before all other tables.
+    /// A parameter or any key (`links.bottleneck.rate`) with a list of values; every combination is
+    /// a cell; at most 100,000 runs. `together` lists axes that vary together.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub sweep: Kept,
-    /// The values of the shortened form. Read before all other tables.
+    /// Other values for `--fast`, by the same keys: `run.seeds = 2`, `sweep.loss = ["1 %"]`.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub fast: Kept,
     /// The duration and the number of runs.
@@ -46,24 +58,38 @@ pub struct Schema {
     /// The routers and hosts.
     pub nodes: NodesTable,
     /// The links between nodes.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub links: Vec<LinkTable>,
     /// Overlays: daemons that carry messages between groups of clients.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub overlays: Vec<OverlayTable>,
     /// The sessions: one sender each, with its receivers.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub sessions: Vec<SessionTable>,
     /// Changes of links during a run.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub at: Vec<ChangeTable>,
     /// The numbers to take from each run.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub measure: Vec<MeasureTable>,
     /// The figures to draw.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub plots: Vec<PlotTable>,
     /// Bounds that the results have to meet.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub expect: Vec<ExpectTable>,
 }
@@ -78,19 +104,30 @@ pub struct Kept {}
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NodesTable {
     /// Names of single nodes.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Groups of nodes, with their sizes. A group `R` of 3 has the nodes.
+    /// Groups of nodes, with their sizes. `{ R = 16 }` is the nodes, together called R.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub groups: BTreeMap<String, Count>,
-    /// Balanced trees. A tree `T` has the nodes T-0 (the root), T-1 and so on, row by row.
+    /// Balanced trees; `T` is all nodes, `T-0` the root, the children of node i of a binary tree
+    /// are 2i+1 and 2i+2, and `T-leaves` the leaves.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub trees: BTreeMap<String, TreeTable>,
-    /// Dumbbells: two routers with hosts at each. A dumbbell `D` has the hosts D-left-0,
-    /// D-right-0 and so on.
+    /// Two routers with hosts at each; `D` is all nodes, `D-router-0` and `D-router-1` the routers,
+    /// the groups `D-left` and `D-right` their hosts.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub dumbbells: BTreeMap<String, DumbbellTable>,
     /// Connected random graphs.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub random: BTreeMap<String, RandomTable>,
 }
@@ -109,9 +146,9 @@ pub struct TreeTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DumbbellTable {
-    /// The number of hosts on the left.
+    /// The number of hosts at `D-router-0`.
     pub left: Count,
-    /// The number of hosts on the right.
+    /// The number of hosts at `D-router-1`.
     pub right: Count,
 }
 
@@ -121,9 +158,11 @@ pub struct DumbbellTable {
 pub struct RandomTable {
     /// The number of nodes.
     pub nodes: Count,
-    /// The number of links: at least the number of nodes less one.
+    /// The number of links, at least one less than nodes.
     pub links: Count,
-    /// The seed of the graph. All runs use the same graph.
+    /// The seed of the graph; all runs have the same graph.
+    ///
+    /// Default: 0.
     #[serde(default)]
     pub seed: Count,
 }
@@ -132,45 +171,74 @@ pub struct RandomTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SessionTable {
-    /// The name of the session in measures and plots.
+    /// The name in measures and plots: `webrc` is all its receivers, `webrc/R` the receiver (or the
+    /// group) at R.
     pub name: String,
-    /// The protocol of the session.
+    /// The protocol of the session. `webrc`, `sim`, `rlm`, `tfmcc`, `tcp`, `cbr`, `acp`, `overlay`,
+    /// `command`; can be swept, if the session has the tables of all of them. Tables and keys of
+    /// receivers that none of them reads are refused.
     pub protocol: Protocol,
-    /// The node of the sender, or of the command.
+    /// A node; with `command`, the one at which it runs.
     pub sender: String,
-    /// The receivers, which only a command has none of. A unicast protocol opens a connection to
-    /// each.
+    /// A list of nodes, groups, or tables; a unicast protocol has a connection to each; `[]` if
+    /// other sessions list the members of an overlay's group.
+    ///
+    /// Default: required except with `command`.
     pub receivers: Option<Vec<ReceiverEntry>>,
-    /// The start of the sender: a time, or a range such as `uniform 0 s to 10 s`.
+    /// The start of the sender: a time, or `uniform 0 s to 10 s`, drawn for each seed.
+    ///
+    /// Default: `0 s`.
     #[serde(default)]
     pub start: Start,
-    /// The time at which the sender stops. By default it does not stop.
+    /// The time at which the sender stops.
+    ///
+    /// Default: never.
     pub stop: Option<Seconds>,
-    /// The number of sessions that this entry stands for. In names, `{i}`, `{i+1}` and
-    /// `{i+1 mod 800}` become numbers, with `i` from 0.
+    /// The number of sessions like this; in `name`, `sender`, `receivers` and `group`, `{i}` is the
+    /// number of the session from 0, `{i+1}` the next number, and `{i+1 mod 800}` its remainder.
+    ///
+    /// Default: 1.
     pub count: Option<Count>,
     /// Parameters of WEBRC.
+    ///
+    /// Default: required with the protocol.
     pub webrc: Option<WebrcTable>,
     /// Parameters of TCP.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub tcp: TcpTable,
     /// Parameters of a source of constant bit rate.
+    ///
+    /// Default: required with the protocol.
     pub cbr: Option<CbrTable>,
     /// Parameters of SIM.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub sim: SimTable,
     /// Parameters of RLM.
+    ///
+    /// Default: required with the protocol.
     pub rlm: Option<RlmTable>,
     /// Parameters of TFMCC.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub tfmcc: TfmccTable,
     /// Parameters of ACP.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub acp: AcpTable,
     /// Parameters of a session over an overlay.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub overlay: OverlaySessionTable,
     /// The command, in emulated runs only.
+    ///
+    /// Default: required with the protocol.
     pub command: Option<CommandTable>,
 }
 
@@ -191,30 +259,49 @@ pub struct ReceiverEntry(pub ReceiverTable);
 pub struct ReceiverTable {
     /// The node, or group of nodes.
     pub node: String,
-    /// The time at which the receiver joins. The default is the beginning of the run.
+    /// The time at which the receiver joins; drawn for each receiver if it is `uniform`.
+    ///
+    /// Default: `0 s`.
     #[serde(default)]
     pub start: Start,
-    /// The time at which the receiver leaves. By default it does not leave.
+    /// The time at which the receiver leaves.
+    ///
+    /// Default: never.
     pub stop: Option<Seconds>,
-    /// The period after which the receiver joins again, each time for the same duration.
+    /// The time from one start to the next; each membership lasts as long as the first.
+    ///
+    /// Default: once.
     pub every: Option<Seconds>,
-    /// Whether the receiver joins all channels at once and keeps them, without rate
-    /// control. Such a receiver shows everything that the sender sends.
+    /// Whether the receiver joins all channels at once and keeps them, to show everything that a
+    /// multicast sender sends.
     #[serde(default)]
     pub whole_session: bool,
-    /// The false reports of a SIM receiver.
+    /// Of SIM: a false report: `always-congested`, `never-congested`, `tenfold-rate`,
+    /// `tenth-of-rate`.
+    ///
+    /// Default: `honest`.
     pub lie: Option<Lie>,
     /// The receiver's own send buffer. ACP only.
+    ///
+    /// Default: that of `acp`.
     pub send_buffer: Option<Bits>,
     /// The receiver's own receive buffer. ACP only.
+    ///
+    /// Default: that of `acp`.
     pub receive_buffer: Option<Bits>,
-    /// The time for which the application works on each frame or message. ACP and overlays only.
+    /// Of ACP and overlays: the time that its application spends on a frame or a message.
+    ///
+    /// Default: that of `acp`; `0 s`.
     pub service: Option<Seconds>,
-    /// The periods in which the receiver itself sends, in sessions where receivers send.
-    /// The default is the whole run. ACP only.
+    /// Of ACP, if receivers send: a list of spans of time such as `{ from = "5 s", to = "10 s" }`.
+    ///
+    /// Default: while it is there.
     #[serde(default)]
     pub sends: Vec<SpanTable>,
-    /// The time at which the receiver crashes. ACP and overlays only.
+    /// Of ACP and overlays: the time at which the receiver crashes, without any message; the daemon
+    /// of an overlay's client notices, because the socket closes.
+    ///
+    /// Default: never.
     pub crash: Option<Seconds>,
 }
 
@@ -222,10 +309,14 @@ pub struct ReceiverTable {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SpanTable {
-    /// The beginning of the period.
+    /// The time at which the receiver begins to send, as fast as the connection permits.
+    ///
+    /// Default: `0 s`.
     #[serde(default)]
     pub from: Seconds,
-    /// The end of the period. The default is the end of the run.
+    /// The time at which the receiver stops.
+    ///
+    /// Default: never.
     pub to: Option<Seconds>,
 }
 
@@ -260,19 +351,29 @@ pub struct Start {
 pub struct ChangeTable {
     /// The time of the change.
     pub time: Seconds,
-    /// The period after which the change repeats.
+    /// The time after which the change is repeated.
+    ///
+    /// Default: once.
     pub every: Option<Seconds>,
-    /// The time after which the change no longer repeats. The default is the end of the run.
+    /// The time after which the change no longer repeats.
+    ///
+    /// Default: the end.
     pub until: Option<Seconds>,
-    /// The link, or the entry whose links all change. Both directions change unless the
-    /// name gives one.
+    /// A link, or all links of an entry in both directions; `A-B` is one direction.
     pub link: String,
-    /// Cuts the link if true, and restores it if false.
+    /// Whether the link is cut: `true` cuts it, and the packets on it are lost, as are those that
+    /// come later: paths stay; `false` restores it.
+    ///
+    /// Default: as it is.
     pub cut: Option<bool>,
-    /// The properties that change. The others keep their values.
+    /// The properties that change; the others do not.
+    ///
+    /// Default: as it is.
     #[serde(default)]
     pub set: LinkProperties,
-    /// The change that alternates with this one.
+    /// The change that is made every second time instead: a table with `cut` and `set`.
+    ///
+    /// Default: none.
     pub then: Option<TurnTable>,
 }
 
@@ -281,8 +382,12 @@ pub struct ChangeTable {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TurnTable {
     /// Cuts the link if true, and restores it if false.
+    ///
+    /// Default: as it is.
     pub cut: Option<bool>,
     /// The properties that change. The others keep their values.
+    ///
+    /// Default: as it is.
     #[serde(default)]
     pub set: LinkProperties,
 }

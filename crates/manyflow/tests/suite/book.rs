@@ -34,6 +34,12 @@ fn the_documents_quote_the_numbers_of_their_files() {
 }
 
 #[test]
+fn the_tables_of_keys_are_those_of_the_declarations() {
+    let checked = script("keys", &["--check"]);
+    assert!(checked.status.success(), "{}", shown(&checked));
+}
+
+#[test]
 fn the_blocks_of_the_tutorial_run() {
     let ran = book(&["run", env!("CARGO_BIN_EXE_manyflow")]);
     let shown = shown(&ran);

@@ -22,47 +22,88 @@ use manyflow_model::quantity::{Bits, Count, Number, PacketsPerSecond, Seconds};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AcpTable {
-    /// The congestion control.
+    /// The rule by which the window changes; with `reno` it follows losses (ACP-Reno), with `auto`
+    /// it follows XCP's routers where they answer, and losses elsewhere. With `auto` the switches
+    /// have the fallback of docs/anypoint.md#without-xcp-routers.
+    ///
+    /// Default: `xcp`.
     #[serde(default)]
     pub control: ControlName,
-    /// The flow control. The default is soft flow control with XCP, and credit with Reno.
+    /// The protection of receive buffers: by feedback or by credit.
+    ///
+    /// Default: `soft`; `credit` with `reno`.
     pub flow: Option<FlowName>,
-    /// The parameters of soft flow control.
+    /// A table, the parameters of soft flow control.
+    ///
+    /// Default: its defaults. Name: SFC.
     #[serde(default)]
     pub soft: SoftTable,
-    /// The size of a frame.
+    /// The data of a frame; headers are added.
+    ///
+    /// Default: `1 KiB`.
     pub frame: Option<Bits>,
-    /// The size of the send buffer: queued plus unacknowledged bytes.
+    /// Frames that the application has handed over and that are not acknowledged.
+    ///
+    /// Default: `200 KiB`.
     pub send_buffer: Option<Bits>,
-    /// The size of the receive buffer: bytes that have arrived and are not yet read.
+    /// Frames that have arrived and that the application has not read.
+    ///
+    /// Default: `200 KiB`.
     pub receive_buffer: Option<Bits>,
     /// The initial window, in frames.
+    ///
+    /// Default: 2.
     pub initial_window: Option<Count>,
-    /// The minimum retransmission time-out.
+    /// The shortest retransmission time-out.
+    ///
+    /// Default: `200 ms`.
     pub minimum_rto: Option<Seconds>,
-    /// The time without a packet after which an end probes the other end.
+    /// The silence after which the other end is probed.
+    ///
+    /// Default: `10 s`.
     pub keep_alive: Option<Seconds>,
-    /// The maximum number of times that a packet is sent without an answer.
+    /// The number of Opens or Probes in a row without an answer after which the connection fails.
+    ///
+    /// Default: 8.
     pub attempts: Option<Count>,
-    /// The false statements of the ends that send frames.
+    /// The false reports of senders of frames to XCP's routers: `tenfold-window`,
+    /// `tenth-of-window`, `tenfold-rtt`, `tenth-of-rtt`; or how they ignore the answer:
+    /// `never-decreases` follows no negative feedback, `takes-all` takes every increase that it
+    /// asked for.
+    ///
+    /// Default: `honest`.
     #[serde(default)]
     pub lie: LieName,
-    /// The ends that send frames.
+    /// The direction of frames: from the sender; `outbound`: from the receivers to the sender;
+    /// `both`.
+    ///
+    /// Default: `inbound`.
     #[serde(default)]
     pub direction: Direction,
-    /// The maximum rate of each sending application, in frames per second.
+    /// The rate of each application that sends, in `packets/s`.
+    ///
+    /// Default: no limit.
     pub frame_rate: Option<PacketsPerSecond>,
-    /// The number of frames after which each sending application closes.
+    /// The number of frames after which each application that sends closes.
+    ///
+    /// Default: without end.
     pub frames: Option<Count>,
-    /// The number of keys from which the keys of frames are drawn. With 0, each frame has the next
-    /// number as its key.
+    /// The number of keys, from which each frame's key is drawn; with 0, keys count the frames.
+    ///
+    /// Default: 0.
     #[serde(default)]
     pub keys: Count,
-    /// The time for which an application works on each frame that it has read.
+    /// The time that an application spends on a frame before it reads the next.
+    ///
+    /// Default: `0 s`.
     pub service: Option<Seconds>,
-    /// The time for which an application works on each frame, if it alternates between two values.
+    /// A service time that alternates, instead of `service`.
+    ///
+    /// Default: none.
     pub square: Option<SquareTable>,
-    /// The switches between the sender and the receivers. The first one is next to the sender.
+    /// A list of tables; the first is next to the sender.
+    ///
+    /// Default: none.
     #[serde(default)]
     pub switches: Vec<SwitchTable>,
 }
@@ -128,15 +169,26 @@ pub enum Direction {
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SoftTable {
-    /// incrthresh: the share of the buffer below which the target grows.
+    /// The target grows while less than this share of the buffer is used.
+    ///
+    /// Default: 1/3. Name: incrthresh.
     pub increase_below: Option<Number>,
-    /// decrthresh: the share of the buffer above which the target shrinks.
+    /// The target falls while more than this share of the buffer is used.
+    ///
+    /// Default: 1/2. Name: decrthresh.
     pub decrease_above: Option<Number>,
-    /// gamma: the share by which the target shrinks.
+    /// The share by which the target shrinks.
+    ///
+    /// Default: 0.1. Name: gamma.
     pub decrease: Option<Number>,
     /// The number of frames by which the target grows in a round-trip time.
+    ///
+    /// Default: 2.
     pub step: Option<Count>,
-    /// Whether the drain rate is measured and followed. Otherwise the target probes for it.
+    /// Whether the target is the measured drain rate; `false` is the paper's law, which probes for
+    /// the drain rate with `decrease` and `step`.
+    ///
+    /// Default: true.
     pub follow_drain: Option<bool>,
 }
 
@@ -145,9 +197,9 @@ pub struct SoftTable {
 #[derive(Copy, Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SquareTable {
-    /// The service time in the first half.
+    /// The time for a frame in the first half of each period.
     pub low: Seconds,
-    /// The service time in the second half.
+    /// The time for a frame in the second half of each period.
     pub high: Seconds,
     /// The length of both halves together.
     pub period: Seconds,
@@ -159,28 +211,49 @@ pub struct SquareTable {
 pub struct SwitchTable {
     /// The node of the switch.
     pub node: String,
-    /// The members: receivers, groups of receivers, or the nodes of later switches.
+    /// A list of nodes and groups: receivers, or later switches.
     pub members: Vec<String>,
-    /// The policy that chooses a member for each frame.
+    /// The choice of a member for each frame: each in turn; `least-outstanding`, `hash` (of the
+    /// key), `weighted`, `rule`.
+    ///
+    /// Default: `round-robin`.
     #[serde(default)]
     pub policy: PolicyName,
-    /// The weight of each member, for the policy `weighted`.
+    /// For `weighted`: a table such as `{ A = 3, B = 1 }`; other members get no frames.
+    ///
+    /// Default: required with `weighted`.
     #[serde(default)]
     pub weights: BTreeMap<String, Number>,
-    /// The ranges of keys of each member, for the policy `rule`.
+    /// For `rule`: a list of tables; the first that contains the key decides.
+    ///
+    /// Default: required with `rule`.
     #[serde(default)]
     pub rules: Vec<RuleTable>,
     /// The number of frames over which receive ratios are counted.
+    ///
+    /// Default: 128.
     pub histogram: Option<Count>,
-    /// The way in which feedback is scaled.
+    /// The scaling of feedback in the switch: `per-packet` keeps the total of a round-trip time,
+    /// `paper` applies the formulas for totals to single packets.
+    ///
+    /// Default: `per-packet`.
     pub scaling: Option<ScalingName>,
-    /// The time without an answer after which a member counts as failed.
+    /// The time without an answer after which a member has failed.
+    ///
+    /// Default: `2 s`.
     pub failure_timeout: Option<Seconds>,
-    /// The time after which a member counts as stalled that is alive and takes nothing.
+    /// The time after which a member that is alive and takes nothing gets no new frames; after
+    /// three times that its frames go to others.
+    ///
+    /// Default: `10 s`.
     pub stall_timeout: Option<Seconds>,
     /// The time without a packet after which a member is probed.
+    ///
+    /// Default: `1 s`.
     pub keep_alive: Option<Seconds>,
-    /// The number of frames beyond a gap that are held for each leg.
+    /// The number of frames that are held beyond a gap, for each stream.
+    ///
+    /// Default: 4096.
     pub held_frames: Option<Count>,
 }
 

@@ -19,15 +19,23 @@ use manyflow_model::quantity::{Bits, BitsPerSecond, Seconds};
 pub struct CbrTable {
     /// The rate, including headers.
     pub rate: BitsPerSecond,
-    /// The size of a packet, including headers.
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
     pub packet: Option<Bits>,
-    /// The spacing of packets in time.
+    /// The spacing of packets in time: `constant`, `on-off` or `poisson`.
+    ///
+    /// Default: `constant`.
     #[serde(default)]
     pub pattern: CbrPattern,
-    /// The duration of each on-period, or its mean. For `on-off`.
+    /// For `on-off`: the time for which it sends.
+    ///
+    /// Default: required with `on-off`.
     #[serde(default)]
     pub on: Seconds,
-    /// The duration of each off-period, or its mean. For `on-off`.
+    /// For `on-off`: the time for which it is silent.
+    ///
+    /// Default: required with `on-off`.
     #[serde(default)]
     pub off: Seconds,
     /// Whether the periods are exponentially distributed. For `on-off`.

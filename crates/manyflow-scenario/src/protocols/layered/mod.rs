@@ -19,46 +19,96 @@ use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Probability, 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SimTable {
-    /// n_g: the number of groups.
+    /// The number of groups, n_g, at most 32.
+    ///
+    /// Default: 5.
     pub groups: Option<Count>,
-    /// The size of a packet, including headers.
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
     pub packet: Option<Bits>,
-    /// The initial rate of each group.
+    /// The rate that each group adds at the beginning.
+    ///
+    /// Default: `100 kbit/s`.
     pub initial_rate: Option<BitsPerSecond>,
-    /// The minimum rate of each group.
+    /// The minimum rate that each group adds.
+    ///
+    /// Default: `32 kbit/s`.
     pub minimum_rate: Option<BitsPerSecond>,
     /// The maximum rate of all groups together.
+    ///
+    /// Default: `10 Gbit/s`.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// The additive increase: the packets per round-trip time by which a rate grows in each
-    /// round-trip time.
+    /// The additive increase, in packets per round-trip time for each round-trip time.
+    ///
+    /// Default: 1.
     pub increase: Option<Number>,
-    /// The largest increase of a round, as a share of the rate.
+    /// The largest increase of a round, as a share of the group's cumulative rate; above 0. A large
+    /// value such as 1000 is the paper's rule.
+    ///
+    /// Default: 0.0625.
     pub step_max: Option<Number>,
-    /// The factor by which a rate grows in each round until its first congestion.
+    /// The factor by which a group's rate grows in each round until its first congestion; the paper
+    /// has 1.
+    ///
+    /// Default: 1.25.
     pub start_factor: Option<Number>,
-    /// Whether each group's rate is adjusted as a TCP on the path of its receivers would.
+    /// Whether each group gets the rate of a TCP on the path of its receivers: `increase` then
+    /// applies to their round-trip time instead of the session's, and the decrease follows from
+    /// TCP's equation. An aggregator of a scenario has joined the lowest group only, so it cannot
+    /// time the receivers of higher groups: use `aggregators = []`.
+    ///
+    /// Default: false.
     pub tcp_fair: Option<bool>,
-    /// The factor of the multiplicative decrease.
+    /// The multiplicative decrease: the share of a rate that remains.
+    ///
+    /// Default: 0.9375.
     pub decrease: Option<Number>,
-    /// The smallest factor of a decrease to the rate that receivers get.
+    /// The smallest share that remains if receivers get less than `decrease` of the rate; above 0
+    /// to 1. From `decrease` up it is the paper's rule.
+    ///
+    /// Default: 0.25.
     pub decrease_min: Option<Number>,
-    /// The longest round-trip time, until feedback reports it.
+    /// The longest round-trip time until feedback states one.
+    ///
+    /// Default: `100 ms`.
     pub initial_rtt: Option<Seconds>,
     /// The menu adaptation interval, in longest round-trip times.
+    ///
+    /// Default: 50.
     pub menu_rtts: Option<Count>,
     /// The selection interval, in longest round-trip times.
+    ///
+    /// Default: 20.
     pub selection_rtts: Option<Count>,
-    /// The weight of the received rate of a round in its average.
+    /// The weight of a round's received rate in its average, above 0 to 1.
+    ///
+    /// Default: 1.
     pub rate_weight: Option<Number>,
-    /// The share of congested rounds up to which a receiver counts as not congested.
+    /// The share of congested rounds in a selection interval up to which a receiver counts as not
+    /// congested, up to 0.9.
+    ///
+    /// Default: 0.
     pub calm_share: Option<Probability>,
-    /// The share of lost packets above which a round is lossy.
+    /// A receiver drops its top group after three rounds in a row in which it lost more than this
+    /// share and the group's rate did not fall; 1 is the paper's rule, without such drops.
+    ///
+    /// Default: 1.
     pub loss_max: Option<Probability>,
-    /// The maximum number of failed trials of a group that lengthen the wait for the next.
+    /// The maximum number of failed trials of a group that double the wait for the next, up to 16;
+    /// with 0, as in the paper, there is no wait.
+    ///
+    /// Default: 3.
     pub backoffs: Option<Count>,
-    /// The nodes that aggregate feedback, or `all`.
+    /// Nodes and groups at which feedback is aggregated; `all` means the sender's node and every
+    /// node between it and the receivers. Receivers and aggregators report to the next aggregator
+    /// on the way to the sender, or to the sender.
+    ///
+    /// Default: `all`.
     pub aggregators: Option<OneOrMany>,
     /// The outage of an aggregator.
+    ///
+    /// Default: none.
     pub outage: Option<OutageTable>,
 }
 
@@ -78,33 +128,59 @@ pub struct OutageTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RlmTable {
-    /// The rate that each group adds.
+    /// The rate of each group by itself, from the lowest: a list.
     pub rates: Vec<BitsPerSecond>,
-    /// The size of a packet, including headers.
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
     pub packet: Option<Bits>,
     /// The minimum of T_J, the interval between join experiments.
+    ///
+    /// Default: `5 s`. Name: T_J.
     pub join_timer_min: Option<Seconds>,
     /// The maximum of T_J, the interval between join experiments.
+    ///
+    /// Default: `600 s`. Name: T_J.
     pub join_timer_max: Option<Seconds>,
-    /// Alpha: the factor by which T_J grows.
+    /// The factor of the interval after a failure.
+    ///
+    /// Default: 2. Name: alpha.
     pub backoff: Option<Number>,
-    /// Beta: the factor by which T_J shrinks.
+    /// The factor of the interval after T_D without loss.
+    ///
+    /// Default: 2/3. Name: beta.
     pub relaxation: Option<Number>,
-    /// D, the detection time, until it has been measured.
+    /// The mean detection time before any is measured.
+    ///
+    /// Default: `5 s`. Name: D.
     pub detection_time: Option<Seconds>,
-    /// Sigma, the deviation of the detection time, until it has been measured.
+    /// The deviation of the detection time before any is measured.
+    ///
+    /// Default: `2 s`. Name: sigma.
     pub detection_deviation: Option<Seconds>,
     /// The weight of D in T_D.
+    ///
+    /// Default: 1. Name: k1.
     pub k1: Option<Number>,
     /// The weight of sigma in T_D.
+    ///
+    /// Default: 2. Name: k2.
     pub k2: Option<Number>,
     /// The weight of a measurement in D.
+    ///
+    /// Default: 0.25. Name: g1.
     pub g1: Option<Number>,
     /// The weight of a measurement in sigma.
+    ///
+    /// Default: 0.25. Name: g2.
     pub g2: Option<Number>,
-    /// The share of lost packets above which a measurement leads to a drop.
+    /// The loss rate above which a measurement ends with a drop.
+    ///
+    /// Default: 25 %.
     pub loss_threshold: Option<Probability>,
-    /// The number of packets that must arrive before a measurement is judged.
+    /// The number of packets that must have arrived before a measurement is judged.
+    ///
+    /// Default: 10.
     pub measured_packets: Option<Count>,
 }
 

@@ -22,34 +22,59 @@ use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OverlayTable {
-    /// The name of the overlay, by which sessions refer to it.
+    /// The name to which sessions refer; `spines/B` is the daemon at B in measures.
     pub name: String,
-    /// The nodes, and groups of nodes, that have a daemon.
+    /// Nodes and groups of nodes; each node has a daemon.
     pub daemons: Vec<String>,
-    /// The links between daemons. By default, one for each network link that joins two daemons.
+    /// The links between daemons: a list of pairs such as `["A", "B"]`, or of tables.
+    ///
+    /// Default: where a link of the network joins two daemons.
     #[serde(default)]
     pub links: Vec<OverlayLinkEntry>,
-    /// The controller, which decides when a client's message may enter.
+    /// Decides when a client's message may enter: `cost-benefit`, `tfrc`, or `none`, with which
+    /// only the back-pressure of links delays clients.
     pub controller: ControllerName,
-    /// The hop of all links. The default is the kind that the controller needs.
+    /// The transport of links: TCP, or datagrams that are repaired link by link. `cost-benefit`
+    /// takes its prices from queues, so it needs streams; `tfrc` takes its rates from losses, so it
+    /// needs datagrams.
+    ///
+    /// Default: `streams`; `datagrams` with `tfrc`.
     pub kind: Option<KindName>,
     /// The parameters of the controller `cost-benefit`.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub cost_benefit: CostBenefitTable,
     /// The parameters of the controller `tfrc`.
+    ///
+    /// Default: its defaults.
     #[serde(default)]
     pub tfrc: TfrcTable,
-    /// The parameters of streams. For hops of the kind `streams`.
+    /// The parameters of streams: a table like `sessions.tcp`, without `transfer`, `segment` and
+    /// `ecn`; each message is a segment.
+    ///
+    /// Default: its defaults, but `cubic` as `variant`.
     #[serde(default)]
     pub tcp: TcpTable,
-    /// The number of messages that may wait for a link before its daemon stops reading.
+    /// The number of messages that may wait for a link; at this number, its daemon stops reading.
+    ///
+    /// Default: 1000.
     pub queue: Option<Count>,
-    /// The number of messages that may wait for a client before it counts as slow.
+    /// The number of messages that may wait for a client; at this number, the client counts as
+    /// slow.
+    ///
+    /// Default: 256.
     pub client_buffer: Option<Count>,
-    /// The treatment of slow members.
+    /// The policy for slow members: their senders wait; `drop`: they miss messages; `evict`: their
+    /// senders wait, and a member that has not caught up within `slow-deadline` is removed from the
+    /// group.
+    ///
+    /// Default: `block`.
     #[serde(default)]
     pub slow: SlowName,
-    /// The time for which senders wait for a slow member before it is evicted. For `evict`.
+    /// For `evict`: the time from the first pause of the senders to the removal.
+    ///
+    /// Default: required with `evict`.
     pub slow_deadline: Option<Seconds>,
 }
 
@@ -61,9 +86,11 @@ pub struct OverlayLinkEntry(pub OverlayLinkTable);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OverlayLinkTable {
-    /// The two nodes that the link joins. A group stands for a link to each of its nodes.
+    /// Two nodes with daemons; a group stands for a link to each of its nodes.
     pub between: [String; 2],
-    /// The length that the link adds to a path.
+    /// The link's share in the length of a path; messages take the shortest path.
+    ///
+    /// Default: 1.
     pub weight: Option<Count>,
 }
 
@@ -109,32 +136,60 @@ pub enum SlowName {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct CostBenefitTable {
     /// The salary that a client receives at a time, in dollars.
+    ///
+    /// Default: 10.
     pub salary: Option<Number>,
-    /// S: the maximum savings of a client, in dollars.
+    /// The maximum savings of a client, and the price of a link at its soft limit.
+    ///
+    /// Default: 20. Name: S.
     pub savings: Option<Number>,
-    /// M: the soft limit of a queue, in messages.
+    /// The soft limit of a link's queue, in messages.
+    ///
+    /// Default: 100. Name: M.
     pub soft_limit: Option<Number>,
-    /// The cost of each message besides its links, in dollars.
+    /// The cost of each message in addition to that of its links.
+    ///
+    /// Default: 1. Name: p.
     pub fee: Option<Number>,
-    /// H: the price of a message, in dollars, below which a client that runs short of money is
-    /// paid more often.
+    /// A client that is short of money is paid more often if its most expensive recent message cost
+    /// less than this, and less often otherwise.
+    ///
+    /// Default: 2. Name: H.
     pub threshold: Option<Number>,
-    /// Tmin: the minimum time between updates.
+    /// The time between a daemon's cost updates while one of its links is congested.
+    ///
+    /// Default: `50 ms`. Name: Tmin.
     pub update_min: Option<Seconds>,
-    /// Tmax: the maximum time between updates.
+    /// The time between a daemon's cost updates otherwise.
+    ///
+    /// Default: `2.5 s`. Name: Tmax.
     pub update_max: Option<Seconds>,
-    /// The minimum time between a client's salaries.
+    /// The minimum time between payments to a client.
+    ///
+    /// Default: `0.1 ms`.
     pub salary_period_min: Option<Seconds>,
-    /// The maximum time between a client's salaries.
+    /// The maximum time between payments to a client, which is also the initial time.
+    ///
+    /// Default: `300 ms`.
     pub salary_period_max: Option<Seconds>,
-    /// The average time for which a client waits before it asks again, for each dollar that its
-    /// message costs.
+    /// The average time until a client asks again, for each dollar that its message costs.
+    ///
+    /// Default: `4 ms`.
     pub retry_per_dollar: Option<Seconds>,
-    /// Whether a client buys with probability 1/C.
+    /// Whether a client that can pay the cost C buys with probability 1/C; otherwise all clients of
+    /// a daemon ask at the same moments.
+    ///
+    /// Default: true.
     pub randomise: Option<bool>,
-    /// Whether a daemon knows its own queues at any time, instead of what it last announced.
+    /// Whether a daemon knows the queues of its own links at any time; otherwise it uses its own
+    /// last update.
+    ///
+    /// Default: true.
     pub own_queues_at_once: Option<bool>,
-    /// Whether clients start fast, and double their rate while no link on their path has a price.
+    /// Whether clients start with a salary every 10 ms, save enough for 5 ms, and double their rate
+    /// while no link on their path has a price. `manyflow daemon` sets it.
+    ///
+    /// Default: false.
     pub fast: Option<bool>,
 }
 
@@ -142,31 +197,65 @@ pub struct CostBenefitTable {
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TfrcTable {
-    /// The rate of a group before any daemon has reported.
+    /// The rate of a group before any daemon has reported, and the assumed demand of a client that
+    /// starts to send.
+    ///
+    /// Default: `100 kbit/s`.
     pub initial_rate: Option<BitsPerSecond>,
-    /// The round-trip time that a receiving daemon assumes until it has been reported.
+    /// The round-trip time that a receiving daemon assumes until it is informed of one.
+    ///
+    /// Default: `500 ms`.
     pub initial_rtt: Option<Seconds>,
     /// The weight of the past in the average round-trip time.
+    ///
+    /// Default: 0.5.
     pub rtt_history: Option<Number>,
-    /// The TCP that the equation describes.
+    /// The TCP that the equation describes: `reno`, as in the paper, or `cubic`, the larger of
+    /// Reno's and CUBIC's average windows.
+    ///
+    /// Default: `reno`.
     pub response: Option<ResponseName>,
-    /// The minimum RTO of that TCP, for small windows.
+    /// The minimum RTO of that TCP, up to 60 s: for windows of less than three packets, and the
+    /// less the larger the window; docs/choices.md#options-of-webrc-that-are-not-in-the-papers.
+    ///
+    /// Default: `0 s`.
     pub minimum_rto: Option<Seconds>,
-    /// Whether repaired copies count towards the received rate.
+    /// Whether repaired copies count towards the rate, which leaves less for new messages.
+    ///
+    /// Default: true.
     pub count_repairs: Option<bool>,
-    /// Whether the lost packet that begins a loss event counts for its interval.
+    /// Whether the lost packet that begins a loss event counts for the interval that it begins;
+    /// `false` follows the paper literally and counts only packets that arrived.
+    ///
+    /// Default: true.
     pub count_losses: Option<bool>,
-    /// The weight q2 of the past, if the rate falls while the round-trip time is above its average.
+    /// Q2 of RFC 5348 section 4.5: the rate falls while the round-trip time is above its average,
+    /// in which the past has this weight; the RFC recommends 0.9 for it and for `rtt-history`.
+    ///
+    /// Default: none.
     pub damping_history: Option<Number>,
-    /// Whether an interval includes the round-trip time of the loss event that begins it.
+    /// Whether an interval between loss events includes the packets in the round-trip time of the
+    /// event that begins it, as in RFC 5348 section 5.3; the paper ignores them.
+    ///
+    /// Default: false.
     pub whole_intervals: Option<bool>,
-    /// The average of the intervals between loss events.
+    /// The average of these intervals: `exponential`, as in Eq. (2) of the paper; `intervals`, the
+    /// weighted average over the last eight (RFC 5348 section 5.4); `discounted-intervals`, the
+    /// same with history discounting (section 5.5).
+    ///
+    /// Default: `exponential`.
     pub loss_average: Option<LossAverageName>,
-    /// The weight of the past in that average. For `exponential`.
+    /// For `exponential`: the weight of the past, below 1; Eq. (2) has one half.
+    ///
+    /// Default: 0.5.
     pub loss_history: Option<Number>,
-    /// The time between measurements of the local clients' demand.
+    /// The time between measurements of the demand of local clients.
+    ///
+    /// Default: `500 ms`.
     pub demand_interval: Option<Seconds>,
-    /// The weight of the past in the average demand.
+    /// The weight of the past in the demand, below 0.5.
+    ///
+    /// Default: 0.25.
     pub demand_history: Option<Number>,
 }
 
@@ -188,22 +277,40 @@ pub enum LossAverageName {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OverlaySessionTable {
     /// The name of the overlay. Required if there are several.
+    ///
+    /// Default: the only one.
     pub overlay: Option<String>,
-    /// The name of the group. The default is the name of the session.
+    /// The name of the group.
+    ///
+    /// Default: the session's name.
     pub group: Option<String>,
-    /// The number of sending clients, which are all at the sender's node.
+    /// The number of sending clients, which are independent; 0 for a session that only receives.
+    ///
+    /// Default: 1.
     pub clients: Option<Count>,
-    /// The size of a message, without headers.
+    /// The length of a message; headers are added.
+    ///
+    /// Default: `1000 B`.
     pub message: Option<Bits>,
-    /// The rate at which each client offers messages. By default, a client always has one to send.
+    /// The rate at which each client offers messages.
+    ///
+    /// Default: as much as it may.
     pub rate: Option<BitsPerSecond>,
-    /// The number of messages that each client sends. By default there is no limit.
+    /// The number of messages that each client sends.
+    ///
+    /// Default: without end.
     pub messages: Option<Count>,
-    /// The share of each client, as a multiple of the share of other clients.
+    /// The multiple of other clients' share that the controller gives: `150 %`.
+    ///
+    /// Default: 1.
     pub priority: Option<Number>,
-    /// The treatment of slow members of the group. The default is the overlay's.
+    /// The policy for slow members of the group: `block`, `drop`, `evict`.
+    ///
+    /// Default: that of the overlay.
     pub slow: Option<SlowName>,
-    /// The time for which senders wait for a slow member before it is evicted. For `evict`.
+    /// For `evict`: the time from the first pause of the senders to the removal.
+    ///
+    /// Default: required with `evict`.
     pub slow_deadline: Option<Seconds>,
 }
 

@@ -18,26 +18,49 @@ use manyflow_model::quantity::{Bits, Count, Seconds};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TcpTable {
-    /// The congestion control.
+    /// The congestion control: `new-reno`, `sack`, `cubic`; `bbr` is the kernel's and runs only
+    /// with `manyflow emulate`.
+    ///
+    /// Default: `sack`.
     pub variant: Option<TcpVariant>,
-    /// The name of a congestion control of the calling program, which replaces the variant.
+    /// The name of a congestion control of the calling program, which replaces the variant: see
+    /// docs/python.md#a-controller-of-your-own.
+    ///
+    /// Default: none.
     pub control: Option<String>,
-    /// The size of a segment's payload.
+    /// The data of a segment; headers are added.
+    ///
+    /// Default: `1000 B`.
     pub segment: Option<Bits>,
     /// The initial window, in segments.
+    ///
+    /// Default: 2.
     pub initial_window: Option<Count>,
     /// The receiver's window, in segments.
+    ///
+    /// Default: 10000.
     pub maximum_window: Option<Count>,
-    /// Whether the receiver acknowledges every second segment instead of every one.
+    /// Whether only every second segment is acknowledged.
+    ///
+    /// Default: false.
     pub delayed_acks: Option<bool>,
-    /// Whether packets support ECN, and the sender reacts to marks.
+    /// Whether routers mark its packets instead of dropping them.
+    ///
+    /// Default: false.
     pub ecn: Option<bool>,
-    /// The amount of data to send. By default there is no limit.
+    /// The amount of data to send.
+    ///
+    /// Default: without end.
     pub transfer: Option<Bits>,
-    /// The minimum retransmission time-out.
+    /// The shortest retransmission time-out.
+    ///
+    /// Default: `200 ms`.
     pub minimum_rto: Option<Seconds>,
-    /// The maximum delay of a segment at the sender, drawn uniformly. It prevents the lockstep of
-    /// simulated flows.
+    /// The maximum of a random time that each packet waits at the host. Without a jitter of one
+    /// packet time at the bottleneck, flows fall into step and their shares are arbitrary
+    /// (scenarios/tcp-2.toml).
+    ///
+    /// Default: `0 s`.
     pub send_jitter: Option<Seconds>,
 }
 

@@ -17,23 +17,43 @@ use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Seconds};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TfmccTable {
-    /// The size of a packet, including headers.
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`. Name: s.
     pub packet: Option<Bits>,
-    /// The initial value of R_max, the maximum round-trip time.
+    /// The first value of the session's maximum round-trip time.
+    ///
+    /// Default: `500 ms`. Name: R_max.
     pub initial_maximum_rtt: Option<Seconds>,
     /// The application's maximum rate.
+    ///
+    /// Default: none.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// g: the share by which a rate has to be below an earlier report to be reported as well.
+    /// A report suppresses those that are not lower by this fraction.
+    ///
+    /// Default: 0.1. Name: g.
     pub suppression_margin: Option<Number>,
     /// Whether routers may mark data packets instead of dropping them.
+    ///
+    /// Default: `false`.
     pub ecn: Option<bool>,
-    /// N: an upper bound on the number of receivers.
+    /// An upper bound on the number of receivers, for the feedback timers.
+    ///
+    /// Default: 10,000. Name: N.
     pub receivers_max: Option<Count>,
-    /// The TCP that the equation describes.
+    /// The TCP that Eq. (1) describes: `reno`, as in the RFC, or `cubic`, the larger of Reno's and
+    /// CUBIC's average windows.
+    ///
+    /// Default: `reno`.
     pub response: Option<ResponseName>,
-    /// The minimum RTO of that TCP, for small windows.
+    /// The minimum RTO of that TCP, up to 60 s: for windows of less than three packets, and the
+    /// less the larger the window; docs/choices.md#options-of-webrc-that-are-not-in-the-papers.
+    ///
+    /// Default: `0 s`.
     pub minimum_rto: Option<Seconds>,
-    /// Whether a long interval without loss reduces the weight of older ones.
+    /// Whether a long interval without loss reduces the weight of older ones (section 5.5).
+    ///
+    /// Default: `true`.
     pub history_discounting: Option<bool>,
 }
 

@@ -24,79 +24,164 @@ use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSec
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WebrcTable {
-    /// SR: the rate over all channels.
+    /// The rate over all channels.
+    ///
+    /// Name: SR.
     pub session_rate: BitsPerSecond,
-    /// LENP: the size of a packet.
+    /// The length of a packet on a link, headers included.
+    ///
+    /// Default: `1024 B`. Name: LENP.
     pub packet: Option<Bits>,
-    /// BCR: the rate of the base channel at the beginning of a time slot.
+    /// The rate of the base channel at the beginning of a time slot.
+    ///
+    /// Default: `1 packets/s`. Name: BCR.
     pub base_rate: Option<PacketsPerSecond>,
-    /// TSD: the duration of a time slot.
+    /// The duration of a time slot.
+    ///
+    /// Default: `10 s`. Name: TSD.
     pub time_slot: Option<Seconds>,
-    /// QD: the minimum time for which a wave channel is quiescent.
+    /// The minimum time for which a wave channel is quiescent.
+    ///
+    /// Default: `300 s`. Name: QD.
     pub quiescence: Option<Seconds>,
-    /// P: the factor by which every rate falls over a time slot.
+    /// The factor by which every rate falls in a time slot.
+    ///
+    /// Default: 0.75. Name: P.
     pub decrease: Option<Number>,
-    /// Whether the rate over all channels is constant.
+    /// Whether the total rate of all channels is constant.
+    ///
+    /// Default: true.
     pub constant_aggregate: Option<bool>,
-    /// N: the number of time slots in which a wave is active.
+    /// The number of time slots in which a wave is active.
+    ///
+    /// Default: Eq. (3). Name: N.
     pub active_slots: Option<Count>,
-    /// The format of the CCI.
+    /// The format of the CCI: `short` or `long`.
+    ///
+    /// Default: the shorter that fits.
     pub cci: Option<Cci>,
-    /// The number of packets in a train of the base channel; 0 sends them one by one.
+    /// The minimum number of packets in a train of the base channel, 4 to 32, which shows receivers
+    /// the capacity of their path; 0 sends packets one by one (docs/webrc.md#packet-trains).
+    ///
+    /// Default: 0.
     pub packet_trains: Option<Count>,
-    /// The receiver whose parameters apply where the following keys say nothing.
+    /// The receiver whose parameters apply where the following keys say nothing. `live`: the
+    /// parameters of `manyflow recv`, where the following keys say nothing.
+    ///
+    /// Default: `rfc`.
     pub receiver: Option<ReceiverName>,
-    /// EL: the duration of an epoch.
+    /// The time between decisions to join.
+    ///
+    /// Default: TSD / 20. Name: EL.
     pub epoch: Option<Seconds>,
-    /// MRR: the maximum reception rate.
+    /// The maximum rate that a receiver wants.
+    ///
+    /// Default: none. Name: MRR.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// Nu: the parameter of the time-based loss filter.
+    /// The first filter of the loss event probability.
+    ///
+    /// Default: RFC 3738's. Name: Nu.
     pub nu: Option<Number>,
-    /// Delta: the weight of a loss event in the loss-based filter.
+    /// The second filter of the loss event probability.
+    ///
+    /// Default: RFC 3738's. Name: Delta.
     pub delta: Option<Number>,
-    /// Alpha: the smoothing constant of the average round-trip time.
+    /// The weight of a sample in the averaged round-trip time.
+    ///
+    /// Default: 0.25; 0.1 with `spacing`. Name: Alpha.
     pub alpha: Option<Number>,
-    /// Beta and Zeta during start-up.
+    /// The weights of the reception rates during start-up: `{ beta, zeta }`.
+    ///
+    /// Default: RFC 3738's. Name: Beta, Zeta.
     pub start_up_weights: Option<WeightsTable>,
-    /// Beta and Zeta in normal operation.
+    /// The weights of the reception rates after start-up.
+    ///
+    /// Default: RFC 3738's. Name: Beta, Zeta.
     pub weights: Option<WeightsTable>,
-    /// SSMINR: the minimum rate in slow start.
+    /// The minimum rate in slow start.
+    ///
+    /// Default: RFC 3738's. Name: SSMINR.
     pub slow_start_minimum: Option<PacketsPerSecond>,
-    /// The rule for the target rate.
+    /// The rule for the target rate. `paper`: also limits the target to Eq. (5)'s multiple of the
+    /// reception rate.
+    ///
+    /// Default: `rfc`.
     pub target_rule: Option<Rule>,
-    /// Whether start-up ends if the rate does not follow a join.
+    /// Start-up ends if the reception rate does not follow a join.
+    ///
+    /// Default: true.
     pub shortfall_check: Option<bool>,
-    /// Whether a receiver joins no wave before its rate has begun to fall.
+    /// The receiver does not join before its rate has begun to fall.
+    ///
+    /// Default: true.
     pub falling_rate_check: Option<bool>,
-    /// Whether LOSSP is reset when a receiver waits for that.
+    /// The loss event probability is reset while the receiver waits for that.
+    ///
+    /// Default: true.
     pub falling_rate_reset: Option<bool>,
-    /// Whether joins depend on the rate that the bottleneck carried when a wave last filled it.
+    /// Joins are limited by the capacity that the bottleneck had when a wave last filled it.
+    ///
+    /// Default: false.
     pub capacity_check: Option<bool>,
-    /// Whether a shortfall or a rise of the round-trip time needs a rise of the delay.
+    /// A shortfall, or a rise of the round-trip time, counts only if packets are also later behind
+    /// the sender's schedule.
+    ///
+    /// Default: false.
     pub delay_check: Option<bool>,
-    /// The rule for the average round-trip time.
+    /// The rule for the average round-trip time. `spacing`: corrects and weights the round-trip
+    /// time by the spacing of each wave.
+    ///
+    /// Default: `rfc`.
     pub rtt_rule: Option<RttRuleName>,
-    /// The rule of the filters of the loss event probability.
+    /// The rule of the filters of the loss event probability. `balanced`: the loss event
+    /// probability of regular losses is not overestimated
+    /// (docs/choices.md#options-of-webrc-that-are-not-in-the-papers).
+    ///
+    /// Default: `rfc`.
     pub loss_filter: Option<LossFilterName>,
-    /// The TCP that the equation describes.
+    /// The TCP that the equation describes: `reno`, as in the RFC, or `cubic`, the larger of Reno's
+    /// and CUBIC's average windows.
+    ///
+    /// Default: `reno`.
     pub response: Option<ResponseName>,
-    /// The minimum RTO of that TCP, for small windows.
+    /// The minimum RTO of that TCP, up to 60 s: for windows of less than three packets, and the
+    /// less the larger the window; docs/choices.md#options-of-webrc-that-are-not-in-the-papers.
+    ///
+    /// Default: `0 s`.
     pub minimum_rto: Option<Seconds>,
-    /// The factor by which the rate of the TCP equation is multiplied.
+    /// Multiplies the equation's rate; ln(1/P)/(1-P) = 1.15 makes the mean follow the equation
+    /// instead of the peaks.
+    ///
+    /// Default: 1.
     pub equation_factor: Option<Number>,
     /// The duration of a loss event in average round-trip times.
+    ///
+    /// Default: 1.
     pub loss_event_rtts: Option<Number>,
-    /// The share of the capacity that packet trains show, which is taken whatever is lost.
+    /// The share of the capacity that packet trains show, below 1, which the receiver takes
+    /// whatever it loses; for links whose owner wants that (docs/beside-tcp.md#bbr).
+    ///
+    /// Default: 0.
     pub capacity_share: Option<Number>,
-    /// The factor by which the round-trip time has to grow to end start-up.
+    /// The rise of the round-trip time that ends start-up, in units of RFC 3738's threshold.
+    ///
+    /// Default: 1.
     pub rtt_increase_factor: Option<Number>,
     /// The number of packets that must follow a gap before it counts as loss.
+    ///
+    /// Default: 3.
     pub reorder_packets: Option<Count>,
     /// The time after which a join without a packet is withdrawn.
+    ///
+    /// Default: RFC 3738's.
     pub join_timeout: Option<Seconds>,
     /// The time without a packet that ends the session.
+    ///
+    /// Default: RFC 3738's.
     pub silence_timeout: Option<Seconds>,
     /// The time without a change of the time slot index that ends the session.
+    ///
+    /// Default: RFC 3738's.
     pub slot_timeout: Option<Seconds>,
 }
 
@@ -114,9 +199,9 @@ pub enum Cci {
 #[derive(Copy, Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WeightsTable {
-    /// Beta: the weight of an epoch's rate in ARR, the anticipated rate.
+    /// The weight of an epoch's rate in ARR, the anticipated rate.
     pub beta: Number,
-    /// Zeta: the weight of an epoch's rate in TRR, the true rate.
+    /// The weight of an epoch's rate in TRR, the true rate.
     pub zeta: Number,
 }
 
