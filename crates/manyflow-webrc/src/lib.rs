@@ -56,8 +56,9 @@
 //! - A gap in the sequence numbers counts as loss after three more packets on any channel, or at
 //!   the end of the next epoch.
 //! - Four options are neither in the RFC nor in the paper, and off by default: `capacity_check`,
-//!   `delay_check`, `rtt_rule` and `equation_factor`. Their effects, with figures, are in
-//!   `docs/fidelity.md` in the repository. [`ReceiverConfig::live`] turns the first three on.
+//!   `delay_check`, `rtt_rule` and `equation_factor`. `docs/choices.md` and
+//!   `docs/history.md` in the repository have their effects. [`ReceiverConfig::live`] turns the
+//!   first three on.
 //! - The session option `packet_trains` is neither in the RFC nor in the paper, and off by default:
 //!   the base channel is sent in trains, from which receivers learn the capacity of their path
 //!   (`trains.rs`, `receiver/jump.rs`).

@@ -55,7 +55,7 @@ const WINDOW_MIN: f64 = 2.0;
 /// packets and so avoids the losses that TCP's bursts cause, for which it increases less.
 const INCREASE: f64 = 0.7;
 /// The maximum multiple of the rate in use to which an unused window grows. It was 2 before streams
-/// beside TCP missed their bound (`docs/beside-tcp.md`).
+/// beside TCP missed their bound (`docs/history.md`).
 const UNUSED_MAX: f64 = 8.0;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.

@@ -18,7 +18,7 @@
 //! | menu adaptation | the sender, every 50 longest round-trip times | III-D | `menu.rs` |
 //! | feedback aggregation | routers | III-A4 | `aggregator.rs`, `round.rs` |
 //!
-//! The paper leaves the following open. These are our choices (`docs/fidelity.md` has figures):
+//! The paper leaves the following open. These are our choices (`docs/history.md` has figures):
 //!
 //! - **Each C_g is adjusted by itself.** C_g is the rate of group g and all groups below it. It is
 //!   the rate that receivers with top group g cause at a bottleneck, so the control of one group
