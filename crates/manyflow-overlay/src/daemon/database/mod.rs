@@ -62,6 +62,7 @@ use crate::sequence::{ChangeSeq, Sequence};
 use counted::Counted;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
+use offers::OfferCounts;
 use own::{Credibility, Own};
 use record::Members;
 pub(super) use record::State;
@@ -90,6 +91,8 @@ pub(super) struct Database<P> {
     /// There is always one of this daemon.
     records: Counted<Record<P>>,
     wanted: Counted<Wanted<P>>,
+    /// The offers in `wanted`.
+    offer_counts: OfferCounts,
     /// A time before which no other neighbour must be asked for a state, if there is any to ask.
     impatient_at: Option<Time>,
     /// The times at which the members of unreachable daemons no longer count.
@@ -145,6 +148,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             hold: config.hold,
             records,
             wanted: Counted::new(),
+            offer_counts: OfferCounts::default(),
             impatient_at: None,
             holds: BTreeSet::new(),
             is_dirty: false,

@@ -1,5 +1,7 @@
 //! Which neighbours have a newer state of a daemon, and which of them is asked.
 
+use std::collections::BTreeMap;
+
 use super::record::Record;
 use super::wanted::Wanted;
 use super::{Database, Heard};
@@ -7,6 +9,34 @@ use crate::message::DaemonId;
 use crate::sequence::ChangeSeq;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
+
+/// The number of states that each neighbour offers. It is asked for each offer, and there may be as
+/// many wanted states for each neighbour as there may be daemons.
+#[derive(Debug, Default)]
+pub(super) struct OfferCounts(BTreeMap<DaemonId, usize>);
+
+impl OfferCounts {
+    /// Returns the number of states that this neighbour offers.
+    pub(super) fn of(&self, neighbour: DaemonId) -> usize {
+        self.0.get(&neighbour).copied().unwrap_or(0)
+    }
+
+    /// Counts one more offer of this neighbour.
+    pub(super) fn add(&mut self, neighbour: DaemonId) {
+        *self.0.entry(neighbour).or_default() += 1;
+    }
+
+    /// Counts one offer less of this neighbour.
+    pub(super) fn subtract(&mut self, neighbour: DaemonId) {
+        debug_assert!(self.of(neighbour) > 0, "each offer was counted");
+        let rest = self.of(neighbour).saturating_sub(1);
+        if rest == 0 {
+            self.0.remove(&neighbour);
+        } else {
+            self.0.insert(neighbour, rest);
+        }
+    }
+}
 
 impl<P: Payload + Default + PartialEq> Database<P> {
     /// Notes that a neighbour has a newer state of a daemon.
@@ -22,7 +52,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         age: (u32, ChangeSeq),
     ) -> Heard {
         if let Some(mut wanted) = self.wanted.get_mut(origin) {
-            wanted.add_offer(from, age);
+            if wanted.add_offer(from, age) {
+                self.offer_counts.add(from);
+            }
             let times = [self.impatient_at, wanted.impatient_at()];
             self.impatient_at = times.into_iter().flatten().min();
             return Heard::Nothing;
@@ -31,23 +63,20 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             return Heard::Nothing;
         }
         self.wanted.insert(origin, Wanted::new(now, from, age));
+        self.offer_counts.add(from);
         Heard::Ask
     }
 
     /// Returns whether this neighbour may offer another state.
     fn may_offer(&self, from: DaemonId) -> bool {
-        let offers = || {
-            self.wanted
-                .values()
-                .filter(|wanted| wanted.is_offered(from))
-        };
-        self.wanted.len() < self.daemons_max || offers().count() < self.daemons_max
+        self.wanted.len() < self.daemons_max || self.offer_counts.of(from) < self.daemons_max
     }
 
     /// Forgets the offer of a neighbour that has sent another state than it offered.
     pub(super) fn refuse_offer(&mut self, from: DaemonId, origin: DaemonId) {
-        if let Some(mut wanted) = self.wanted.get_mut(origin) {
-            wanted.refuse_offer(from);
+        let wanted = self.wanted.get_mut(origin);
+        if wanted.is_some_and(|mut wanted| wanted.refuse_offer(from)) {
+            self.offer_counts.subtract(from);
         }
     }
 
@@ -58,7 +87,9 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         origin: DaemonId,
     ) -> Option<DaemonId> {
         let known = self.records.get(&origin).map(Record::age);
-        let next = self.wanted.get_mut(origin)?.retain(now, None, known);
+        let mut wanted = self.wanted.get_mut(origin)?;
+        let next = wanted.retain(now, None, known, &mut self.offer_counts);
+        drop(wanted);
         if next.is_err() {
             self.wanted.remove(origin);
         }
@@ -89,10 +120,10 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     ) -> Vec<(DaemonId, DaemonId)> {
         self.forget_unsealed(gone);
         let mut asks = Vec::new();
-        let records = &self.records;
+        let (records, counts) = (&self.records, &mut self.offer_counts);
         self.wanted.retain(|origin, wanted| {
             let known = records.get(&origin).map(Record::age);
-            let next = wanted.retain(now, Some(gone), known);
+            let next = wanted.retain(now, Some(gone), known, counts);
             asks.extend(next.ok().flatten().map(|next| (next, origin)));
             next.is_ok()
         });

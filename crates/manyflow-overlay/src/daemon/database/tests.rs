@@ -2,6 +2,7 @@ use super::own::{OUTBID_MAX, OUTBID_MIN};
 use super::*;
 use crate::message::Summary;
 use manyflow_core::Length;
+use proptest::prelude::*;
 
 const HERE: DaemonId = DaemonId(1);
 const NEAR: DaemonId = DaemonId(2);
@@ -325,6 +326,45 @@ fn offers_of_a_neighbour_take_only_its_own_places_and_end_with_its_link() {
     assert_eq!(offer(&mut database, NEAR, 299), Heard::Nothing);
     database.forget_neighbour(Time::ZERO, NEAR);
     assert_eq!(offer(&mut database, NEAR, 299), Heard::Ask);
+}
+
+/// Counts the offers of a neighbour by looking at all wanted states.
+fn count_offers(database: &Database<Length>, neighbour: DaemonId) -> usize {
+    let wanted = database.wanted.values();
+    let offerers = wanted.flat_map(Wanted::offerers);
+    offerers.filter(|from| *from == neighbour).count()
+}
+
+proptest! {
+    /// Offers begin with a summary, and end with a state, a refusal, or the neighbour's link.
+    #[test]
+    fn the_count_of_a_neighbours_offers_is_kept(
+        steps in proptest::collection::vec((0..6, 2..6_u16, 10..22_u16, 1..4_u32), 1..300),
+    ) {
+        let mut database = database();
+        for (step, from, origin, incarnation) in steps {
+            let (from, origin) = (DaemonId(from), DaemonId(origin));
+            let now = Time::ZERO;
+            match step {
+                0..3 => {
+                    database.handle_summary(now, from, origin, &summary(incarnation));
+                }
+                3 => {
+                    for (index, item) in [(1, link(HERE, 1)), (0, first(1, incarnation))] {
+                        let part = part(1, index, item);
+                        database.handle_part(now, from, origin, &part, Length(0));
+                    }
+                    database.next_to_ask(now, origin);
+                }
+                4 => drop(database.withdraw_offer(now, from, origin)),
+                _ => drop(database.forget_neighbour(now, from)),
+            }
+            for neighbour in (2..6).map(DaemonId) {
+                let counted = count_offers(&database, neighbour);
+                prop_assert_eq!(database.offer_counts.of(neighbour), counted);
+            }
+        }
+    }
 }
 
 #[test]

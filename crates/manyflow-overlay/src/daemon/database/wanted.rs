@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::counted::{Measured, Size};
+use super::offers::OfferCounts;
 use super::record::{Limits, State};
 use super::seal::PIECES_MAX;
 use crate::message::{DaemonId, Item, Part};
@@ -97,15 +98,18 @@ impl<P: Payload + Default> Wanted<P> {
         PART_BYTES * self.parts.len() + self.name_bytes
     }
 
-    /// Notes that a neighbour has a newer state.
-    pub(super) fn add_offer(&mut self, from: DaemonId, age: (u32, ChangeSeq)) {
-        let offer = self.offers.entry(from).or_insert(age);
-        *offer = age.max(*offer);
+    /// Notes that a neighbour has a newer state. Returns whether it had offered none.
+    pub(super) fn add_offer(&mut self, from: DaemonId, age: (u32, ChangeSeq)) -> bool {
+        let before = self.offers.get(&from).copied();
+        self.offers
+            .insert(from, before.map_or(age, |it| it.max(age)));
+        before.is_none()
     }
 
-    /// Returns whether this neighbour has a newer state.
-    pub(super) fn is_offered(&self, neighbour: DaemonId) -> bool {
-        self.offers.contains_key(&neighbour)
+    /// Returns the neighbours that have a newer state.
+    #[cfg(test)]
+    pub(super) fn offerers(&self) -> impl Iterator<Item = DaemonId> {
+        self.offers.keys().copied()
     }
 
     /// Returns whether this neighbour was asked.
@@ -113,9 +117,10 @@ impl<P: Payload + Default> Wanted<P> {
         self.asked == neighbour
     }
 
-    /// Forgets the offer of a neighbour that has sent another state than it offered.
-    pub(super) fn refuse_offer(&mut self, from: DaemonId) {
-        self.offers.remove(&from);
+    /// Forgets the offer of a neighbour that has sent another state than it offered. Returns
+    /// whether there was one.
+    pub(super) fn refuse_offer(&mut self, from: DaemonId) -> bool {
+        self.offers.remove(&from).is_some()
     }
 
     /// Takes a part. Returns the whole state and its age when it is complete. The state lacks parts
@@ -205,15 +210,22 @@ impl<P: Payload + Default> Wanted<P> {
     }
 
     /// Forgets a neighbour, and offers that are not newer than `known`. Returns the neighbour to
-    /// ask next, if the asked one is gone or has delivered; `Err` if no offer remains.
+    /// ask next, if the asked one is gone or has delivered; `Err` if no offer remains. The offers
+    /// that it forgets no longer count in `counts`.
     pub(super) fn retain(
         &mut self,
         now: Time,
         gone: Option<DaemonId>,
         known: Option<(u32, ChangeSeq)>,
+        counts: &mut OfferCounts,
     ) -> Result<Option<DaemonId>, ()> {
-        self.offers
-            .retain(|from, age| Some(*from) != gone && Some(*age) > known);
+        self.offers.retain(|from, age| {
+            let is_kept = Some(*from) != gone && Some(*age) > known;
+            if !is_kept {
+                counts.subtract(*from);
+            }
+            is_kept
+        });
         let Some(&next) = self.offers.keys().next() else {
             return Err(());
         };
