@@ -5,6 +5,7 @@
 mod acp;
 mod cbr;
 mod command;
+mod common;
 mod ip;
 mod layered;
 mod list;
@@ -14,7 +15,6 @@ pub(crate) mod session;
 mod tcp;
 mod tfmcc;
 mod webrc;
-mod window;
 
 use manyflow_core::estimate::tcp_equation::{ResponseFunction, TcpEquation};
 use serde::Deserialize;

@@ -3,35 +3,27 @@
 use manyflow_anypoint::{Event, Reason};
 use serde::ser::SerializeMap;
 
+use crate::protocols::common::{CommonEvent, common_events};
 use crate::protocols::report::{Observed, Reported};
-use crate::protocols::window::WindowEvent;
 use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
-/// Converts an event that all window-based senders report. Returns `None` for the other events of
-/// ACP.
-fn common(event: &Event) -> Option<WindowEvent> {
-    Some(match *event {
-        Event::Rtt {
-            sample_s,
-            average_s,
-        } => WindowEvent::Rtt {
-            sample_s,
-            average_s,
-        },
-        Event::CongestionWindow { packets } => WindowEvent::Window { packets },
-        Event::LossEvent => WindowEvent::LossEvent,
-        Event::RetransmissionTimeout => WindowEvent::Timeout,
-        Event::Retransmission => WindowEvent::Retransmission,
-        _ => return None,
-    })
-}
+common_events!(
+    Delivered { bytes },
+    Rtt {
+        sample_s,
+        average_s
+    },
+    CongestionWindow { packets },
+    LossEvent,
+    RetransmissionTimeout,
+    Retransmission
+);
 
 impl Reported for Event {
     fn name(&self) -> &'static str {
         match self {
             Event::Finished => "finished",
-            Event::Delivered { .. } => "delivered",
             Event::Overflow => "overflow",
             Event::Failed(_) => "failed",
             Event::MemberFailed(_) => "member-failed",
@@ -43,7 +35,6 @@ impl Reported for Event {
 
     fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
         match self {
-            Event::Delivered { bytes } => line.serialize_entry("bytes", bytes),
             Event::Failed(reason) => line.serialize_entry("why", reason_name(*reason)),
             Event::MemberFailed(member)
             | Event::MemberStalled(member)
@@ -58,11 +49,7 @@ impl Reported for Event {
 
     fn observe(&self, what: Observable) -> Option<Observed> {
         Some(match (what, self) {
-            (Observable::Goodput, Event::Delivered { bytes }) => {
-                Observed::Count(f64::from(*bytes) * 8.0)
-            }
-            (Observable::DeliveredFrames, Event::Delivered { .. })
-            | (Observable::Overflows, Event::Overflow)
+            (Observable::Overflows, Event::Overflow)
             | (Observable::Failures, Event::Failed(_))
             | (Observable::MemberFailures, Event::MemberFailed(_)) => Observed::Count(1.0),
             _ => return common(self)?.observe(what),

@@ -4,33 +4,42 @@ use manyflow_core::Rate;
 use manyflow_overlay::{Event, Verdict};
 use serde::ser::SerializeMap;
 
+use crate::protocols::common::{CommonEvent, common_events};
 use crate::protocols::report::{Observed, Reported, Topic};
 use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
+
+common_events!(
+    Delivered { bytes },
+    Rtt {
+        sample_s,
+        average_s
+    },
+    Rates {
+        target,
+        received,
+        loss_probability
+    },
+    LossEvent
+);
 
 impl Reported for Event {
     fn name(&self) -> &'static str {
         match self {
             Event::Sent { .. } => "sent",
-            Event::Delivered { .. } => "delivered",
             Event::Latency { .. } => "latency",
             Event::Queue { .. } => "queue",
             Event::Acceptable { .. } => "acceptable",
             Event::Allowed { .. } => "allowed",
             Event::View { .. } => "view",
             Event::SlowMember { .. } => "slow-member",
-            Event::Rtt { .. } => "rtt",
-            Event::LossEvent => "loss-event",
-            Event::Rates { .. } => "rates",
-            _ => "other",
+            other => common(other).map_or("other", |event| event.name()),
         }
     }
 
     fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
         match self {
-            Event::Delivered { bytes } | Event::Sent { bytes } => {
-                line.serialize_entry("bytes", bytes)
-            }
+            Event::Sent { bytes } => line.serialize_entry("bytes", bytes),
             Event::Latency { seconds } => line.serialize_entry("seconds", seconds),
             Event::Queue { link, messages } => {
                 line.serialize_entry("overlay-link", &[link.from.0, link.to.0])?;
@@ -58,39 +67,13 @@ impl Reported for Event {
                 line.serialize_entry("group", &group.0)?;
                 line.serialize_entry("verdict", verdict_name(*verdict))
             }
-            Event::Rtt {
-                sample_s,
-                average_s,
-            } => {
-                line.serialize_entry("sample", sample_s)?;
-                line.serialize_entry("average", average_s)
-            }
-            Event::Rates {
-                target,
-                received,
-                loss_probability,
-            } => {
-                line.serialize_entry("target", &target.bits_per_s())?;
-                line.serialize_entry("received", &received.bits_per_s())?;
-                line.serialize_entry("loss-probability", loss_probability)
-            }
-            _ => Ok(()),
+            other => common(other).map_or(Ok(()), |event| event.trace(line)),
         }
     }
 
     fn observe(&self, what: Observable) -> Option<Observed> {
         let rate = |rate: &Rate| Observed::Value(rate.bits_per_s() as f64);
         Some(match (what, self) {
-            (Observable::Rtt, Event::Rtt { average_s, .. }) => Observed::Value(*average_s),
-            (Observable::RttSample, Event::Rtt { sample_s, .. }) => Observed::Value(*sample_s),
-            (Observable::TargetRate, Event::Rates { target, .. }) => rate(target),
-            (Observable::ReportedRate, Event::Rates { received, .. }) => rate(received),
-            (
-                Observable::LossProbability,
-                Event::Rates {
-                    loss_probability, ..
-                },
-            ) => Observed::Value(*loss_probability),
             (Observable::Latency, Event::Latency { seconds }) => Observed::Value(*seconds),
             (
                 Observable::AcceptableRate,
@@ -106,8 +89,7 @@ impl Reported for Event {
             (Observable::OverlayQueue, Event::Queue { messages, .. }) => {
                 Observed::AtLeast(f64::from(*messages))
             }
-            (Observable::Goodput, Event::Delivered { bytes })
-            | (Observable::SentRate, Event::Sent { bytes }) => {
+            (Observable::SentRate, Event::Sent { bytes }) => {
                 Observed::Count(f64::from(*bytes) * 8.0)
             }
             (Observable::SlowMembers, Event::SlowMember { verdict, .. })
@@ -115,9 +97,7 @@ impl Reported for Event {
             {
                 Observed::Count(1.0)
             }
-            (Observable::DeliveredFrames, Event::Delivered { .. })
-            | (Observable::LossEvents, Event::LossEvent) => Observed::Count(1.0),
-            _ => return None,
+            _ => return common(self)?.observe(what),
         })
     }
 

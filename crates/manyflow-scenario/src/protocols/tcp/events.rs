@@ -2,29 +2,21 @@
 
 use manyflow_tcp::Event;
 
+use crate::protocols::common::{CommonEvent, common_events};
 use crate::protocols::report::{Observed, Reported};
-use crate::protocols::window::WindowEvent;
 use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
-/// Converts an event that all window-based senders report. Returns `None` for the other events of
-/// TCP.
-fn common(event: &Event) -> Option<WindowEvent> {
-    Some(match *event {
-        Event::Rtt {
-            sample_s,
-            average_s,
-        } => WindowEvent::Rtt {
-            sample_s,
-            average_s,
-        },
-        Event::CongestionWindow { packets } => WindowEvent::Window { packets },
-        Event::LossEvent => WindowEvent::LossEvent,
-        Event::RetransmissionTimeout => WindowEvent::Timeout,
-        Event::Retransmission => WindowEvent::Retransmission,
-        _ => return None,
-    })
-}
+common_events!(
+    Rtt {
+        sample_s,
+        average_s
+    },
+    CongestionWindow { packets },
+    LossEvent,
+    RetransmissionTimeout,
+    Retransmission
+);
 
 impl Reported for Event {
     fn name(&self) -> &'static str {

@@ -3,16 +3,23 @@
 use manyflow_tfmcc::Event;
 use serde::ser::SerializeMap;
 
+use crate::protocols::common::{CommonEvent, common_events};
 use crate::protocols::report::{Observed, Reported};
 use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
+common_events!(
+    Joined(channel),
+    Left(channel),
+    Rtt {
+        sample_s,
+        average_s
+    }
+);
+
 impl Reported for Event {
     fn name(&self) -> &'static str {
         match self {
-            Event::Joined(_) => "join",
-            Event::Left(_) => "leave",
-            Event::Rtt { .. } => "rtt",
             Event::LossEvent { .. } => "loss-event",
             Event::RateSet { .. } => "rate",
             Event::LimitingReceiverChanged { .. } => "limiting-receiver",
@@ -21,22 +28,12 @@ impl Reported for Event {
             Event::FeedbackReceived { .. } => "feedback",
             Event::FeedbackSent { .. } => "feedback-sent",
             Event::FeedbackSuppressed => "feedback-suppressed",
-            _ => "other",
+            other => common(other).map_or("other", |event| event.name()),
         }
     }
 
     fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
         match self {
-            Event::Joined(channel) | Event::Left(channel) => {
-                line.serialize_entry("channel", &channel.number)
-            }
-            Event::Rtt {
-                sample_s,
-                average_s,
-            } => {
-                line.serialize_entry("sample", sample_s)?;
-                line.serialize_entry("average", average_s)
-            }
             Event::LossEvent { loss_event_rate } => {
                 line.serialize_entry("loss-probability", loss_event_rate)
             }
@@ -67,25 +64,20 @@ impl Reported for Event {
                 line.serialize_entry("rate", &rate.bits_per_s())?;
                 line.serialize_entry("limits", is_clr)
             }
-            _ => Ok(()),
+            other => common(other).map_or(Ok(()), |event| event.trace(line)),
         }
     }
 
     fn observe(&self, what: Observable) -> Option<Observed> {
         Some(match (what, self) {
-            (Observable::Rtt, Event::Rtt { average_s, .. }) => Observed::Value(*average_s),
-            (Observable::RttSample, Event::Rtt { sample_s, .. }) => Observed::Value(*sample_s),
             (Observable::LossProbability, Event::LossEvent { loss_event_rate }) => {
                 Observed::Value(*loss_event_rate)
             }
             (Observable::Reports, Event::RoundEnded { reports, .. }) => {
                 Observed::Value(f64::from(*reports))
             }
-            (Observable::Channels, Event::Joined(_)) => Observed::Step(1.0),
-            (Observable::Channels, Event::Left(_)) => Observed::Step(-1.0),
-            (Observable::Joins, Event::Joined(_))
-            | (Observable::LossEvents, Event::LossEvent { .. }) => Observed::Count(1.0),
-            _ => return None,
+            (Observable::LossEvents, Event::LossEvent { .. }) => Observed::Count(1.0),
+            _ => return common(self)?.observe(what),
         })
     }
 }
