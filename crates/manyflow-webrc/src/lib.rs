@@ -124,7 +124,7 @@ pub use config::{Session, SessionConfig, SessionError};
 pub use event::{EndReason, Event, SlowStartEnd};
 pub use loss::{LossConfig, LossFilter};
 pub use manyflow_core::ConfigError;
-pub use receiver::{Receiver, ReceiverConfig, Refusals, Status, TargetRule, Weights};
+pub use receiver::{Parameter, Receiver, ReceiverConfig, Refusals, Status, TargetRule, Weights};
 pub use rtt::RttRule;
 pub use sender::Sender;
 pub use wave::Wave;

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use anyhow::{Context, Result, anyhow, bail};
 use manyflow_core::units::parse_duration;
-use manyflow_webrc::{
-    CciFormat, LossFilter, ReceiverConfig, RttRule, SessionConfig, TargetRule, Weights,
-};
+use manyflow_webrc::{CciFormat, Parameter, ReceiverConfig, SessionConfig};
 
 /// Applies the assignments of `send --set`.
 ///
@@ -43,72 +40,19 @@ pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) ->
 /// If a name is unknown or a value cannot be parsed. The message lists the names that exist.
 pub(crate) fn set_receiver(config: &mut ReceiverConfig, assignments: &[String]) -> Result<()> {
     for (name, value) in split(assignments)? {
-        match name {
-            "EL" => config.epoch = Some(time(name, value)?),
-            "Nu" => config.loss.nu = number(name, value)?,
-            "Delta" => config.loss.delta = number(name, value)?,
-            "Alpha" => config.alpha = Some(number(name, value)?),
-            "SSMINR" => config.slow_start_minimum_packets_per_s = Some(number(name, value)?),
-            "weights" => config.normal_weights = Some(weights(name, value)?),
-            "start-up-weights" => config.start_up_weights = Some(weights(name, value)?),
-            "target" => {
-                config.target_rule = match value {
-                    "rfc" => TargetRule::Rfc,
-                    "paper" => TargetRule::Paper,
-                    _ => bail!("{}: `rfc` or `paper`", wrong(name, value)),
-                };
-            }
-            "shortfall-check" => config.shortfall_check = yes(name, value)?,
-            "falling-rate-check" => config.falling_rate_check = yes(name, value)?,
-            "falling-rate-reset" => config.falling_rate_reset = yes(name, value)?,
-            "capacity-check" => config.capacity_check = yes(name, value)?,
-            "delay-check" => config.delay_check = yes(name, value)?,
-            "rtt" => {
-                config.rtt_rule = match value {
-                    "rfc" => RttRule::Rfc,
-                    "spacing" => RttRule::Spacing,
-                    _ => bail!("{}: `rfc` or `spacing`", wrong(name, value)),
-                };
-            }
-            "loss-filter" => {
-                config.loss.filter = match value {
-                    "rfc" => LossFilter::Rfc,
-                    "balanced" => LossFilter::Balanced,
-                    _ => bail!("{}: `rfc` or `balanced`", wrong(name, value)),
-                };
-            }
-            "response" => {
-                config.equation.response = match value {
-                    "reno" => ResponseFunction::Reno,
-                    "cubic" => ResponseFunction::Cubic,
-                    _ => bail!("{}: `reno` or `cubic`", wrong(name, value)),
-                };
-            }
-            "minimum-rto" => config.equation.minimum_rto_s = time(name, value)?.as_secs_f64(),
-            "equation-factor" => {
-                config.equation_factor = match value {
-                    "mean" => None,
-                    _ => Some(number(name, value)?),
-                };
-            }
-            "loss-event-rtts" => config.loss_event_rtts = number(name, value)?,
-            "capacity-share" => config.capacity_share = number(name, value)?,
-            "rtt-increase-factor" => config.rtt_increase_factor = number(name, value)?,
-            "reorder" => {
-                config.reorder_packets = value.parse().with_context(|| wrong(name, value))?
-            }
-            "join-timeout" => config.join_timeout = Some(time(name, value)?),
-            "silence-timeout" => config.silence_timeout = Some(time(name, value)?),
-            "slot-timeout" => config.slot_timeout = Some(time(name, value)?),
-            _ => bail!(
-                "--set {name}: no such parameter; a receiver has EL, Nu, Delta, Alpha, SSMINR, weights, start-up-weights, target, \
-                 shortfall-check, falling-rate-check, falling-rate-reset, capacity-check, delay-check, rtt, \
-                 loss-filter, response, minimum-rto, equation-factor, loss-event-rtts, capacity-share, rtt-increase-factor, reorder, \
-                 join-timeout, silence-timeout and slot-timeout"
-            ),
-        }
+        let parameter = Parameter::all().iter().find(|it| it.name() == name);
+        let parameter = parameter.with_context(|| unknown(name))?;
+        let set = parameter.set(config, value);
+        set.map_err(|reason| anyhow!("{}: {reason}", wrong(name, value)))?;
     }
     Ok(())
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = Parameter::all().iter().map(Parameter::name).collect();
+    let (last, first) = names.split_last().expect("a receiver has parameters");
+    let first = first.join(", ");
+    format!("--set {name}: no such parameter; a receiver has {first} and {last}")
 }
 
 fn split(assignments: &[String]) -> Result<Vec<(&str, &str)>> {
@@ -139,19 +83,10 @@ fn yes(name: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Parses the weights Beta and Zeta, written as `0.1,0.07`.
-fn weights(name: &str, value: &str) -> Result<Weights> {
-    let (beta, zeta) = value
-        .split_once(',')
-        .with_context(|| format!("{}: Beta,Zeta", wrong(name, value)))?;
-    Ok(Weights {
-        beta: number(name, beta)?,
-        zeta: number(name, zeta)?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use manyflow_webrc::{TargetRule, Weights};
+
     use super::*;
 
     #[test]
@@ -199,6 +134,16 @@ mod tests {
                 set_session(&mut session, &[text.to_owned()]).unwrap_err()
             );
             assert!(error.contains(part), "{error}");
+        }
+        let mut receiver = ReceiverConfig::default();
+        for (text, expected) in [
+            ("rtt=x", "--set rtt=x cannot be read: `rfc` or `spacing`"),
+            ("EL=2", "--set EL=2 cannot be read: `2` is not a time"),
+            ("TSD=2s", "no such parameter; a receiver has EL, Nu, "),
+            ("TSD=2s", ", silence-timeout and slot-timeout"),
+        ] {
+            let error = set_receiver(&mut receiver, &[text.to_owned()]).unwrap_err();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
         }
     }
 }

@@ -8,11 +8,10 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 
-use manyflow_core::estimate::tcp_equation::ResponseFunction;
 use manyflow_core::{Action, EndpointId, Rate, Time};
 use manyflow_scenario::protocols::{HostEvent, IpPacket};
 use manyflow_scenario::{Observable, WebrcSession};
-use manyflow_webrc::{CciFormat, LossFilter, ReceiverConfig, RttRule, SessionConfig, TargetRule};
+use manyflow_webrc::{CciFormat, Parameter, ReceiverConfig, SessionConfig};
 use serde_json::Value;
 
 use super::command::last_line;
@@ -306,65 +305,10 @@ fn receiver_options(session: &SessionConfig, config: &ReceiverConfig) -> Vec<Str
     let mut options = vec!["--strict-rfc3738".to_owned()];
     let rate = config.maximum_rate;
     options.extend(rate.map(|rate| format!("--max-rate={}", payload_rate(rate, session))));
-    let mut set = |name: &str, value: Option<String>| {
-        options.extend(value.map(|value| format!("--set={name}={value}")));
-    };
-    set("EL", config.epoch.map(time));
-    set("Nu", Some(config.loss.nu.to_string()));
-    set("Delta", Some(config.loss.delta.to_string()));
-    set("Alpha", config.alpha.map(|alpha| alpha.to_string()));
-    let minimum = config.slow_start_minimum_packets_per_s;
-    set("SSMINR", minimum.map(|rate| rate.to_string()));
-    for (name, weights) in [
-        ("weights", config.normal_weights),
-        ("start-up-weights", config.start_up_weights),
-    ] {
-        set(
-            name,
-            weights.map(|both| format!("{},{}", both.beta, both.zeta)),
-        );
-    }
-    let target = match config.target_rule {
-        TargetRule::Rfc => "rfc",
-        TargetRule::Paper => "paper",
-        rule => unreachable!("scenarios have no {rule:?}"),
-    };
-    set("target", Some(target.to_owned()));
-    let rtt = match config.rtt_rule {
-        RttRule::Rfc => "rfc",
-        RttRule::Spacing => "spacing",
-        rule => unreachable!("scenarios have no {rule:?}"),
-    };
-    set("rtt", Some(rtt.to_owned()));
-    let response = match config.equation.response {
-        ResponseFunction::Reno => "reno",
-        ResponseFunction::Cubic => "cubic",
-    };
-    set("response", Some(response.to_owned()));
-    set("shortfall-check", Some(yes(config.shortfall_check)));
-    set("falling-rate-check", Some(yes(config.falling_rate_check)));
-    set("falling-rate-reset", Some(yes(config.falling_rate_reset)));
-    set("capacity-check", Some(yes(config.capacity_check)));
-    set("delay-check", Some(yes(config.delay_check)));
-    let filter = match config.loss.filter {
-        LossFilter::Rfc => "rfc",
-        LossFilter::Balanced => "balanced",
-        filter => unreachable!("scenarios have no {filter:?}"),
-    };
-    set("loss-filter", Some(filter.to_owned()));
-    let minimum_rto_s = config.equation.minimum_rto_s;
-    set("minimum-rto", Some(format!("{minimum_rto_s} s")));
-    let factor = config.equation_factor;
-    let factor = factor.map_or("mean".to_owned(), |factor| factor.to_string());
-    set("equation-factor", Some(factor));
-    set("loss-event-rtts", Some(config.loss_event_rtts.to_string()));
-    set("capacity-share", Some(config.capacity_share.to_string()));
-    let factor = config.rtt_increase_factor;
-    set("rtt-increase-factor", Some(factor.to_string()));
-    set("reorder", Some(config.reorder_packets.to_string()));
-    set("join-timeout", config.join_timeout.map(time));
-    set("silence-timeout", config.silence_timeout.map(time));
-    set("slot-timeout", config.slot_timeout.map(time));
+    options.extend(Parameter::all().iter().filter_map(|parameter| {
+        let value = parameter.value(config)?;
+        Some(format!("--set={}={value}", parameter.name()))
+    }));
     options
 }
 

@@ -24,6 +24,7 @@ mod dispersion;
 mod epoch;
 mod jump;
 mod lossy;
+mod parameters;
 mod rates;
 mod resume;
 mod running;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 pub use config::{ReceiverConfig, TargetRule, Weights};
 pub use context::Refusals;
 use context::{Context, Totals};
+pub use parameters::Parameter;
 use running::Running;
 
 use super::{Cci, Session};

@@ -7,8 +7,10 @@ mod wire;
 pub(crate) use session::Webrc;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use manyflow_core::Time;
+use manyflow_core::estimate::tcp_equation::ResponseFunction;
 use manyflow_webrc::{
     CciFormat, LossFilter, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule,
     Weights,
@@ -16,14 +18,55 @@ use manyflow_webrc::{
 use serde::Deserialize;
 pub use wire::TOI;
 
-use super::{ResponseName, set, set_equation};
+use super::{ResponseName, set};
 use manyflow_model::error::Fault;
 use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
-/// `sessions.webrc`. `docs/scenarios.md` lists the names in RFC 3738.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct WebrcTable {
+/// The type of a key in a scenario, by the kind of a receiver's parameter.
+mod key {
+    pub(super) use super::{Count, Number};
+    use super::{LossFilterName, PacketsPerSecond, ResponseName, RttRuleName, Rule};
+    use super::{Seconds, WeightsTable};
+
+    pub(super) type Flag = bool;
+    pub(super) type OptionalNumber = Number;
+    pub(super) type NumberOrMean = Number;
+    pub(super) type PacketRate = PacketsPerSecond;
+    pub(super) type Time = Seconds;
+    pub(super) type TimeInSeconds = Seconds;
+    pub(super) type Weights = WeightsTable;
+    pub(super) type TargetRule = Rule;
+    pub(super) type RttRule = RttRuleName;
+    pub(super) type LossFilter = LossFilterName;
+    pub(super) type ResponseFunction = ResponseName;
+}
+
+/// Defines the table with the keys of the session that are given, and those of a receiver's
+/// parameters.
+macro_rules! webrc_table {
+    (
+        { $($session:tt)* }
+        $($(#[$doc:meta])* $name:literal, $key:ident: $kind:ident, [$($field:ident).+];)*
+    ) => {
+        /// `sessions.webrc`. `docs/scenarios.md` lists the names in RFC 3738.
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+        pub struct WebrcTable {
+            $($session)*
+            $($(#[$doc])* pub $key: Option<key::$kind>,)*
+        }
+
+        impl WebrcTable {
+            /// Sets the parameters of a receiver that are given.
+            fn set_receiver(&self, config: &mut ReceiverConfig) {
+                $(set(&mut config.$($field).+, self.$key.map(Given::value));)*
+                set(&mut config.maximum_rate, self.maximum_rate.map(|rate| Some(rate.rate())));
+            }
+        }
+    };
+}
+
+manyflow_webrc::receiver_parameters!(webrc_table! {
     /// The rate over all channels.
     ///
     /// Name: SR.
@@ -65,124 +108,56 @@ pub struct WebrcTable {
     ///
     /// Default: 0.
     pub packet_trains: Option<Count>,
-    /// The receiver whose parameters apply where the following keys say nothing. `live`: the
-    /// parameters of `manyflow recv`, where the following keys say nothing.
+    /// The receiver whose parameters apply where the following keys say nothing: RFC 3738's, or
+    /// with `live` that of `manyflow recv`.
     ///
     /// Default: `rfc`.
     pub receiver: Option<ReceiverName>,
-    /// The time between decisions to join.
-    ///
-    /// Default: TSD / 20. Name: EL.
-    pub epoch: Option<Seconds>,
     /// The maximum rate that a receiver wants.
     ///
     /// Default: none. Name: MRR.
     pub maximum_rate: Option<BitsPerSecond>,
-    /// The first filter of the loss event probability.
-    ///
-    /// Default: RFC 3738's. Name: Nu.
-    pub nu: Option<Number>,
-    /// The second filter of the loss event probability.
-    ///
-    /// Default: RFC 3738's. Name: Delta.
-    pub delta: Option<Number>,
-    /// The weight of a sample in the averaged round-trip time.
-    ///
-    /// Default: 0.25; 0.1 with `spacing`. Name: Alpha.
-    pub alpha: Option<Number>,
-    /// The weights of the reception rates during start-up: `{ beta, zeta }`.
-    ///
-    /// Default: RFC 3738's. Name: Beta, Zeta.
-    pub start_up_weights: Option<WeightsTable>,
-    /// The weights of the reception rates after start-up.
-    ///
-    /// Default: RFC 3738's. Name: Beta, Zeta.
-    pub weights: Option<WeightsTable>,
-    /// The minimum rate in slow start.
-    ///
-    /// Default: RFC 3738's. Name: SSMINR.
-    pub slow_start_minimum: Option<PacketsPerSecond>,
-    /// The rule for the target rate. `paper`: also limits the target to Eq. (5)'s multiple of the
-    /// reception rate.
-    ///
-    /// Default: `rfc`.
-    pub target_rule: Option<Rule>,
-    /// Start-up ends if the reception rate does not follow a join.
-    ///
-    /// Default: true.
-    pub shortfall_check: Option<bool>,
-    /// The receiver does not join before its rate has begun to fall.
-    ///
-    /// Default: true.
-    pub falling_rate_check: Option<bool>,
-    /// The loss event probability is reset while the receiver waits for that.
-    ///
-    /// Default: true.
-    pub falling_rate_reset: Option<bool>,
-    /// Joins are limited by the capacity that the bottleneck had when a wave last filled it.
-    ///
-    /// Default: false.
-    pub capacity_check: Option<bool>,
-    /// A shortfall, or a rise of the round-trip time, counts only if packets are also later behind
-    /// the sender's schedule.
-    ///
-    /// Default: false.
-    pub delay_check: Option<bool>,
-    /// The rule for the average round-trip time. `spacing`: corrects and weights the round-trip
-    /// time by the spacing of each wave.
-    ///
-    /// Default: `rfc`.
-    pub rtt_rule: Option<RttRuleName>,
-    /// The rule of the filters of the loss event probability. `balanced`: the loss event
-    /// probability of regular losses is not overestimated
-    /// (docs/choices.md#options-of-webrc-that-are-not-in-the-papers).
-    ///
-    /// Default: `rfc`.
-    pub loss_filter: Option<LossFilterName>,
-    /// The TCP that the equation describes: `reno`, as in the RFC, or `cubic`, the larger of Reno's
-    /// and CUBIC's average windows.
-    ///
-    /// Default: `reno`.
-    pub response: Option<ResponseName>,
-    /// The minimum RTO of that TCP, up to 60 s: for windows of less than three packets, and the
-    /// less the larger the window; docs/choices.md#options-of-webrc-that-are-not-in-the-papers.
-    ///
-    /// Default: `0 s`.
-    pub minimum_rto: Option<Seconds>,
-    /// Multiplies the equation's rate; ln(1/P)/(1-P) = 1.15 makes the mean follow the equation
-    /// instead of the peaks.
-    ///
-    /// Default: 1.
-    pub equation_factor: Option<Number>,
-    /// The duration of a loss event in average round-trip times.
-    ///
-    /// Default: 1.
-    pub loss_event_rtts: Option<Number>,
-    /// The share of the capacity that packet trains show, below 1, which the receiver takes
-    /// whatever it loses; for links whose owner wants that (docs/beside-tcp.md#bbr).
-    ///
-    /// Default: 0.
-    pub capacity_share: Option<Number>,
-    /// The rise of the round-trip time that ends start-up, in units of RFC 3738's threshold.
-    ///
-    /// Default: 1.
-    pub rtt_increase_factor: Option<Number>,
-    /// The number of packets that must follow a gap before it counts as loss.
-    ///
-    /// Default: 3.
-    pub reorder_packets: Option<Count>,
-    /// The time after which a join without a packet is withdrawn.
-    ///
-    /// Default: RFC 3738's.
-    pub join_timeout: Option<Seconds>,
-    /// The time without a packet that ends the session.
-    ///
-    /// Default: RFC 3738's.
-    pub silence_timeout: Option<Seconds>,
-    /// The time without a change of the time slot index that ends the session.
-    ///
-    /// Default: RFC 3738's.
-    pub slot_timeout: Option<Seconds>,
+});
+
+/// A value in a scenario that stands for one of a receiver's fields.
+trait Given<T> {
+    fn value(self) -> T;
+}
+
+/// Implements [`Given`] for a type of values and a type of fields.
+macro_rules! given {
+    ($($from:ty => $to:ty: $value:expr;)*) => {$(
+        impl Given<$to> for $from {
+            fn value(self) -> $to {
+                let value: fn($from) -> $to = $value;
+                value(self)
+            }
+        }
+    )*};
+}
+
+given! {
+    bool => bool: |is_on| is_on;
+    Number => f64: |number| number.0;
+    Number => Option<f64>: |number| Some(number.0);
+    Count => u32: Count::get;
+    PacketsPerSecond => Option<f64>: |rate| Some(rate.0);
+    Seconds => Option<Duration>: |time| Some(time.duration());
+    Seconds => f64: |time| time.0;
+    WeightsTable => Option<Weights>: |both| Some(Weights { beta: both.beta.0, zeta: both.zeta.0 });
+    Rule => TargetRule: |rule| match rule {
+        Rule::Rfc => TargetRule::Rfc,
+        Rule::Paper => TargetRule::Paper,
+    };
+    RttRuleName => RttRule: |rule| match rule {
+        RttRuleName::Rfc => RttRule::Rfc,
+        RttRuleName::Spacing => RttRule::Spacing,
+    };
+    LossFilterName => LossFilter: |filter| match filter {
+        LossFilterName::Rfc => LossFilter::Rfc,
+        LossFilterName::Balanced => LossFilter::Balanced,
+    };
+    ResponseName => ResponseFunction: ResponseName::function;
 }
 
 /// The format of WEBRC's CCI field.
@@ -286,80 +261,11 @@ impl WebrcTable {
 
     /// Returns the parameters of the receivers.
     pub(crate) fn receiver(&self) -> ReceiverConfig {
-        let named = match self.receiver {
+        let mut config = match self.receiver {
             None | Some(ReceiverName::Rfc) => ReceiverConfig::default(),
             Some(ReceiverName::Live) => ReceiverConfig::live(),
         };
-        let mut config = ReceiverConfig {
-            epoch: self.epoch.map(Seconds::duration),
-            maximum_rate: self.maximum_rate.map(BitsPerSecond::rate),
-            start_up_weights: self.start_up_weights.map(WeightsTable::weights),
-            normal_weights: self.weights.map(WeightsTable::weights),
-            slow_start_minimum_packets_per_s: self.slow_start_minimum.map(|rate| rate.0),
-            join_timeout: self.join_timeout.map(Seconds::duration),
-            silence_timeout: self.silence_timeout.map(Seconds::duration),
-            slot_timeout: self.slot_timeout.map(Seconds::duration),
-            ..named
-        };
-        set(&mut config.loss.nu, self.nu.map(|number| number.0));
-        set(&mut config.loss.delta, self.delta.map(|number| number.0));
-        config.alpha = self.alpha.map(|number| number.0);
-        set(&mut config.shortfall_check, self.shortfall_check);
-        set(&mut config.falling_rate_check, self.falling_rate_check);
-        set(&mut config.falling_rate_reset, self.falling_rate_reset);
-        set(&mut config.capacity_check, self.capacity_check);
-        set(&mut config.delay_check, self.delay_check);
-        set(
-            &mut config.equation_factor,
-            self.equation_factor.map(|number| Some(number.0)),
-        );
-        set(
-            &mut config.loss.filter,
-            self.loss_filter.map(|filter| match filter {
-                LossFilterName::Rfc => LossFilter::Rfc,
-                LossFilterName::Balanced => LossFilter::Balanced,
-            }),
-        );
-        set_equation(&mut config.equation, self.response, self.minimum_rto);
-        set(
-            &mut config.loss_event_rtts,
-            self.loss_event_rtts.map(|number| number.0),
-        );
-        set(
-            &mut config.capacity_share,
-            self.capacity_share.map(|number| number.0),
-        );
-        set(
-            &mut config.rtt_increase_factor,
-            self.rtt_increase_factor.map(|number| number.0),
-        );
-        set(
-            &mut config.reorder_packets,
-            self.reorder_packets.map(Count::get),
-        );
-        set(
-            &mut config.target_rule,
-            self.target_rule.map(|rule| match rule {
-                Rule::Rfc => TargetRule::Rfc,
-                Rule::Paper => TargetRule::Paper,
-            }),
-        );
-        set(
-            &mut config.rtt_rule,
-            self.rtt_rule.map(|rule| match rule {
-                RttRuleName::Rfc => RttRule::Rfc,
-                RttRuleName::Spacing => RttRule::Spacing,
-            }),
-        );
+        self.set_receiver(&mut config);
         config
-    }
-}
-
-impl WeightsTable {
-    fn weights(self) -> Weights {
-        Weights {
-            beta: self.beta.0,
-            zeta: self.zeta.0,
-        }
     }
 }
