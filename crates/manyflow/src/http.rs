@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::address::{cannot_listen, resolve};
 use crate::cli::{GatewayArgs, MemberArgs};
+use crate::metrics::Pages;
 use manyflow_terminal::Display;
 use manyflow_terminal::usage;
 
@@ -37,7 +38,8 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
     let mut options = MemberOptions::new(args.http);
     options.requests_max = args.requests_max as usize;
     let member = serve_members(socket, options);
-    let pages = pages::serve(args.metrics, member.counters(), &display).await?;
+    let pages = Pages::new(member.counters());
+    let pages = pages.serve(args.metrics, &display).await?;
     display.print_line(&format!("member: gateways and switches connect at {at}"))?;
     display.print_json(&json!({
         "event": "started",
@@ -73,7 +75,8 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
         GatewayError::Listen(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
     })?;
-    let pages = pages::serve(args.metrics, gateway.status(), &display).await?;
+    let pages = Pages::new(gateway.status());
+    let pages = pages.serve(args.metrics, &display).await?;
     let at = gateway.local_address();
     display.print_line(&format!("gateway: HTTP clients connect at http://{at}/"))?;
     display.print_json(&json!({

@@ -8,17 +8,12 @@ use manyflow_core::link::{Counters, LinkConfig, QueueLimit};
 use manyflow_core::units::Bytes;
 use manyflow_core::xcp::XcpConfig;
 use manyflow_net::last_mile::LastMile;
-use manyflow_net::metrics::{METRICS_PATH, MetricsServer};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::registry::Registry;
+use manyflow_net::metrics::MetricsServer;
 use serde_json::{Value, json};
 
 use crate::address::{cannot_listen, resolve};
 use crate::cli::RouterArgs;
-use crate::metrics::{self, Process};
+use crate::metrics::{Metrics, Pages, Reported};
 use manyflow_terminal::Display;
 use manyflow_terminal::signals::interrupted;
 use manyflow_terminal::usage;
@@ -97,26 +92,19 @@ async fn serve_metrics(
     router: &Arc<LastMile>,
     display: &Display,
 ) -> Result<Option<MetricsServer>> {
-    let Some(address) = args.metrics else {
-        return Ok(None);
-    };
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Process));
-    registry
-        .sub_registry_with_prefix("manyflow_router")
-        .register_collector(Box::new(Watched(Arc::clone(router))));
-    let server = MetricsServer::serve(address, move || metrics::render(&registry)).await;
-    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
-    let at = server.local_address();
-    display.print_line(&format!("metrics at http://{at}{METRICS_PATH}"))?;
-    Ok(Some(server))
+    let router = Arc::clone(router);
+    let pages = Pages::new(move || Directions(directions(&router)));
+    pages.serve(args.metrics, display).await
 }
 
-#[derive(Debug)]
-struct Watched(Arc<LastMile>);
+/// The counts of both links, by their directions.
+#[derive(Clone)]
+struct Directions([(&'static str, Counters); 2]);
 
-impl Collector for Watched {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+impl Reported for Directions {
+    const PREFIX: &str = "manyflow_router";
+
+    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
         type Count = fn(&Counters) -> u64;
         let counts: [(&str, &str, Count); 3] = [
             ("packets", "Packets that have crossed the link.", |count| {
@@ -132,12 +120,9 @@ impl Collector for Watched {
             ),
         ];
         for (name, help, value) in counts {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (direction, counters) in directions(&self.0) {
-                let labels = [("direction", direction)];
-                let sample = family.encode_family(&labels)?;
-                ConstCounter::new(value(&counters)).encode(sample)?;
-            }
+            out.counters(name, help, "direction", |Directions(links)| {
+                links.map(|(direction, counters)| (direction, value(&counters)))
+            })?;
         }
         Ok(())
     }

@@ -39,10 +39,8 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
             DaemonError::Identity(error) => usage(error.to_string()),
             error => error.into(),
         })?;
-    let _pages = match metrics {
-        Some(address) => Some(pages::serve(address, daemon.status(), &display).await?),
-        None => None,
-    };
+    let pages = pages::pages(daemon.status());
+    let _pages = pages.serve(metrics, &display).await?;
     let (stop, lame_duck) = (interrupted(), lame_duck_requested());
     announce(&name, &daemon, &display)?;
     tokio::select! {

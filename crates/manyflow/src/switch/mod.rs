@@ -34,10 +34,8 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
         StartError::Address(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
     })?;
-    let pages = match metrics {
-        Some(address) => Some(pages::serve(address, switch.status(), &display).await?),
-        None => None,
-    };
+    let pages = pages::pages(switch.status());
+    let pages = pages.serve(metrics, &display).await?;
     let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [interrupt, terminate] = &mut ends;
     let (interrupt, terminate) = (interrupt.as_mut(), terminate.as_mut());

@@ -22,11 +22,8 @@ fn start(arguments: &[&str]) -> (Manyflow, String) {
     let mut role = Manyflow::start(command);
     let address = role.wait_for(|line| {
         let event: Value = serde_json::from_str(line).unwrap();
-        let text = match event["event"].as_str()? {
-            "metrics" => event["url"].as_str()?,
-            "started" => event["metrics"].as_str()?,
-            _ => return None,
-        };
+        let is_metrics = event["event"] == "metrics";
+        let text = event["url"].as_str().filter(|_| is_metrics)?;
         let address = text.trim_start_matches("http://").split('/').next()?;
         Some(address.to_owned())
     });
@@ -136,4 +133,7 @@ fn attacks_on_status_addresses_stop_no_role() {
     attack(&["switch", "--listen", ANY, "--member", "a=127.0.0.1:1"]);
     attack(&["store", "--dir", text(chunks.path()), "--listen", ANY]);
     attack(&["gateway", "--listen", ANY, "--to", "127.0.0.1:1"]);
+    attack(&["member", "--listen", ANY, "--http", "http://127.0.0.1:1"]);
+    let router = ["router", "--listen", ANY, "--to", "127.0.0.1:1"];
+    attack(&[&router[..], &["--rate", "1Mbit/s"]].concat());
 }

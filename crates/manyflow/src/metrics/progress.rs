@@ -1,185 +1,13 @@
-//! Metrics of `send`, `recv` and `relay` in OpenMetrics text, for Prometheus and programs like it.
+//! The metrics of `send`, `recv`, `relay` and streams.
 
 use std::fmt;
-use std::net::SocketAddr;
 
-use anyhow::Result;
 use manyflow_files::session::{Progress, SendProgress};
 use manyflow_net::amt::{HopTotals, RelayStats};
 use manyflow_net::forwarder::ForwarderStatus;
-use manyflow_net::metrics::{METRICS_PATH, MetricsServer};
 use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
-use serde_json::json;
-use tokio::sync::watch;
 
-use crate::address::cannot_listen;
-use manyflow_terminal::Display;
-use manyflow_terminal::signals::process_status;
-
-/// Serves the metrics of `sessions` on `address`, if there is one, and prints their URL. They are
-/// served until the returned value is dropped. Samples of a session with a name have it as the
-/// label `session`.
-pub(crate) async fn serve<P: Reported>(
-    address: Option<SocketAddr>,
-    sessions: Vec<(Option<String>, watch::Receiver<P>)>,
-    display: &Display,
-) -> Result<Option<MetricsServer>> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Process));
-    registry
-        .sub_registry_with_prefix(P::PREFIX)
-        .register_collector(Box::new(Watched(sessions)));
-    let server = MetricsServer::serve(address, move || render(&registry)).await;
-    let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
-    let url = format!("http://{}{METRICS_PATH}", server.local_address());
-    display.print_line(&format!("metrics are at {url}"))?;
-    display.print_json(&json!({"event": "metrics", "url": url}))?;
-    Ok(Some(server))
-}
-
-pub(crate) fn render(registry: &Registry) -> String {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, registry)
-        .expect("a String takes all text");
-    text
-}
-
-/// Progress that has metrics.
-pub(crate) trait Reported: fmt::Debug + Copy + Send + Sync + 'static {
-    /// The beginning of the metrics' names.
-    const PREFIX: &str;
-
-    /// Writes the metrics of all sessions.
-    fn report(out: &mut Metrics<'_, Self>) -> fmt::Result;
-}
-
-/// The latest progress of each session, by its name.
-#[derive(Debug)]
-struct Watched<P>(Vec<(Option<String>, watch::Receiver<P>)>);
-
-impl<P: Reported> Collector for Watched<P> {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let sessions = self.0.iter();
-        let sessions = sessions.map(|(name, progress)| (name.clone(), *progress.borrow()));
-        P::report(&mut Metrics {
-            encoder,
-            sessions: sessions.collect(),
-        })
-    }
-}
-
-/// This process, with the name that Prometheus's libraries use.
-#[derive(Debug)]
-pub(crate) struct Process;
-
-impl Collector for Process {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let kibibytes = process_status("VmRSS:").and_then(|size| size.parse::<u64>().ok());
-        let bytes = kibibytes.map(|kibibytes| kibibytes << 10);
-        let sessions = vec![(None, bytes)];
-        Metrics { encoder, sessions }.gauge(
-            "process_resident_memory_bytes",
-            "Resident memory.",
-            |bytes| *bytes,
-        )
-    }
-}
-
-/// Writes metrics, each with its help and with samples of all sessions: OpenMetrics wants them
-/// together.
-#[derive(Debug)]
-pub(crate) struct Metrics<'a, P> {
-    encoder: DescriptorEncoder<'a>,
-    /// The progress of each session, with the session's name if it has one.
-    sessions: Vec<(Option<String>, P)>,
-}
-
-impl<P> Metrics<'_, P> {
-    pub(crate) fn counter(
-        &mut self,
-        name: &str,
-        help: &str,
-        value: impl Fn(&P) -> u64,
-    ) -> fmt::Result {
-        let mut family = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        self.sessions.iter().try_for_each(|(session, progress)| {
-            encode_sample(&mut family, session.as_deref(), None, |sample| {
-                sample.encode_counter::<NoLabelSet, _, u64>(&value(progress), None)
-            })
-        })
-    }
-
-    /// Writes a counter for each value of the label `reason`.
-    fn counters<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl Fn(&P) -> [(&'static str, u64); N],
-    ) -> fmt::Result {
-        let mut family = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        self.sessions.iter().try_for_each(|(session, progress)| {
-            values(progress).iter().try_for_each(|(reason, value)| {
-                encode_sample(&mut family, session.as_deref(), Some(reason), |sample| {
-                    sample.encode_counter::<NoLabelSet, _, u64>(value, None)
-                })
-            })
-        })
-    }
-
-    /// Writes a gauge; without a value, nothing.
-    pub(crate) fn gauge<V: EncodeGaugeValue>(
-        &mut self,
-        name: &str,
-        help: &str,
-        value: impl Fn(&P) -> Option<V>,
-    ) -> fmt::Result {
-        let sessions = self.sessions.iter();
-        let samples: Vec<_> = sessions
-            .filter_map(|(session, progress)| Some((session.as_deref(), value(progress)?)))
-            .collect();
-        if samples.is_empty() {
-            return Ok(());
-        }
-        let mut family = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        samples.iter().try_for_each(|(session, value)| {
-            encode_sample(&mut family, *session, None, |sample| {
-                sample.encode_gauge(value)
-            })
-        })
-    }
-}
-
-/// Encodes one sample with the labels that have a value. An empty set of labels would be written as
-/// an empty pair of braces.
-fn encode_sample(
-    family: &mut MetricEncoder<'_>,
-    session: Option<&str>,
-    reason: Option<&str>,
-    encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
-) -> fmt::Result {
-    let labels = [("session", session), ("reason", reason)];
-    let labels = labels.into_iter();
-    let labels: Vec<_> = labels
-        .filter_map(|(label, value)| Some((label, value?)))
-        .collect();
-    match labels.is_empty() {
-        true => encode(family),
-        false => encode(&mut family.encode_family(&labels)?),
-    }
-}
+use super::{Metrics, Reported};
 
 impl Reported for Progress {
     const PREFIX: &str = "manyflow_receiver";
@@ -204,6 +32,7 @@ fn report_packets(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     out.counters(
         "packets_dropped",
         "Datagrams that do not belong to the session, have no valid MAC, or found the decoder behind.",
+        "reason",
         |Progress { packets, .. }| {
             [
                 ("refused", packets.refused),
@@ -215,6 +44,7 @@ fn report_packets(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     out.counters(
         "packets_forged",
         "Packets that the sender cannot have sent, included among those refused.",
+        "reason",
         |Progress { packets, .. }| {
             [
                 ("channel", packets.forged.channel),
@@ -273,6 +103,7 @@ fn report_objects(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     out.counters(
         "symbols_unused",
         "Symbols that arrived before, of complete blocks, probably false, dropped for want of memory, or dropped before their file was announced.",
+        "reason",
         |Progress { objects, .. }| {
             [
                 ("duplicate", objects.duplicate_symbols),
@@ -286,6 +117,7 @@ fn report_objects(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     out.counters(
         "symbols_refused",
         "Symbols and tables of files that the object layer refused.",
+        "reason",
         |Progress { objects, .. }| {
             let refused = &objects.refused;
             [
@@ -354,6 +186,7 @@ impl Reported for ForwarderStatus {
         out.counters(
             "packets_dropped",
             "Packets of other sessions, and packets that have crossed too many relays.",
+            "reason",
             |status| {
                 [
                     ("foreign", status.foreign),
@@ -477,6 +310,7 @@ fn report_relay<P>(
     out.counters(
         &named("datagrams_dropped"),
         "Datagrams above the maximum rate of a gateway or of the relay, for which a link's queue had no room, longer than the MTU, or refused by the kernel.",
+        "reason",
         |progress| {
             let relay = relay(progress);
             [
@@ -492,6 +326,7 @@ fn report_relay<P>(
     out.counters(
         &named("refusals"),
         "Messages that are none for a relay, have no valid MAC, exceed the maximum of gateways or joins, or exceed the rate of answers to their prefix.",
+        "reason",
         |progress| {
             let counters = relay(progress).counters;
             [
