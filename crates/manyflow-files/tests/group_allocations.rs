@@ -2,40 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use manyflow_files::session::{Opener, Sealer};
 use manyflow_net::group_key::GroupKey;
 use manyflow_object::lct::{Fields, Header};
-
-/// Counts this thread's allocations.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-#[allow(
-    unsafe_code,
-    reason = "an allocator is unsafe by its contract; this one only counts"
-)]
-// SAFETY: all operations are left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's guarantees are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's guarantees are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use manyflow_testing::allocations::{CountingAllocator, allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Seals and opens one packet; writes it to `datagram`.
 fn pass(sealer: &mut Sealer, opener: &mut Opener, datagram: &mut Vec<u8>) {
@@ -56,7 +29,7 @@ fn pass(sealer: &mut Sealer, opener: &mut Opener, datagram: &mut Vec<u8>) {
     assert!(opener.open(datagram, &header).is_some());
 }
 
-fn allocations(seal: fn(&GroupKey) -> Sealer) -> u64 {
+fn allocations_of(seal: fn(&GroupKey) -> Sealer) -> u64 {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{}=\n", "A".repeat(43))).unwrap();
     let key = GroupKey::read(file.path()).unwrap();
@@ -64,18 +37,18 @@ fn allocations(seal: fn(&GroupKey) -> Sealer) -> u64 {
     let mut opener = Opener::new(&key, &sealer.protection());
     let mut datagram = Vec::new();
     pass(&mut sealer, &mut opener, &mut datagram);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     assert!(before > 0, "no allocations are counted");
     (0..1_000).for_each(|_| pass(&mut sealer, &mut opener, &mut datagram));
-    ALLOCATIONS.get() - before
+    allocations() - before
 }
 
 #[test]
 fn a_packet_with_a_mac_allocates_nothing() {
-    assert_eq!(allocations(Sealer::authenticating), 0);
+    assert_eq!(allocations_of(Sealer::authenticating), 0);
 }
 
 #[test]
 fn an_encrypted_packet_allocates_nothing() {
-    assert_eq!(allocations(Sealer::encrypting), 0);
+    assert_eq!(allocations_of(Sealer::encrypting), 0);
 }

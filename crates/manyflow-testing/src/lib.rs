@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`allocations`] | an allocator that counts |
 //! | [`programs`] | the workspace's programs under test, files to send, and waiting for conditions |
 //! | [`command_lines`] | the form of help and errors, for all commands of a program |
 //! | [`http_stage`] | a service of HTTP servers with members, a switch and a gateway |
@@ -13,6 +14,7 @@
     reason = "tests fail by panicking, and print what they left out"
 )]
 
+pub mod allocations;
 pub mod command_lines;
 pub mod http_stage;
 pub mod programs;
