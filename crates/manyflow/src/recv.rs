@@ -62,10 +62,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     )?;
     announce_route(&route, description.source, display)?;
     let config = ReceiveConfig {
-        route,
-        description,
         webrc,
-        output: args.output.clone(),
         existing: match args.overwrite {
             true => Existing::Replace,
             false => Existing::Keep,
@@ -75,6 +72,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         memory_max: args.memory.0,
         threads: threads(args.threads),
         patience: args.patience,
+        ..ReceiveConfig::new(description, route, args.output.clone())
     };
     let (sinks, progress, files) = ProgressSinks::channels();
     let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;

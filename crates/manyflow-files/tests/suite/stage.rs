@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_files::files::{Existing, Scratch};
+use manyflow_files::files::Scratch;
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::session::{
     self, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Sealer, SessionSender,
@@ -157,17 +157,13 @@ impl Stage {
     /// files if the description identifies none.
     pub(crate) fn receive_within(&self, relays: Vec<String>, patience: Duration) -> Receiving {
         let folder = tempfile::tempdir().unwrap();
+        let route = Route::Relays(relays);
         let config = ReceiveConfig {
-            description: self.description.clone(),
-            route: Route::Relays(relays),
-            webrc: ReceiverConfig::live(),
-            output: folder.path().to_owned(),
-            existing: Existing::Keep,
             allow_unverified: self.description.table_sha256.is_none(),
             group_key: self.group_key.clone(),
-            memory_max: 256 << 20,
             threads: 1,
             patience,
+            ..ReceiveConfig::new(self.description.clone(), route, folder.path().to_owned())
         };
         let (sinks, progress, _files) = ProgressSinks::channels();
         let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));

@@ -15,7 +15,7 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
 use manyflow_core::units::{self, Rate};
-use manyflow_files::files::{Existing, Scratch};
+use manyflow_files::files::Scratch;
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::session::{
     self, Progress, ProgressSinks, ReceiveConfig, Received, SessionSender,
@@ -235,17 +235,12 @@ impl Running {
         output: &Path,
         display: &Display,
     ) -> Running {
+        let route = Route::Relays(vec![last_mile.address().to_string()]);
         let config = ReceiveConfig {
-            description: transfer.description.clone(),
-            route: Route::Relays(vec![last_mile.address().to_string()]),
-            webrc: ReceiverConfig::live(),
-            output: output.to_owned(),
-            existing: Existing::Keep,
-            allow_unverified: false,
-            group_key: None,
             memory_max: 1 << 30,
             threads: 1,
             patience: TIME_LIMIT,
+            ..ReceiveConfig::new(transfer.description.clone(), route, output.to_owned())
         };
         let (sinks, progress, _files) = ProgressSinks::channels();
         let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));

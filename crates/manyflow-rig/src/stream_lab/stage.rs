@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use manyflow_amt::RelayConfig;
 use manyflow_layered::relay::{self, SessionInfo};
-use manyflow_net::amt::{RelayOptions, RelayServer, StreamsConfig};
-use manyflow_net::description::HostPort;
+use manyflow_net::amt::StreamsConfig;
 use manyflow_net::forwarder::{Feed, Forwarder, ForwarderConfig};
 use manyflow_net::inlet::Route;
-use manyflow_net::outlets::Outlets;
 use manyflow_streams::{
-    SendControl, StreamDescription, StreamProtocol, StreamSendProgress, StreamSender,
+    OpenedStream, SendControl, StreamDescription, StreamSendConfig, StreamSendProgress,
     live_hop_config,
 };
 use tokio::sync::{mpsc, watch};
@@ -23,7 +21,6 @@ use tokio::time::sleep;
 use super::pictures::Pictures;
 use super::reception::{Place, Reception};
 
-const SESSION: u32 = 7;
 const LOOPBACK: &str = "127.0.0.1:0";
 /// Gateways that a relay takes from one address.
 const GATEWAYS_MAX: usize = 2_000;
@@ -39,7 +36,8 @@ pub struct Stage {
     /// The progress of the sender.
     pub progress: watch::Receiver<StreamSendProgress>,
     start: Instant,
-    sender: SocketAddr,
+    /// The address of the sender's own relay.
+    sender: String,
     relays: Vec<RunningRelay>,
     tasks: Vec<JoinHandle<()>>,
     receivers: u64,
@@ -60,16 +58,19 @@ impl Stage {
         pictures: Arc<Pictures>,
         relays: usize,
     ) -> Result<Stage> {
-        let description = describe(control);
-        let options = RelayOptions {
-            streams: Some(streams(&description, false, 0)),
-            ..RelayOptions::default()
-        };
-        let flows = description.flows();
-        let server = RelayServer::bind_with(LOOPBACK.parse()?, limits(), flows.clone(), options)?;
-        let sender_address = server.local_addr();
-        let outlets = Outlets::new(&flows, None, Some(server));
-        let sender = StreamSender::new(SESSION, control, outlets)?;
+        let listen = Some(LOOPBACK.parse()?);
+        let OpenedStream {
+            description,
+            sender,
+        } = OpenedStream::open(StreamSendConfig {
+            control: control.clone(),
+            listen,
+            ..StreamSendConfig::new("test pictures", None)
+        })?;
+        let sender_address = description.amt_relay.as_ref();
+        let sender_address = sender_address
+            .context("the sender has no relay")?
+            .authority();
         let progress = sender.progress();
         let (units, source) = mpsc::channel(2);
         let produced = Arc::clone(&pictures);
@@ -164,13 +165,13 @@ impl Stage {
         let config = ForwarderConfig {
             feeds: vec![Feed {
                 flows: self.description.flows(),
-                route: Route::Relays(vec![self.sender.to_string()]),
+                route: Route::Relays(vec![self.sender.clone()]),
             }],
             listen: Some(listen),
             relay: limits(),
             links: Vec::new(),
             hosts: None,
-            streams: Some(streams(&self.description, true, id)),
+            streams: Some(streams(&self.description, id)),
             reports_to: None,
         };
         let forwarder = Forwarder::open(config).await?;
@@ -191,7 +192,7 @@ impl Drop for Stage {
     }
 }
 
-/// Returns limits that a stage does not meet: all its gateways have one address.
+/// Returns limits that the relays of a stage do not meet: all gateways have one address.
 fn limits() -> RelayConfig {
     RelayConfig {
         gateways_max: GATEWAYS_MAX,
@@ -200,7 +201,7 @@ fn limits() -> RelayConfig {
     }
 }
 
-fn streams(description: &StreamDescription, has_parent: bool, id: u32) -> StreamsConfig {
+fn streams(description: &StreamDescription, id: u32) -> StreamsConfig {
     let info = SessionInfo {
         session: description.session,
         groups: description.groups,
@@ -208,7 +209,7 @@ fn streams(description: &StreamDescription, has_parent: bool, id: u32) -> Stream
     StreamsConfig {
         relay: relay::RelayConfig {
             hop: live_hop_config(),
-            has_parent,
+            has_parent: true,
             id,
             ..relay::RelayConfig::default()
         },
@@ -216,28 +217,5 @@ fn streams(description: &StreamDescription, has_parent: bool, id: u32) -> Stream
         groups: (0..description.groups)
             .map(|group| Some((0, group)))
             .collect(),
-    }
-}
-
-fn describe(control: &SendControl) -> StreamDescription {
-    StreamDescription {
-        name: "test pictures".to_owned(),
-        session: SESSION,
-        version: 1,
-        source: [127, 0, 0, 1].into(),
-        first_group: [232, 1, 3, 0].into(),
-        port: 5446,
-        ttl: Some(1),
-        protocol: match control {
-            SendControl::Sim(_) => StreamProtocol::Sim,
-            SendControl::Rlm(_) => StreamProtocol::Rlm,
-        },
-        groups: control.groups(),
-        reports: HostPort {
-            host: "127.0.0.1".to_owned(),
-            port: 1,
-        },
-        needs_key: false,
-        amt_relay: None,
     }
 }

@@ -9,7 +9,7 @@ use manyflow_amt::RelayConfig;
 use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::units::Rate;
 use manyflow_layered::relay::{self, SessionInfo};
-use manyflow_layered::unit::{Latency, Unit};
+use manyflow_layered::unit::Unit;
 use manyflow_layered::{rlm, sim};
 use manyflow_net::amt::{RelayOptions, RelayServer, StreamsConfig};
 use manyflow_net::description::HostPort;
@@ -123,21 +123,15 @@ impl Stage {
         let mile = LastMile::start(self.relay, link.config, up, 1)
             .await
             .unwrap();
+        let route = Route::Relays(vec![mile.address().to_string()]);
         let config = StreamReceiveConfig {
-            description: self.description.clone(),
-            route: Route::Relays(vec![mile.address().to_string()]),
             sim: sim::ReceiverConfig::default(),
             rlm: rlm::ReceiverConfig {
                 join_timer_min: Duration::from_millis(500),
                 ..rlm::ReceiverConfig::default()
             },
-            groups_max: self.description.groups,
-            key: None,
-            latency: Latency::Adaptive {
-                min: Duration::from_millis(50),
-                max: Duration::from_secs(2),
-            },
             patience: LIMIT,
+            ..StreamReceiveConfig::new(self.description.clone(), route)
         };
         let (units, received) = mpsc::channel(64);
         let (watched, progress) = watch::channel(StreamReceiveProgress::default());
