@@ -47,13 +47,13 @@
 //! | room | contents |
 //! |---|---|
 //! | `manyflow-model` | quantities, formulas, TOML, observables, measures, and the outcomes of runs |
-//! | [`schema`], `protocols/*/mod.rs` | the tables and their keys |
+//! | [`schema`] | the tables and their keys; `schema/protocols/` has those of protocols |
 //! | `controls.rs` | congestion controls of the calling program |
-//! | [`plan`] | nodes, links, sessions, switches and daemons, with all generators expanded |
-//! | `check/` | the checks of a whole scenario |
 //! | [`protocols`], `*/events.rs`, `*/wire.rs` | headers and events, as observables and in captures |
+//! | [`plan`] | nodes, links, sessions, switches and daemons, with all generators expanded |
 //! | `world.rs`, [`schedule`] | the interface of all worlds, and the changes of links in a run |
 //! | `builder.rs`, `protocols/*/session.rs` | the endpoints of a session in a world |
+//! | `check/` | the checks of a whole scenario |
 //! | `scene.rs` | a plan's endpoints in a world |
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `file/` | [`Scenario`], which reads and checks a file, and its cells |
@@ -61,10 +61,8 @@
 //! | `overview.rs`, `map.rs`, `paths.rs` | plots that a file lacks, and the network of a cell |
 //! | `limits.rs` | the limits of worlds that cannot run every scenario |
 //!
-//! A protocol's folder has a file for each of these layers, so that a protocol is one folder. In
-//! one place an arrow runs up: a plan asks `Protocol::kind` for the checks and the number of
-//! endpoints of a session, which the protocol's `session.rs` knows together with the endpoints.
-//! `manyflow-results` judges and draws outcomes; nothing here refers to it.
+//! A protocol's folder has a file for each layer above its tables. `manyflow-results` judges and
+//! draws outcomes; nothing here refers to it.
 #![forbid(unsafe_code)]
 
 mod builder;

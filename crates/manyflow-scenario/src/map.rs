@@ -128,7 +128,7 @@ fn session(session: &Session, plan: &Plan, paths: &mut Paths<'_>) -> MapSession 
     links.dedup();
     MapSession {
         name: session.name.clone(),
-        protocol: session.protocol.name(),
+        protocol: session.protocol.name().to_owned(),
         sender: session.sender,
         links,
         overlay: session.affiliation.map(|own| {

@@ -4,7 +4,7 @@ use crate::check::Names;
 use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::sessions::Session;
-use crate::protocols::Protocol;
+use crate::schema::protocols::Protocol;
 use crate::schema::{LogAxes, Observable, OneOrMany, PlotTable, SeriesTable};
 use manyflow_model::error::ScenarioError;
 use manyflow_model::quantity::{Count, Seconds};

@@ -73,7 +73,7 @@ impl Scenario {
         let mut paths = Paths::new(&plan.topology);
         let shown = pairs.iter().take(paths_max);
         let chosen = shown.map(|&(session, node)| {
-            let numbers = match session.protocol.kind().is_multicast() {
+            let numbers = match session.protocol.is_multicast() {
                 true => paths
                     .find_path(session.sender, node)
                     .into_iter()

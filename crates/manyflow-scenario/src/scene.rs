@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::plan::endpoints::{Ends, Role};
 use crate::plan::overlays::Affiliation;
 use crate::plan::sessions::MembershipInterval;
+use crate::protocols::kind;
 use crate::protocols::overlay::{add_daemons, slow_groups};
 use crate::schedule::Schedule;
 use crate::world::World;
@@ -44,7 +45,7 @@ impl Scene {
                 table,
                 plan: &plan,
             };
-            table.protocol.kind().add(&mut builder)?;
+            kind(table.protocol).add(&mut builder)?;
         }
         let schedule = Schedule::new(schema, &plan.topology)?;
         Ok(Scene {

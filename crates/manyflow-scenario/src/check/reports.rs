@@ -4,8 +4,9 @@
 use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
 use crate::plan::topology::Topology;
-use crate::protocols::ControllerName;
+use crate::protocols::kind;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
+use crate::schema::protocols::ControllerName;
 use crate::schema::{ReceiverTable, Schema, SessionTable};
 use manyflow_model::error::Fault;
 use manyflow_model::observables::{Observable, Subject};
@@ -36,7 +37,7 @@ pub(super) fn check(
         Subject::Sender => {
             let index = sessions.named(of);
             let index = index.map_err(|problem| Fault::at(&["of"], problem))?;
-            table(index).protocol.kind().sender().check(what, of)
+            kind(table(index).protocol).sender().check(what, of)
         }
         Subject::Group | Subject::Reporter => {
             let session = of.split_once('/').map_or(of, |(session, _)| session);
@@ -60,7 +61,7 @@ pub(super) fn check(
             }
             if let Some((index, node)) = sessions.staff_named(of, topology) {
                 let is_sender = node == sessions.0[index].sender;
-                let staff = table(index).protocol.kind().staff(is_sender);
+                let staff = kind(table(index).protocol).staff(is_sender);
                 return staff.map_or(Ok(()), |staff| staff.check(what, of));
             }
             match overlays.daemon_named(of, topology) {
@@ -72,12 +73,12 @@ pub(super) fn check(
 }
 
 fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
-    match entry.whole_session && table.protocol.kind().is_multicast() {
+    match entry.whole_session && table.protocol.is_multicast() {
         true => Reporter::new(
             "a receiver of the whole session",
             &[COUNTED, MEMBERSHIP, TOGETHER],
         ),
-        false => table.protocol.kind().receiver(),
+        false => kind(table.protocol).receiver(),
     }
 }
 

@@ -6,7 +6,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::protocols::{OverlayLinkEntry, OverlayLinkTable};
+use crate::schema::protocols::{OverlayLinkEntry, OverlayLinkTable};
 use crate::schema::{ReceiverEntry, ReceiverTable, Start};
 use manyflow_model::quantity::Seconds;
 

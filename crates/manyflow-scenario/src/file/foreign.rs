@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
 
-use crate::protocols::Protocol;
+use crate::schema::protocols::Protocol;
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::file::sweep::Axis;
 use manyflow_model::file::tree::{Node, Value, name_of};
@@ -70,7 +70,7 @@ fn check_keys(table: &Node, protocols: &[Protocol]) -> Result<(), Fault> {
     let Some(entry) = entries.iter().find(|entry| !is_read(&entry.key)) else {
         return Ok(());
     };
-    let mut names: Vec<String> = protocols.iter().map(|protocol| protocol.name()).collect();
+    let mut names: Vec<&str> = protocols.iter().map(|protocol| protocol.name()).collect();
     names.dedup();
     let message = format!(
         "a session of {} does not read this key: leave it out",
@@ -84,7 +84,7 @@ fn check_keys(table: &Node, protocols: &[Protocol]) -> Result<(), Fault> {
 /// do not exist are an error of the schema.
 fn reads(protocol: Protocol, key: &str) -> bool {
     match key {
-        "whole-session" => protocol.kind().is_multicast(),
+        "whole-session" => protocol.is_multicast(),
         "lie" => protocol == Protocol::Sim,
         "send-buffer" | "receive-buffer" | "sends" => protocol == Protocol::Acp,
         "service" | "crash" => matches!(protocol, Protocol::Acp | Protocol::Overlay),

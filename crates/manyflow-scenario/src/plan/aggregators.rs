@@ -4,8 +4,8 @@ use manyflow_core::Time;
 use manyflow_model::error::Fault;
 
 use crate::plan::topology::Topology;
-use crate::protocols::SimTable;
 use crate::schema::OneOrMany;
+use crate::schema::protocols::SimTable;
 
 impl SimTable {
     /// Returns the nodes that aggregate feedback, or `None` for all nodes on the paths of packets.

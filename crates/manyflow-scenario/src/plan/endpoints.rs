@@ -9,6 +9,7 @@ use crate::plan::overlays::Overlays;
 use crate::plan::sessions::{Session, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::Network;
+use crate::schema::protocols::Protocol;
 use manyflow_model::error::Fault;
 
 /// Hands out the numbers of endpoints, in the order in which the scene adds them.
@@ -115,7 +116,7 @@ impl Allotment {
             overlay.endpoints = allotment.take(overlay.nodes.len());
         }
         for session in &mut sessions.0 {
-            session.protocol.kind().allot(session, &mut allotment);
+            allotment.session(session);
         }
         if allotment.is_exhausted() {
             let message = format!("the sessions need more than {ENDPOINTS_MAX} endpoints");
@@ -138,8 +139,42 @@ impl Allotment {
         }
     }
 
+    /// Allots the endpoints of a session, in the order in which its protocol adds them.
+    fn session(&mut self, session: &mut Session) {
+        match session.protocol {
+            Protocol::Tcp | Protocol::Cbr => self.pairs(session),
+            Protocol::Command => self.staff(session, session.sender),
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => {
+                self.staff(session, session.sender);
+                for place in 0..session.aggregators.len() {
+                    self.staff(session, session.aggregators[place]);
+                }
+                self.memberships(session);
+            }
+            Protocol::Acp => {
+                self.memberships(session);
+                let connections = match session.switches.len() {
+                    0 => session.intervals(),
+                    _ => 1,
+                };
+                for _ in 0..connections {
+                    self.staff(session, session.sender);
+                }
+                for switch in 0..session.switches.len() {
+                    self.staff(session, session.switches[switch].node);
+                }
+            }
+            Protocol::Overlay => {
+                self.memberships(session);
+                for _ in 0..session.affiliation.map_or(0, |own| own.clients) {
+                    self.staff(session, session.sender);
+                }
+            }
+        }
+    }
+
     /// Allots the next endpoint to a session, at a node and apart from its receivers.
-    pub fn staff(&mut self, session: &mut Session, node: u32) {
+    fn staff(&mut self, session: &mut Session, node: u32) {
         let id = self.take(1).at(0);
         if !self.is_exhausted() {
             session.staff.push((id, NodeId(node)));
@@ -147,12 +182,12 @@ impl Allotment {
     }
 
     /// Allots an endpoint to each membership interval of each receiver.
-    pub fn memberships(&mut self, session: &mut Session) {
+    fn memberships(&mut self, session: &mut Session) {
         self.receivers(session, false);
     }
 
     /// Allots a sending and a receiving endpoint to each membership interval of each receiver.
-    pub fn pairs(&mut self, session: &mut Session) {
+    fn pairs(&mut self, session: &mut Session) {
         self.receivers(session, true);
     }
 

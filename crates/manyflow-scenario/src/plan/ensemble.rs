@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use crate::plan::topology::Topology;
-use crate::protocols::SwitchTable;
+use crate::schema::protocols::SwitchTable;
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::names::numbered;
 

@@ -9,8 +9,8 @@ use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::plan::endpoints::Ids;
 use crate::plan::topology::{Reach, Topology};
-use crate::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};
 use crate::schema::Schema;
+use crate::schema::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};
 use manyflow_model::error::{Fault, Problem};
 
 /// All overlays of a scenario, in the order of their tables.

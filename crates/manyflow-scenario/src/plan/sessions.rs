@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::plan::endpoints::{Ends, Paths};
 use crate::plan::ensemble::{Site, Switch};
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
-use crate::protocols::Protocol;
+use crate::schema::protocols::Protocol;
 use manyflow_core::{EndpointId, Time};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::names::numbered;
@@ -101,9 +101,7 @@ impl Sessions {
         let mut groups = GroupNumbers::new();
         for (index, table) in schema.sessions.iter().enumerate() {
             table
-                .protocol
-                .kind()
-                .check(table)
+                .check()
                 .and_then(|()| check_receivers(table))
                 .map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
@@ -261,7 +259,7 @@ impl Session {
     /// node: its sender or a switch.
     fn has_staff_at(&self, node: u32) -> bool {
         let is_switch = || self.switches.iter().any(|switch| switch.node == node);
-        let has_staff = self.protocol.kind().staff(true).is_some();
+        let has_staff = matches!(self.protocol, Protocol::Acp | Protocol::Overlay);
         has_staff && (node == self.sender || is_switch())
     }
 

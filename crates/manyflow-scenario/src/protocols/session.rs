@@ -1,34 +1,17 @@
 //! The interface between a scenario and the protocols of its sessions.
 
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
-use crate::schema::SessionTable;
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::observables::Observable;
 
 /// A protocol that sessions use. Each protocol implements this in its `session.rs`.
 pub(crate) trait SessionProtocol: Sync {
-    /// Checks the parameters of a session.
+    /// Adds a session's endpoints to the network, in the order in which
+    /// [`Allotment`](crate::plan::endpoints::Allotment) numbers them.
     ///
     /// # Errors
-    /// Returns an error if a table is missing or a parameter is out of its range.
-    fn check(&self, table: &SessionTable) -> Result<(), Fault>;
-
-    /// Allots numbers to a session's endpoints, in the order in which [`add`](SessionProtocol::add)
-    /// adds them.
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment);
-
-    /// Adds a session's endpoints to the network.
-    ///
-    /// # Errors
-    /// Returns the errors that [`check`](SessionProtocol::check) finds.
+    /// Returns the errors that [`SessionTable::check`](crate::schema::SessionTable) finds.
     fn add(&self, builder: &mut Builder) -> Result<(), Fault>;
-
-    /// Returns whether packets go to channels that receivers join.
-    fn is_multicast(&self) -> bool {
-        false
-    }
 
     /// Returns whether receivers send packets to other endpoints.
     fn receivers_send(&self) -> bool {
@@ -114,15 +97,3 @@ pub(crate) const WINDOW: &[Observable] = &[
 
 /// Observables of all receivers of a session together.
 pub(crate) const TOGETHER: &[Observable] = &[Observable::Efficiency];
-
-/// Returns the parameters of a protocol that has no default parameters.
-///
-/// # Errors
-/// Returns an error if the table is missing.
-pub(crate) fn required<'a, T>(table: Option<&'a T>, key: &str) -> Result<&'a T, Fault> {
-    table.ok_or_else(|| {
-        Fault::value(format!(
-            "the table `{key}` is missing: it holds the protocol's parameters"
-        ))
-    })
-}

@@ -8,7 +8,7 @@ use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::DaemonId;
 
 use crate::plan::sessions::Session;
-use crate::protocols::{AnyEvent, AnyHeader, Packet};
+use crate::protocols::{AnyEvent, AnyHeader, Packet, kind};
 use crate::record::feed::{Feed, SAMPLES, Watch};
 use crate::record::{Ended, Recorder};
 use crate::scene::Scene;
@@ -213,7 +213,7 @@ fn addresses(cell: &Cell, scene: &Scene) -> Result<Addresses, Fault> {
             segment_bytes: tcp.segment_bytes,
         };
         ends.extend(scene.staff(index).iter().copied().map(end));
-        if session.protocol.kind().receivers_send() {
+        if kind(session.protocol).receivers_send() {
             ends.extend(scene.hosts(index).map(|(id, node, _)| end((id, node))));
         }
     }
@@ -268,5 +268,5 @@ pub(crate) fn names(scene: &Scene) -> Names {
 /// Returns the multicast sessions, which the network numbers in this order.
 fn multicast_sessions(scene: &Scene) -> impl Iterator<Item = &Session> {
     let sessions = scene.plan.sessions.0.iter();
-    sessions.filter(|session| session.protocol.kind().is_multicast())
+    sessions.filter(|session| session.protocol.is_multicast())
 }

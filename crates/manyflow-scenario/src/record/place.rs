@@ -91,8 +91,7 @@ impl Place {
             _ => return Vec::new(),
         };
         let known = &scene.plan.sessions.0[session as usize];
-        let with_sender =
-            !(known.protocol.kind().is_multicast() && matches!(self, Place::Receiver(..)));
+        let with_sender = !(known.protocol.is_multicast() && matches!(self, Place::Receiver(..)));
         let stop = known.stop.filter(|_| with_sender);
         let intervals = intervals.iter().map(|&(_, stop)| stop);
         let left = intervals.filter(|&stop| stop < Time::MAX);

@@ -2,16 +2,17 @@
 
 mod cell;
 pub mod links;
+pub mod protocols;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::protocols::{
+use links::{LinkProperties, LinkTable};
+use protocols::{
     AcpTable, CbrTable, CommandTable, OverlaySessionTable, OverlayTable, Protocol, RlmTable,
     SimTable, TcpTable, TfmccTable, WebrcTable,
 };
-use links::{LinkProperties, LinkTable};
 
 pub use cell::Cell;
 use manyflow_model::quantity::{Bits, Count, Seconds};

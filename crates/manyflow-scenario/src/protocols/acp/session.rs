@@ -12,14 +12,13 @@ use manyflow_netsim::models::anypoint::{
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
 
-use super::ControlName;
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
 use crate::plan::ensemble::{Branch, Switch};
 use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
-use crate::protocols::{Direction, PolicyName};
-use crate::schema::{ReceiverEntry, ReceiverTable, SessionTable};
+use crate::schema::ReceiverTable;
+use crate::schema::protocols::ControlName;
+use crate::schema::protocols::{Direction, PolicyName};
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;
 use manyflow_model::quantity::Seconds;
@@ -36,26 +35,6 @@ const FRAMES: &[Observable] = &[
 ];
 
 impl SessionProtocol for Acp {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        let receivers: Vec<_> = table.receivers().iter().map(|ReceiverEntry(r)| r).collect();
-        let checked = table.acp.check(&receivers);
-        checked.map_err(|fault| fault.within("acp"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.memberships(session);
-        let connections = match session.switches.len() {
-            0 => session.intervals(),
-            _ => 1,
-        };
-        for _ in 0..connections {
-            allotment.staff(session, session.sender);
-        }
-        for switch in 0..session.switches.len() {
-            allotment.staff(session, session.switches[switch].node);
-        }
-    }
-
     fn receiver(&self) -> Reporter {
         Reporter::new("ACP", &[COUNTED, LOST, FRAMES, WINDOW, TOGETHER])
     }

@@ -5,25 +5,14 @@ use manyflow_netsim::NodeId;
 use manyflow_tcp::cbr::{Sink, Source};
 
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
-use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, required};
-use crate::schema::SessionTable;
+use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER};
+use crate::schema::protocols::required;
 use manyflow_model::error::Fault;
 
 /// Sources without congestion control.
 pub(crate) struct Cbr;
 
 impl SessionProtocol for Cbr {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        let cbr = required(table.cbr.as_ref(), "cbr")?;
-        cbr.check().map_err(|fault| fault.within("cbr"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.pairs(session);
-    }
-
     fn receiver(&self) -> Reporter {
         Reporter::new("CBR", &[COUNTED, LOST, TOGETHER])
     }

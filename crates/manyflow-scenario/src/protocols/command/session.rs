@@ -1,10 +1,8 @@
 //! Command sessions: one endpoint, which stands for the command at its node.
 
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
-use crate::protocols::session::{Reporter, SessionProtocol, required};
-use crate::schema::SessionTable;
+use crate::protocols::session::{Reporter, SessionProtocol};
+use crate::schema::protocols::required;
 use crate::world::Command;
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::observables::Observable;
@@ -14,18 +12,6 @@ use manyflow_model::quantity::Seconds;
 pub(crate) struct Commands;
 
 impl SessionProtocol for Commands {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        if table.name.contains('/') {
-            let message = "the name of a command's session becomes a file name: leave out `/`";
-            return Err(Fault::at(&["name"], Problem::Value(message.to_owned())));
-        }
-        required(table.command.as_ref(), "command").map(|_| ())
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.staff(session, session.sender);
-    }
-
     fn receiver(&self) -> Reporter {
         Reporter::new("a command", &[])
     }

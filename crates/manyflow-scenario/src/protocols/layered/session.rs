@@ -9,12 +9,9 @@ use manyflow_netsim::NodeId;
 use manyflow_netsim::models::{self, LayeredLiar, Outage};
 
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
-use crate::protocols::session::{
-    COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
-};
-use crate::schema::{Lie, SessionTable};
+use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
+use crate::schema::Lie;
+use crate::schema::protocols::required;
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;
 
@@ -25,22 +22,6 @@ pub(crate) struct Sim;
 pub(crate) struct Rlm;
 
 impl SessionProtocol for Sim {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        table.sim.check().map_err(|fault| fault.within("sim"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.staff(session, session.sender);
-        for place in 0..session.aggregators.len() {
-            allotment.staff(session, session.aggregators[place]);
-        }
-        allotment.memberships(session);
-    }
-
-    fn is_multicast(&self) -> bool {
-        true
-    }
-
     fn receiver(&self) -> Reporter {
         let lost = &[Observable::Loss];
         Reporter::new("SIM", &[COUNTED, MEMBERSHIP, lost, TOGETHER])
@@ -56,20 +37,6 @@ impl SessionProtocol for Sim {
 }
 
 impl SessionProtocol for Rlm {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        let rlm = required(table.rlm.as_ref(), "rlm")?;
-        rlm.check().map_err(|fault| fault.within("rlm"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.staff(session, session.sender);
-        allotment.memberships(session);
-    }
-
-    fn is_multicast(&self) -> bool {
-        true
-    }
-
     fn receiver(&self) -> Reporter {
         let losses = &[Observable::LossEvents];
         Reporter::new("RLM", &[COUNTED, MEMBERSHIP, losses, TOGETHER])

@@ -10,15 +10,14 @@ use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConf
 use manyflow_netsim::NodeId;
 
 use crate::builder::{Builder, add_endpoint};
-use crate::plan::endpoints::Allotment;
 use crate::plan::overlays::{Affiliation, Overlay};
 use crate::plan::sessions::{Receiver, Session, Sessions};
 use crate::plan::topology::Topology;
-use crate::protocols::OverlayTable;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
-use crate::schema::{Schema, SessionTable};
+use crate::schema::Schema;
+use crate::schema::protocols::OverlayTable;
 use crate::world::World;
-use manyflow_model::error::{Fault, Problem};
+use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;
 use manyflow_model::quantity::{BitsPerSecond, Count, Seconds};
 
@@ -33,22 +32,6 @@ const MEMBER: &[Observable] = &[
 ];
 
 impl SessionProtocol for Overlays {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        if table.stop.is_some_and(|stop| stop <= table.start.to) {
-            let message = "the sender stops before it has started".to_owned();
-            return Err(Fault::at(&["stop"], Problem::Value(message)));
-        }
-        let checked = table.overlay.check();
-        checked.map_err(|fault| fault.within("overlay"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.memberships(session);
-        for _ in 0..session.affiliation.map_or(0, |own| own.clients) {
-            allotment.staff(session, session.sender);
-        }
-    }
-
     fn receiver(&self) -> Reporter {
         let name = "a member of an overlay's group";
         Reporter::new(name, &[COUNTED, MEMBER, TOGETHER])

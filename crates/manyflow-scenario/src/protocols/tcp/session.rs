@@ -4,11 +4,8 @@ use manyflow_netsim::NodeId;
 use manyflow_tcp::{ConfigError, Receiver, Sender, TcpConfig, Variant};
 
 use crate::builder::{Builder, Pair};
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
 use crate::protocols::TcpVariant;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
-use crate::schema::SessionTable;
 use crate::world::Connection;
 use manyflow_model::error::{Fault, Problem};
 
@@ -16,14 +13,6 @@ use manyflow_model::error::{Fault, Problem};
 pub(crate) struct Tcp;
 
 impl SessionProtocol for Tcp {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        table.tcp.check().map_err(|fault| fault.within("tcp"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.pairs(session);
-    }
-
     fn receiver(&self) -> Reporter {
         Reporter::new("TCP", &[COUNTED, LOST, WINDOW, TOGETHER])
     }

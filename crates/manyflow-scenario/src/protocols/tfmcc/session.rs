@@ -3,10 +3,7 @@
 use manyflow_tfmcc::{Receiver, ReceiverId, Sender};
 
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
-use crate::schema::SessionTable;
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;
 
@@ -22,19 +19,6 @@ const RECEIVER: &[Observable] = &[
 ];
 
 impl SessionProtocol for Tfmcc {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        table.tfmcc.check().map_err(|fault| fault.within("tfmcc"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.staff(session, session.sender);
-        allotment.memberships(session);
-    }
-
-    fn is_multicast(&self) -> bool {
-        true
-    }
-
     fn receiver(&self) -> Reporter {
         Reporter::new("TFMCC", &[COUNTED, MEMBERSHIP, RECEIVER, TOGETHER])
     }

@@ -8,12 +8,8 @@ use manyflow_netsim::models::Until;
 use manyflow_webrc::{Receiver, ReceiverConfig, Sender};
 
 use crate::builder::Builder;
-use crate::plan::endpoints::Allotment;
-use crate::plan::sessions::Session;
-use crate::protocols::session::{
-    COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER, required,
-};
-use crate::schema::SessionTable;
+use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
+use crate::schema::protocols::required;
 use crate::world::{WebrcReceiver, WebrcSession};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::observables::Observable;
@@ -94,20 +90,6 @@ fn add_programs(
 }
 
 impl SessionProtocol for Webrc {
-    fn check(&self, table: &SessionTable) -> Result<(), Fault> {
-        let webrc = required(table.webrc.as_ref(), "webrc")?;
-        webrc.check().map_err(|fault| fault.within("webrc"))
-    }
-
-    fn allot(&self, session: &mut Session, allotment: &mut Allotment) {
-        allotment.staff(session, session.sender);
-        allotment.memberships(session);
-    }
-
-    fn is_multicast(&self) -> bool {
-        true
-    }
-
     fn receivers_send(&self) -> bool {
         false
     }

@@ -1,0 +1,300 @@
+//! The parameters of layered multicast: SIM and RLM.
+
+use manyflow_core::{EndpointId, Time};
+use manyflow_layered::{rlm, sim};
+use serde::Deserialize;
+
+use super::set;
+use crate::schema::OneOrMany;
+use manyflow_model::error::Fault;
+use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
+
+/// `sessions.sim`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SimTable {
+    /// The number of groups, n_g, at most 32.
+    ///
+    /// Default: 5.
+    pub groups: Option<Count>,
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
+    pub packet: Option<Bits>,
+    /// The rate that each group adds at the beginning.
+    ///
+    /// Default: `100 kbit/s`.
+    pub initial_rate: Option<BitsPerSecond>,
+    /// The minimum rate that each group adds.
+    ///
+    /// Default: `32 kbit/s`.
+    pub minimum_rate: Option<BitsPerSecond>,
+    /// The maximum rate of all groups together.
+    ///
+    /// Default: `10 Gbit/s`.
+    pub maximum_rate: Option<BitsPerSecond>,
+    /// The additive increase, in packets per round-trip time for each round-trip time.
+    ///
+    /// Default: 1.
+    pub increase: Option<Number>,
+    /// The largest increase of a round, as a share of the group's cumulative rate; above 0. A large
+    /// value such as 1000 is the paper's rule.
+    ///
+    /// Default: 0.0625.
+    pub step_max: Option<Number>,
+    /// The factor by which a group's rate grows in each round until its first congestion; the paper
+    /// has 1.
+    ///
+    /// Default: 1.25.
+    pub start_factor: Option<Number>,
+    /// Whether each group gets the rate of a TCP on the path of its receivers: `increase` then
+    /// applies to their round-trip time instead of the session's, and the decrease follows from
+    /// TCP's equation. An aggregator of a scenario has joined the lowest group only, so it cannot
+    /// time the receivers of higher groups: use `aggregators = []`.
+    ///
+    /// Default: false.
+    pub tcp_fair: Option<bool>,
+    /// The multiplicative decrease: the share of a rate that remains.
+    ///
+    /// Default: 0.9375.
+    pub decrease: Option<Number>,
+    /// The smallest share that remains if receivers get less than `decrease` of the rate; above 0
+    /// to 1. From `decrease` up it is the paper's rule.
+    ///
+    /// Default: 0.25.
+    pub decrease_min: Option<Number>,
+    /// The longest round-trip time until feedback states one.
+    ///
+    /// Default: `100 ms`.
+    pub initial_rtt: Option<Seconds>,
+    /// The menu adaptation interval, in longest round-trip times.
+    ///
+    /// Default: 50.
+    pub menu_rtts: Option<Count>,
+    /// The selection interval, in longest round-trip times.
+    ///
+    /// Default: 20.
+    pub selection_rtts: Option<Count>,
+    /// The weight of a round's received rate in its average, above 0 to 1.
+    ///
+    /// Default: 1.
+    pub rate_weight: Option<Number>,
+    /// The share of congested rounds in a selection interval up to which a receiver counts as not
+    /// congested, up to 0.9.
+    ///
+    /// Default: 0.
+    pub calm_share: Option<Probability>,
+    /// A receiver drops its top group after three rounds in a row in which it lost more than this
+    /// share and the group's rate did not fall; 1 is the paper's rule, without such drops.
+    ///
+    /// Default: 1.
+    pub loss_max: Option<Probability>,
+    /// The maximum number of failed trials of a group that double the wait for the next, up to 16;
+    /// with 0, as in the paper, there is no wait.
+    ///
+    /// Default: 3.
+    pub backoffs: Option<Count>,
+    /// Nodes and groups at which feedback is aggregated; `all` means the sender's node and every
+    /// node between it and the receivers. Receivers and aggregators report to the next aggregator
+    /// on the way to the sender, or to the sender.
+    ///
+    /// Default: `all`.
+    pub aggregators: Option<OneOrMany>,
+    /// The outage of an aggregator.
+    ///
+    /// Default: none.
+    pub outage: Option<OutageTable>,
+}
+
+/// `sessions.sim.outage`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OutageTable {
+    /// The node of the aggregator.
+    pub node: String,
+    /// The time at which the aggregator crashes.
+    pub from: Seconds,
+    /// The time at which the aggregator restarts, without its state.
+    pub to: Seconds,
+}
+
+/// `sessions.rlm`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RlmTable {
+    /// The rate of each group by itself, from the lowest: a list.
+    pub rates: Vec<BitsPerSecond>,
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
+    pub packet: Option<Bits>,
+    /// The minimum of T_J, the interval between join experiments.
+    ///
+    /// Default: `5 s`. Name: T_J.
+    pub join_timer_min: Option<Seconds>,
+    /// The maximum of T_J, the interval between join experiments.
+    ///
+    /// Default: `600 s`. Name: T_J.
+    pub join_timer_max: Option<Seconds>,
+    /// The factor of the interval after a failure.
+    ///
+    /// Default: 2. Name: alpha.
+    pub backoff: Option<Number>,
+    /// The factor of the interval after T_D without loss.
+    ///
+    /// Default: 2/3. Name: beta.
+    pub relaxation: Option<Number>,
+    /// The mean detection time before any is measured.
+    ///
+    /// Default: `5 s`. Name: D.
+    pub detection_time: Option<Seconds>,
+    /// The deviation of the detection time before any is measured.
+    ///
+    /// Default: `2 s`. Name: sigma.
+    pub detection_deviation: Option<Seconds>,
+    /// The weight of D in T_D.
+    ///
+    /// Default: 1. Name: k1.
+    pub k1: Option<Number>,
+    /// The weight of sigma in T_D.
+    ///
+    /// Default: 2. Name: k2.
+    pub k2: Option<Number>,
+    /// The weight of a measurement in D.
+    ///
+    /// Default: 0.25. Name: g1.
+    pub g1: Option<Number>,
+    /// The weight of a measurement in sigma.
+    ///
+    /// Default: 0.25. Name: g2.
+    pub g2: Option<Number>,
+    /// The loss rate above which a measurement ends with a drop.
+    ///
+    /// Default: 25 %.
+    pub loss_threshold: Option<Probability>,
+    /// The number of packets that must have arrived before a measurement is judged.
+    ///
+    /// Default: 10.
+    pub measured_packets: Option<Count>,
+}
+
+impl SimTable {
+    /// Returns the parameters of the sender.
+    ///
+    /// # Errors
+    /// Returns an error if there are more groups than a session can have.
+    pub(crate) fn sender(&self) -> Result<sim::SenderConfig, Fault> {
+        let mut config = sim::SenderConfig::default();
+        set(&mut config.groups, self.groups.map(groups).transpose()?);
+        set(&mut config.packet_bytes, self.packet.map(packet_bytes));
+        let rates = [
+            (&mut config.initial_rate, self.initial_rate),
+            (&mut config.minimum_rate, self.minimum_rate),
+            (&mut config.maximum_rate, self.maximum_rate),
+        ];
+        for (rate, given) in rates {
+            set(rate, given.map(BitsPerSecond::rate));
+        }
+        set(&mut config.increase, self.increase.map(|x| x.0));
+        set(&mut config.step_max, self.step_max.map(|x| x.0));
+        set(&mut config.start_factor, self.start_factor.map(|x| x.0));
+        set(&mut config.tcp_fair, self.tcp_fair);
+        set(&mut config.decrease, self.decrease.map(|x| x.0));
+        set(&mut config.decrease_min, self.decrease_min.map(|x| x.0));
+        set(
+            &mut config.initial_rtt,
+            self.initial_rtt.map(Seconds::duration),
+        );
+        set(&mut config.menu_rtts, self.menu_rtts.map(Count::get));
+        Ok(config)
+    }
+
+    /// Returns the parameters of the receivers.
+    pub(crate) fn receiver(&self) -> sim::ReceiverConfig {
+        let mut config = sim::ReceiverConfig::default();
+        set(
+            &mut config.selection_rtts,
+            self.selection_rtts.map(Count::get),
+        );
+        set(&mut config.rate_weight, self.rate_weight.map(|x| x.0));
+        set(&mut config.calm_share, self.calm_share.map(|p| p.0));
+        set(&mut config.loss_max, self.loss_max.map(|p| p.0));
+        set(&mut config.backoffs, self.backoffs.map(Count::get));
+        config
+    }
+
+    /// Checks that the parameters are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let config = self.sender()?;
+        let groups = config.groups;
+        sim::Sender::new(config, 0, Time::ZERO, None).map_err(Fault::value)?;
+        let parent = EndpointId(0);
+        let receiver = sim::Receiver::new(self.receiver(), groups, 0, 0, parent, Time::ZERO, None);
+        receiver.map(|_| ()).map_err(Fault::value)
+    }
+}
+
+impl RlmTable {
+    /// Returns the parameters of the sender.
+    pub(crate) fn sender(&self) -> rlm::SenderConfig {
+        rlm::SenderConfig {
+            rates: self.rates.iter().map(|rate| rate.rate()).collect(),
+            packet_bytes: self.packet.map_or(1000, packet_bytes),
+        }
+    }
+
+    /// Returns the number of groups.
+    ///
+    /// # Errors
+    /// Returns an error if there are more groups than a session can have.
+    pub(crate) fn groups(&self) -> Result<u8, Fault> {
+        groups(Count(self.rates.len() as f64))
+    }
+
+    /// Returns the parameters of the receivers.
+    pub(crate) fn receiver(&self) -> rlm::ReceiverConfig {
+        let mut config = rlm::ReceiverConfig::default();
+        let times = [
+            (&mut config.join_timer_min, self.join_timer_min),
+            (&mut config.join_timer_max, self.join_timer_max),
+            (&mut config.detection_time, self.detection_time),
+            (&mut config.detection_deviation, self.detection_deviation),
+        ];
+        for (time, given) in times {
+            set(time, given.map(Seconds::duration));
+        }
+        let numbers = [
+            (&mut config.backoff, self.backoff),
+            (&mut config.relaxation, self.relaxation),
+            (&mut config.k1, self.k1),
+            (&mut config.k2, self.k2),
+            (&mut config.g1, self.g1),
+            (&mut config.g2, self.g2),
+        ];
+        for (number, given) in numbers {
+            set(number, given.map(|x| x.0));
+        }
+        set(&mut config.loss_threshold, self.loss_threshold.map(|p| p.0));
+        set(
+            &mut config.measured_packets,
+            self.measured_packets.map(Count::get),
+        );
+        config
+    }
+
+    /// Checks that the parameters are in their ranges.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        rlm::Sender::new(self.sender(), 0, Time::ZERO, None).map_err(Fault::value)?;
+        let (config, groups) = (self.receiver(), self.groups()?);
+        let receiver = rlm::Receiver::new(config, groups, 0, EndpointId(0), 0, Time::ZERO, None);
+        receiver.map(|_| ()).map_err(Fault::value)
+    }
+}
+
+fn groups(count: Count) -> Result<u8, Fault> {
+    u8::try_from(count.get()).map_err(|_| Fault::value("a session has at most 32 groups"))
+}
+
+fn packet_bytes(size: Bits) -> u32 {
+    size.bytes() as u32
+}
