@@ -58,7 +58,7 @@ pub struct Connection<P> {
     is_initiator: bool,
     /// The other end has sent more than its Open and the answers to probes.
     is_underway: bool,
-    state: State,
+    state: ConnectionState,
     sender: Sender<P>,
     receiver: Receiver<P>,
     /// Segments of neither half: opening, keep-alive, resets.
@@ -74,7 +74,7 @@ pub struct Connection<P> {
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     /// Accepts the first connection that the other end opens.
     Listening,
     /// Open was sent `times` times, first at `since`. At `again` it is repeated, or the connection
@@ -102,7 +102,7 @@ impl<P: Payload> Connection<P> {
         number: u32,
         now: Time,
     ) -> Result<Connection<P>, ConfigError> {
-        let mut connection = Connection::new(config, number, State::Over)?;
+        let mut connection = Connection::new(config, number, ConnectionState::Over)?;
         connection.is_initiator = true;
         connection.send_open(now, now, 1);
         Ok(connection)
@@ -113,10 +113,14 @@ impl<P: Payload> Connection<P> {
     /// # Errors
     /// If a parameter is outside its range.
     pub fn listen(config: AcpConfig) -> Result<Connection<P>, ConfigError> {
-        Connection::new(config, 0, State::Listening)
+        Connection::new(config, 0, ConnectionState::Listening)
     }
 
-    fn new(config: AcpConfig, number: u32, state: State) -> Result<Connection<P>, ConfigError> {
+    fn new(
+        config: AcpConfig,
+        number: u32,
+        state: ConnectionState,
+    ) -> Result<Connection<P>, ConfigError> {
         config.check()?;
         Ok(Connection {
             number,
@@ -137,12 +141,12 @@ impl<P: Payload> Connection<P> {
 
     /// Returns whether frames can pass: the opening was answered, and the connection is not closed.
     pub fn is_established(&self) -> bool {
-        matches!(self.state, State::Established)
+        matches!(self.state, ConnectionState::Established)
     }
 
     /// Returns whether the connection has ended, for any reason.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, ConnectionState::Over)
     }
 
     /// Returns whether the other end has closed its direction and all its frames have arrived. Some
@@ -186,10 +190,13 @@ impl<P: Payload> Connection<P> {
 
     /// Ends the connection in both directions at once, and sends a Reset to the other end.
     pub fn abort(&mut self) {
-        if !matches!(self.state, State::Listening | State::Over) {
+        if !matches!(
+            self.state,
+            ConnectionState::Listening | ConnectionState::Over
+        ) {
             self.send_reset(self.number, Reason::Aborted);
         }
-        self.state = State::Over;
+        self.state = ConnectionState::Over;
     }
 
     /// Handles a segment that arrived at `now`. `payload` is the frame's; it is ignored with any
@@ -208,11 +215,15 @@ impl<P: Payload> Connection<P> {
     }
 
     fn is_current(&self, number: u32) -> bool {
-        number == self.number && !matches!(self.state, State::Listening | State::Over)
+        number == self.number
+            && !matches!(
+                self.state,
+                ConnectionState::Listening | ConnectionState::Over
+            )
     }
 
     fn handle_open(&mut self, now: Time, number: u32, credit: u32) {
-        if self.state == State::Listening {
+        if self.state == ConnectionState::Listening {
             self.number = number;
             self.establish(now, credit);
         }
@@ -227,7 +238,7 @@ impl<P: Payload> Connection<P> {
 
     fn establish(&mut self, now: Time, credit: u32) {
         self.sender.grant(credit);
-        self.state = State::Established;
+        self.state = ConnectionState::Established;
         self.note_alive(now);
     }
 
@@ -241,14 +252,14 @@ impl<P: Payload> Connection<P> {
         if !self.is_current(number) {
             return;
         }
-        if !matches!(self.state, State::Lingering { .. }) {
+        if !matches!(self.state, ConnectionState::Lingering { .. }) {
             self.events.push_back(Event::Failed(reason));
         }
-        self.state = State::Over;
+        self.state = ConnectionState::Over;
     }
 
     fn handle_known(&mut self, now: Time, segment: &Segment, payload: P) {
-        if let State::Opening { since, times, .. } = self.state {
+        if let ConnectionState::Opening { since, times, .. } = self.state {
             match segment.body {
                 Body::Accept { credit } => {
                     self.establish(now, credit);
@@ -285,7 +296,7 @@ impl<P: Payload> Connection<P> {
     fn handle_close(&mut self, now: Time, sequence: u32) {
         self.receiver.handle_close(sequence);
         // A repeated Close means that its acknowledgement was lost.
-        if matches!(self.state, State::Lingering { .. }) {
+        if matches!(self.state, ConnectionState::Lingering { .. }) {
             self.linger(now);
         }
     }
@@ -304,13 +315,13 @@ impl<P: Payload> Connection<P> {
 
     fn linger(&mut self, now: Time) {
         let until = now + LINGER;
-        self.state = State::Lingering { until };
+        self.state = ConnectionState::Lingering { until };
     }
 
     /// Handles the timers that are due at `now`. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         match self.state {
-            State::Opening {
+            ConnectionState::Opening {
                 since,
                 times,
                 again,
@@ -322,20 +333,25 @@ impl<P: Payload> Connection<P> {
                     self.fail(Reason::TimedOut);
                 }
             }
-            State::Established => {
+            ConnectionState::Established => {
                 // Frames may fail to arrive because the path is broken, or because a slow reader
                 // has no room. A probe distinguishes the two.
                 if self.sender.handle_timeout(now, &mut self.events) || now >= self.probe_at {
                     self.probe_or_give_up(now);
                 }
             }
-            State::Lingering { until } if now >= until => self.state = State::Over,
-            State::Opening { .. } | State::Lingering { .. } | State::Listening | State::Over => {}
+            ConnectionState::Lingering { until } if now >= until => {
+                self.state = ConnectionState::Over
+            }
+            ConnectionState::Opening { .. }
+            | ConnectionState::Lingering { .. }
+            | ConnectionState::Listening
+            | ConnectionState::Over => {}
         }
     }
 
     fn send_open(&mut self, now: Time, since: Time, times: u32) {
-        self.state = State::Opening {
+        self.state = ConnectionState::Opening {
             since,
             times,
             again: now + self.sender.timeout(),
@@ -355,7 +371,7 @@ impl<P: Payload> Connection<P> {
     }
 
     fn fail(&mut self, reason: Reason) {
-        self.state = State::Over;
+        self.state = ConnectionState::Over;
         self.send_reset(self.number, reason);
         self.events.push_back(Event::Failed(reason));
     }
@@ -374,7 +390,10 @@ impl<P: Payload> Connection<P> {
         if let Some(segment) = self.control.pop_front() {
             return Some((segment, None));
         }
-        if !matches!(self.state, State::Established | State::Lingering { .. }) {
+        if !matches!(
+            self.state,
+            ConnectionState::Established | ConnectionState::Lingering { .. }
+        ) {
             return None;
         }
         if let Some(ack) = self.receiver.poll_transmit() {
@@ -390,15 +409,15 @@ impl<P: Payload> Connection<P> {
     /// Returns when to call [`handle_timeout`](Connection::handle_timeout) next, if at all.
     pub fn poll_timeout(&self) -> Option<Time> {
         match self.state {
-            State::Opening { again, .. } => Some(again),
-            State::Established => self
+            ConnectionState::Opening { again, .. } => Some(again),
+            ConnectionState::Established => self
                 .sender
                 .poll_timeout()
                 .into_iter()
                 .chain([self.probe_at])
                 .min(),
-            State::Lingering { until } => Some(until),
-            State::Listening | State::Over => None,
+            ConnectionState::Lingering { until } => Some(until),
+            ConnectionState::Listening | ConnectionState::Over => None,
         }
     }
 

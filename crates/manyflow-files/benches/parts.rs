@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use manyflow_files::session::{Opener, Sealer};
+use manyflow_files::session::{GroupOpener, GroupSealer};
 use manyflow_net::group_key::GroupKey;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::lct::{Fields, Header};
@@ -18,15 +18,18 @@ fn main() {
         .measurement_time(Duration::from_secs(1))
         .configure_from_args();
     let key = group_key();
-    let (mac, encryption) = (Sealer::authenticating(&key), Sealer::encrypting(&key));
+    let (mac, encryption) = (
+        GroupSealer::authenticating(&key),
+        GroupSealer::encrypting(&key),
+    );
     packets(&mut criterion, "group key, packets", mac);
     packets(&mut criterion, "group key, encrypted packets", encryption);
     criterion.final_summary();
 }
 
-fn packets(criterion: &mut Criterion, name: &str, mut sealer: Sealer) {
+fn packets(criterion: &mut Criterion, name: &str, mut sealer: GroupSealer) {
     let plain = plain_packet();
-    let mut opener = Opener::new(&group_key(), &sealer.protection());
+    let mut opener = GroupOpener::new(&group_key(), &sealer.protection());
     let mut group = criterion.benchmark_group(name);
     group.throughput(Throughput::Elements(1));
     let mut packet = Vec::with_capacity(PACKET_BYTES);
@@ -56,7 +59,7 @@ fn packets(criterion: &mut Criterion, name: &str, mut sealer: Sealer) {
     });
 }
 
-fn opens(opener: &mut Opener, packet: &[u8]) -> bool {
+fn opens(opener: &mut GroupOpener, packet: &[u8]) -> bool {
     let decoded = Header::decode(packet);
     decoded.is_ok_and(|(header, _)| opener.open(packet, &header).is_some())
 }

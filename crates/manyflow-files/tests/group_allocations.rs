@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use manyflow_files::session::{Opener, Sealer};
+use manyflow_files::session::{GroupOpener, GroupSealer};
 use manyflow_net::group_key::GroupKey;
 use manyflow_object::lct::{Fields, Header};
 use manyflow_testing::allocations::{CountingAllocator, allocations};
@@ -11,7 +11,7 @@ use manyflow_testing::allocations::{CountingAllocator, allocations};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Seals and opens one packet; writes it to `datagram`.
-fn pass(sealer: &mut Sealer, opener: &mut Opener, datagram: &mut Vec<u8>) {
+fn pass(sealer: &mut GroupSealer, opener: &mut GroupOpener, datagram: &mut Vec<u8>) {
     datagram.clear();
     let fields = Fields {
         cci: &[7; 4],
@@ -29,12 +29,12 @@ fn pass(sealer: &mut Sealer, opener: &mut Opener, datagram: &mut Vec<u8>) {
     assert!(opener.open(datagram, &header).is_some());
 }
 
-fn allocations_of(seal: fn(&GroupKey) -> Sealer) -> u64 {
+fn allocations_of(seal: fn(&GroupKey) -> GroupSealer) -> u64 {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{}=\n", "A".repeat(43))).unwrap();
     let key = GroupKey::read(file.path()).unwrap();
     let mut sealer = seal(&key);
-    let mut opener = Opener::new(&key, &sealer.protection());
+    let mut opener = GroupOpener::new(&key, &sealer.protection());
     let mut datagram = Vec::new();
     pass(&mut sealer, &mut opener, &mut datagram);
     let before = allocations();
@@ -45,10 +45,10 @@ fn allocations_of(seal: fn(&GroupKey) -> Sealer) -> u64 {
 
 #[test]
 fn a_packet_with_a_mac_allocates_nothing() {
-    assert_eq!(allocations_of(Sealer::authenticating), 0);
+    assert_eq!(allocations_of(GroupSealer::authenticating), 0);
 }
 
 #[test]
 fn an_encrypted_packet_allocates_nothing() {
-    assert_eq!(allocations_of(Sealer::encrypting), 0);
+    assert_eq!(allocations_of(GroupSealer::encrypting), 0);
 }

@@ -44,7 +44,7 @@
 //! # }
 //! ```
 //!
-//! A daemon is one thread. Its tasks share `Core` without locks; no payload is copied
+//! A daemon is one thread. Its tasks share `DaemonCore` without locks; no payload is copied
 //! between sockets, except short ones and those of fragments.
 
 mod access;

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::config::LinkConfig;
-use super::core::{Connection, Core, Phase};
+use super::core::{Connection, DaemonCore, Phase};
 use super::datagram::{DatagramLink, Datagrams, Endpoint};
 use super::handshakes::Handshakes;
 use super::hello::{Hello, HelloError, Resume};
@@ -39,7 +39,7 @@ const UNSENT_BYTES: u32 = 16 * 1024;
 
 /// The parts that all links of a daemon share.
 pub(super) struct Links {
-    pub(super) core: Rc<RefCell<Core>>,
+    pub(super) core: Rc<RefCell<DaemonCore>>,
     pub(super) security: LinkSecurity,
     pub(super) configured: Vec<LinkConfig>,
     /// The names of daemons that may connect besides those configured; every name if `None`.

@@ -26,7 +26,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use super::client::CLIENT_PORT;
 use super::config::{ControllerConfig, DaemonConfig};
-use super::core::Core;
+use super::core::DaemonCore;
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::{Hello, is_name};
@@ -296,7 +296,7 @@ fn check(config: &DaemonConfig) -> Result<(), ConfigError> {
 
 /// The parts of a running daemon.
 struct Server {
-    core: Rc<RefCell<Core>>,
+    core: Rc<RefCell<DaemonCore>>,
     links: Rc<Links>,
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
@@ -336,7 +336,7 @@ impl Server {
         };
         let datagrams = sockets.datagrams.map(Datagrams::new);
         let datagrams = datagrams.transpose().map_err(DaemonError::Thread)?;
-        let core = Rc::new(RefCell::new(Core::new(
+        let core = Rc::new(RefCell::new(DaemonCore::new(
             daemon,
             hello,
             clock,
@@ -415,7 +415,7 @@ impl Server {
 }
 
 /// Announces the end to clients, and delivers the messages that the daemon has accepted.
-async fn retire(core: &RefCell<Core>, front: Option<&Front>, grace: Duration) {
+async fn retire(core: &RefCell<DaemonCore>, front: Option<&Front>, grace: Duration) {
     if let Some(front) = front {
         let line = |peer| front.lame_duck_info(peer);
         core.borrow().send_to_clients(line);
@@ -428,7 +428,7 @@ async fn retire(core: &RefCell<Core>, front: Option<&Front>, grace: Duration) {
 }
 
 /// Closes all connections. Neighbours and clients get what has been written for them.
-async fn close(core: &RefCell<Core>) {
+async fn close(core: &RefCell<DaemonCore>) {
     core.borrow_mut().close();
     sleep(Duration::ZERO).await;
     wait_until(STOP_TIMEOUT, || core.borrow().is_drained()).await;
@@ -482,7 +482,7 @@ fn controller(
     })
 }
 
-async fn run_timer(core: Rc<RefCell<Core>>) {
+async fn run_timer(core: Rc<RefCell<DaemonCore>>) {
     loop {
         let (due, clock, timer) = {
             let core = core.borrow();
@@ -496,7 +496,7 @@ async fn run_timer(core: Rc<RefCell<Core>>) {
 }
 
 async fn report(
-    core: Rc<RefCell<Core>>,
+    core: Rc<RefCell<DaemonCore>>,
     hold: Duration,
     controller: ControllerConfig,
     links: Rc<Links>,

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::plan::Plan;
-use crate::plan::sessions::{Receiver, Session};
+use crate::plan::sessions::{PlannedSession, Receiver};
 use crate::protocols::IntoBoxed;
 use crate::schema::{Lie, ReceiverTable, SessionTable, Start};
 use crate::world::World;
@@ -32,12 +32,12 @@ pub(crate) fn agree<Id: PartialEq + Debug>(given: Id, allotted: Id) {
 }
 
 /// Returns a seed for a part of a session. It does not depend on the rest of the scenario.
-fn seed(network: &dyn World, session: &Session, of: &str) -> u64 {
+fn seed(network: &dyn World, session: &PlannedSession, of: &str) -> u64 {
     network.stream(&format!("{}: {of}", session.name))
 }
 
 /// Draws a time from a range, with a random stream of its own.
-pub(crate) fn draw(network: &dyn World, session: &Session, start: Start, of: &str) -> Time {
+pub(crate) fn draw(network: &dyn World, session: &PlannedSession, start: Start, of: &str) -> Time {
     let mut random = Pcg64Mcg::seed_from_u64(seed(network, session, of));
     let share: f64 = random.random();
     Time::from_secs_f64(start.from.0 + (start.to.0 - start.from.0) * share)
@@ -53,7 +53,7 @@ pub(crate) fn interval_name(nodes: &Names, receiver: &Receiver, index: usize) ->
 /// Adds the endpoints of one session to a world.
 pub(crate) struct Builder<'a> {
     pub(crate) network: &'a mut dyn World,
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a PlannedSession,
     pub(crate) table: &'a SessionTable,
     pub(crate) plan: &'a Plan,
 }

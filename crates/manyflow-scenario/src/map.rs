@@ -8,7 +8,7 @@ use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::plan::endpoints::Paths;
 use crate::plan::overlays::Overlay;
-use crate::plan::sessions::Session;
+use crate::plan::sessions::PlannedSession;
 use manyflow_model::error::ScenarioError;
 
 /// The maximum number of directions of links for each node that a picture may have.
@@ -114,7 +114,7 @@ fn map(plan: &Plan) -> Map {
     }
 }
 
-fn session(session: &Session, plan: &Plan, paths: &mut Paths<'_>) -> MapSession {
+fn session(session: &PlannedSession, plan: &Plan, paths: &mut Paths<'_>) -> MapSession {
     let receivers: Vec<u32> = session.receivers.iter().map(|r| r.node).collect();
     let mut links: Vec<u32> = match session.affiliation {
         Some(_) => Vec::new(),

@@ -3,7 +3,7 @@
 use crate::check::Names;
 use crate::file::Scenario;
 use crate::plan::Plan;
-use crate::plan::sessions::Session;
+use crate::plan::sessions::PlannedSession;
 use crate::schema::protocols::Protocol;
 use crate::schema::{LogAxes, Observable, OneOrMany, PlotTable, SeriesTable};
 use manyflow_model::error::ScenarioError;
@@ -112,7 +112,7 @@ fn rates(plan: &Plan) -> Vec<SeriesTable> {
 }
 
 /// Returns a series of each session that reports the observable.
-fn of_sessions(plan: &Plan, what: impl Fn(&Session) -> Observable) -> Vec<SeriesTable> {
+fn of_sessions(plan: &Plan, what: impl Fn(&PlannedSession) -> Observable) -> Vec<SeriesTable> {
     let names = Names::of(plan);
     let mut receivers = 0;
     let sessions = plan.sessions.0.iter().take(SESSIONS_MAX);

@@ -5,7 +5,7 @@ mod membership;
 
 use super::acknowledgement::Acknowledgement;
 use super::context::Context;
-use super::ensemble::{Ensemble, State};
+use super::ensemble::{Ensemble, MemberState};
 use super::inbound::Inbound;
 use super::lifecycle::Lifecycle;
 use super::numbered::Numbered;
@@ -48,9 +48,9 @@ impl<P: Payload + Default> Connection<P> {
         };
         for is_there in ensemble {
             let state = if *is_there {
-                State::Opening
+                MemberState::Opening
             } else {
-                State::Left
+                MemberState::Left
             };
             connection.add_member(now, state);
         }
@@ -193,7 +193,7 @@ impl<P: Payload + Default> Connection<P> {
         item: Numbered<P>,
     ) {
         let state = self.members.state(id);
-        let is_opening = matches!(state, State::Waiting | State::Opening);
+        let is_opening = matches!(state, MemberState::Waiting | MemberState::Opening);
         let may_pass = self.lifecycle.is_accepted() && !is_opening;
         let (_, outbound, mut cx) = self.parts(now);
         outbound.handle_numbered(&mut cx, id, sequence, item, may_pass);

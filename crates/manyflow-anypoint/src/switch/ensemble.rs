@@ -8,7 +8,7 @@ use manyflow_core::time::Time;
 
 /// The state of a member.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum MemberState {
     /// The member gets an Open as soon as the peer's credit has room for one more member.
     Waiting,
     /// The switch has sent the member an Open, and the member has not accepted.
@@ -61,7 +61,7 @@ const FAREWELL_LIMITS: u32 = 12;
 /// One member of a connection.
 #[derive(Debug)]
 struct Presence {
-    state: State,
+    state: MemberState,
     /// When the last packet came from the member. Before the first packet, when it was added or
     /// opened.
     heard: Time,
@@ -82,12 +82,12 @@ struct Presence {
 impl Presence {
     /// Returns whether the member belongs to the connection.
     fn is_active(&self) -> bool {
-        !matches!(self.state, State::Left | State::Failed)
+        !matches!(self.state, MemberState::Left | MemberState::Failed)
     }
 
     /// Returns whether frames pass in both directions.
     fn is_open(&self) -> bool {
-        matches!(self.state, State::Open | State::Leaving)
+        matches!(self.state, MemberState::Open | MemberState::Leaving)
     }
 }
 
@@ -106,7 +106,7 @@ impl Ensemble {
     }
 
     /// Adds the member with the next number.
-    pub(super) fn add(&mut self, now: Time, state: State) -> MemberId {
+    pub(super) fn add(&mut self, now: Time, state: MemberState) -> MemberId {
         self.members.push(Presence {
             state,
             heard: now,
@@ -141,10 +141,10 @@ impl Ensemble {
     /// Iterates over the members that wait for credit to join.
     pub(super) fn waiting(&self) -> impl Iterator<Item = MemberId> {
         let numbered = self.all().zip(&self.members);
-        numbered.filter_map(|(id, member)| (member.state == State::Waiting).then_some(id))
+        numbered.filter_map(|(id, member)| (member.state == MemberState::Waiting).then_some(id))
     }
 
-    pub(super) fn state(&self, id: MemberId) -> State {
+    pub(super) fn state(&self, id: MemberId) -> MemberState {
         self.members[id.index()].state
     }
 
@@ -161,14 +161,14 @@ impl Ensemble {
     /// Returns whether any member was sent an Open and has not accepted.
     pub(super) fn awaits_accept(&self) -> bool {
         let mut members = self.members.iter();
-        members.any(|member| member.state == State::Opening)
+        members.any(|member| member.state == MemberState::Opening)
     }
 
     /// Notes a packet from the member. Returns whether to handle it: the switch knows the member,
     /// and has not given it up.
     pub(super) fn note_packet(&mut self, now: Time, id: MemberId) -> bool {
         match self.members.get_mut(id.index()) {
-            Some(member) if member.state != State::Failed => {
+            Some(member) if member.state != MemberState::Failed => {
                 member.heard = now;
                 member.is_probed = false;
                 true
@@ -180,8 +180,8 @@ impl Ensemble {
     /// Notes that the member is sent an Open at `now`.
     pub(super) fn begin_opening(&mut self, now: Time, id: MemberId) {
         let member = &mut self.members[id.index()];
-        debug_assert_eq!(member.state, State::Waiting);
-        member.state = State::Opening;
+        debug_assert_eq!(member.state, MemberState::Waiting);
+        member.state = MemberState::Opening;
         member.heard = now;
         member.idle = now;
     }
@@ -189,9 +189,9 @@ impl Ensemble {
     /// Notes that the member has accepted. Returns false if no Accept was awaited.
     pub(super) fn accept(&mut self, id: MemberId) -> bool {
         let member = &mut self.members[id.index()];
-        let is_awaited = member.state == State::Opening;
+        let is_awaited = member.state == MemberState::Opening;
         if is_awaited {
-            member.state = State::Open;
+            member.state = MemberState::Open;
         }
         is_awaited
     }
@@ -199,15 +199,15 @@ impl Ensemble {
     /// Begins the release of an open member: it gets no new frames from now on.
     pub(super) fn begin_leaving(&mut self, now: Time, id: MemberId) {
         let member = &mut self.members[id.index()];
-        debug_assert_eq!(member.state, State::Open);
+        debug_assert_eq!(member.state, MemberState::Open);
         member.moved = now;
-        member.state = State::Leaving;
+        member.state = MemberState::Leaving;
     }
 
     /// Gives the member up for this reason.
     pub(super) fn give_up(&mut self, id: MemberId, reason: Reason) {
         let member = &mut self.members[id.index()];
-        member.state = State::Failed;
+        member.state = MemberState::Failed;
         member.given_up = Some(reason);
     }
 
@@ -263,14 +263,14 @@ impl Ensemble {
             member.marks = duties.marks;
             member.moved = now;
         }
-        let is_opening = member.state == State::Opening;
+        let is_opening = member.state == MemberState::Opening;
         match member.state {
-            State::Leaving if is_done => {
-                member.state = State::Left;
+            MemberState::Leaving if is_done => {
+                member.state = MemberState::Left;
                 return Due::Departure;
             }
             _ if is_done => return Due::Nothing,
-            State::Waiting => return Due::Admission,
+            MemberState::Waiting => return Due::Admission,
             _ => {}
         }
         if !(duties.owes_answer || is_opening || member.is_probed) {
@@ -280,7 +280,7 @@ impl Ensemble {
         // A member that sends other packets than an Accept takes part in another connection: that
         // of a switch that no longer exists.
         let refuses = is_opening && now - member.idle >= 4 * config.failure_timeout;
-        let lingers = member.state == State::Leaving
+        let lingers = member.state == MemberState::Leaving
             && now - member.moved >= FAREWELL_LIMITS * config.stall_timeout;
         if refuses || lingers || duties.is_stuck || owing >= config.failure_timeout {
             return Due::Failure;

@@ -8,7 +8,7 @@ mod uptake;
 
 use super::acknowledgement::Acknowledgement;
 use super::context::Context;
-use super::ensemble::{Ensemble, State};
+use super::ensemble::{Ensemble, MemberState};
 use super::missing::{Gaps, Missing};
 use super::numbered::Numbered;
 use super::ratios::Ratios;
@@ -365,7 +365,7 @@ impl<P: Payload + Default> Inbound<P> {
     fn close_members(&mut self, cx: &mut Context<'_, P>) -> bool {
         let mut is_acknowledged = true;
         for id in cx.members.active() {
-            if cx.members.state(id) == State::Open {
+            if cx.members.state(id) == MemberState::Open {
                 self.close_member(cx, id);
             }
             is_acknowledged &= self.streams[id.index()].is_close_acknowledged();
@@ -521,7 +521,7 @@ impl<P: Payload + Default> Inbound<P> {
     /// Makes the open members that are not stalled the candidates of the policy, or all if each is
     /// stalled: then the peer has to wait. Must be called whenever that set changes.
     pub(super) fn gather_candidates(&mut self, members: &Ensemble) {
-        let is_open = |id: &MemberId| members.state(*id) == State::Open;
+        let is_open = |id: &MemberId| members.state(*id) == MemberState::Open;
         let all_stalled = members.open().filter(is_open).all(|id| self.is_stalled(id));
         let streams = &self.streams;
         let takes = |id: &MemberId| all_stalled || !streams[id.index()].uptake().is_stalled();

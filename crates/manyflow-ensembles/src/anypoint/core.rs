@@ -34,14 +34,14 @@ const ABANDONED: Duration = Duration::from_secs(30);
 
 /// A socket's connections, behind a lock that nobody holds across an await.
 #[derive(Debug)]
-pub(super) struct Shared(Mutex<Core>);
+pub(super) struct Shared(Mutex<EndCore>);
 
 impl Shared {
-    pub(super) fn new(core: Core) -> Arc<Shared> {
+    pub(super) fn new(core: EndCore) -> Arc<Shared> {
         Arc::new(Shared(Mutex::new(core)))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, EndCore> {
         self.0
             .lock()
             .expect("no task panics while it holds the lock")
@@ -50,7 +50,7 @@ impl Shared {
 
 /// The connections of a socket.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct EndCore {
     pub(super) port: Port,
     pub(super) clock: Clock,
     options: Options,
@@ -75,9 +75,9 @@ pub(super) struct Core {
     pub(super) handles: usize,
 }
 
-impl Core {
-    pub(super) fn new(port: Port, options: Options, is_listening: bool) -> Core {
-        Core {
+impl EndCore {
+    pub(super) fn new(port: Port, options: Options, is_listening: bool) -> EndCore {
+        EndCore {
             port,
             clock: Clock::start(),
             options,

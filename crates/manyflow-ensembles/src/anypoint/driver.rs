@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use manyflow_net::udp::Inbox;
 use tokio::time::Sleep;
 
-use super::core::{Core, Shared};
+use super::core::{EndCore, Shared};
 
 /// The batches that the driver receives before it sends and lets other tasks run.
 const BATCHES: usize = 4;
@@ -36,7 +36,7 @@ pub(super) async fn drive(shared: Arc<Shared>) {
 }
 
 /// Handles datagrams. Returns whether more may wait.
-fn receive(core: &mut Core, inbox: &mut Inbox, context: &mut Context<'_>) -> bool {
+fn receive(core: &mut EndCore, inbox: &mut Inbox, context: &mut Context<'_>) -> bool {
     for _ in 0..BATCHES {
         match core.port.poll_recv(inbox, context) {
             Poll::Pending => return false,
@@ -54,7 +54,7 @@ fn receive(core: &mut Core, inbox: &mut Inbox, context: &mut Context<'_>) -> boo
 }
 
 /// Sets the timer. Returns whether it is due already.
-fn arm(core: &Core, mut sleep: Pin<&mut Sleep>, context: &mut Context<'_>) -> bool {
+fn arm(core: &EndCore, mut sleep: Pin<&mut Sleep>, context: &mut Context<'_>) -> bool {
     let Some(due) = core.next_timeout() else {
         return false;
     };

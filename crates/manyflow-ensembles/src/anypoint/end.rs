@@ -14,7 +14,7 @@ use super::envelope::{self, Cookie, NO_COOKIE};
 use super::fragment::Divided;
 use super::options::{FRAME_BYTES_MAX, Options};
 use super::reassembly::{Message, Reassembly};
-use super::seal::{Opener, Role, Sealer};
+use super::seal::{Role, SegmentOpener, SegmentSealer};
 use super::timers::Timer;
 use super::way::Way;
 use super::{Number, rng};
@@ -54,7 +54,7 @@ pub(super) struct End {
     failure: Option<Reason>,
     is_finished: bool,
     next_message: u64,
-    sealer: Option<Sealer>,
+    sealer: Option<SegmentSealer>,
     reassembly: Reassembly,
     send_buffer: u32,
     pub(super) retransmissions: u64,
@@ -75,7 +75,7 @@ impl End {
             false => (acp::Connection::listen(config)?, Role::Member),
         };
         let key = options.key.as_ref();
-        let opener = key.map(|key| Opener::new(key.clone(), role.other()));
+        let opener = key.map(|key| SegmentOpener::new(key.clone(), role.other()));
         Ok(End {
             path,
             number,
@@ -93,7 +93,7 @@ impl End {
             failure: None,
             is_finished: false,
             next_message: rng().random(),
-            sealer: key.map(|key| Sealer::new(key, role)),
+            sealer: key.map(|key| SegmentSealer::new(key, role)),
             reassembly: Reassembly::new(opener),
             send_buffer: options.send_buffer,
             retransmissions: 0,

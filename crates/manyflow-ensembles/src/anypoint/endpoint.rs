@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::connection::{Connection, ConnectionError};
-use super::core::{Core, Shared};
+use super::core::{EndCore, Shared};
 use super::driver::drive;
 use super::open_port;
 use super::options::Options;
@@ -31,7 +31,7 @@ impl Endpoint {
     fn open(local: SocketAddr, options: Options, is_listening: bool) -> io::Result<Endpoint> {
         options.acp().check().map_err(io::Error::other)?;
         let (port, local) = open_port(local)?;
-        let mut core = Core::new(port, options, is_listening);
+        let mut core = EndCore::new(port, options, is_listening);
         core.handles += 1;
         let shared = Shared::new(core);
         tokio::spawn(drive(Arc::clone(&shared)));

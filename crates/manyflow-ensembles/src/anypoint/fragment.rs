@@ -15,7 +15,7 @@
 use bytes::{Buf as _, BufMut as _, Bytes};
 
 use super::arena::Arena;
-use super::seal::{SALT_BYTES, Sealer, TAG_BYTES};
+use super::seal::{SALT_BYTES, SegmentSealer, TAG_BYTES};
 
 /// The length of a fragment's header in bytes, without the salt.
 pub const HEADER_BYTES: usize = 12;
@@ -87,7 +87,7 @@ impl Divided {
     pub(super) fn next(
         &mut self,
         arena: &mut Arena,
-        sealer: Option<&Sealer>,
+        sealer: Option<&SegmentSealer>,
         frame_bytes_max: usize,
     ) -> Option<Bytes> {
         if self.rest.is_empty() {

@@ -10,7 +10,7 @@ use manyflow_anypoint::Frame;
 
 use super::MESSAGE_BYTES_MAX;
 use super::fragment::{HEADER_BYTES, Header};
-use super::seal::{Opener, SALT_BYTES};
+use super::seal::{SALT_BYTES, SegmentOpener};
 
 /// Maximum number of messages that are incomplete at one time. Senders interleave that many.
 const PARTIALS_MAX: usize = 1024;
@@ -29,7 +29,7 @@ pub struct Message {
 /// The incomplete messages of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
-    opener: Option<Opener>,
+    opener: Option<SegmentOpener>,
     /// Oldest first.
     partials: VecDeque<Partial>,
     /// Total bytes of `partials`.
@@ -48,7 +48,7 @@ struct Partial {
 
 impl Reassembly {
     /// Creates an empty list. With an opener, only sealed messages are accepted.
-    pub(super) fn new(opener: Option<Opener>) -> Reassembly {
+    pub(super) fn new(opener: Option<SegmentOpener>) -> Reassembly {
         Reassembly {
             opener,
             ..Reassembly::default()
@@ -169,11 +169,11 @@ mod tests {
 
     use super::super::arena::Arena;
     use super::super::fragment::Divided;
-    use super::super::seal::{Role, Sealer};
+    use super::super::seal::{Role, SegmentSealer};
     use super::*;
     use proptest::prelude::*;
 
-    fn divide(message: u64, payload: &[u8], sealer: Option<&Sealer>) -> Vec<Bytes> {
+    fn divide(message: u64, payload: &[u8], sealer: Option<&SegmentSealer>) -> Vec<Bytes> {
         let mut divided = Divided::new(message, 3, Bytes::copy_from_slice(payload));
         let mut arena = Arena::default();
         std::iter::from_fn(|| divided.next(&mut arena, sealer, 1412)).collect()
@@ -183,10 +183,13 @@ mod tests {
         Frame { key: 3, payload }
     }
 
-    fn sealed() -> (Sealer, Reassembly) {
+    fn sealed() -> (SegmentSealer, Reassembly) {
         let key = GroupKey::from_bytes([4; 32]);
-        let sealer = Sealer::new(&key, Role::Peer);
-        (sealer, Reassembly::new(Some(Opener::new(key, Role::Peer))))
+        let sealer = SegmentSealer::new(&key, Role::Peer);
+        (
+            sealer,
+            Reassembly::new(Some(SegmentOpener::new(key, Role::Peer))),
+        )
     }
 
     #[test]
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn a_message_that_returns_to_its_sender_is_refused() {
         let (_, mut reassembly) = sealed();
-        let member = Sealer::new(&GroupKey::from_bytes([4; 32]), Role::Member);
+        let member = SegmentSealer::new(&GroupKey::from_bytes([4; 32]), Role::Member);
         let fragment = divide(1, b"an answer", Some(&member)).remove(0);
         assert_eq!(reassembly.handle_frame(frame(fragment)), None);
     }

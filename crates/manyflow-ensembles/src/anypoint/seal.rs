@@ -76,17 +76,17 @@ fn associated(header: &Header, key: u32) -> Aad<[u8; HEADER_BYTES + 4]> {
 
 /// Seals the messages of one end of a connection.
 #[derive(Debug)]
-pub(super) struct Sealer {
+pub(super) struct SegmentSealer {
     salt: [u8; SALT_BYTES],
     key: LessSafeKey,
 }
 
-impl Sealer {
+impl SegmentSealer {
     /// Draws a salt and derives the key.
-    pub(super) fn new(key: &GroupKey, role: Role) -> Sealer {
+    pub(super) fn new(key: &GroupKey, role: Role) -> SegmentSealer {
         let salt = super::random();
         let key = derive(key, &salt, role);
-        Sealer { salt, key }
+        SegmentSealer { salt, key }
     }
 
     pub(super) fn salt(&self) -> &[u8; SALT_BYTES] {
@@ -106,7 +106,7 @@ impl Sealer {
 
 /// Opens the messages of the other ends.
 #[derive(Debug)]
-pub(super) struct Opener {
+pub(super) struct SegmentOpener {
     key: GroupKey,
     /// The role of the other ends.
     role: Role,
@@ -114,9 +114,9 @@ pub(super) struct Opener {
     derived: VecDeque<([u8; SALT_BYTES], LessSafeKey)>,
 }
 
-impl Opener {
-    pub(super) fn new(key: GroupKey, role: Role) -> Opener {
-        Opener {
+impl SegmentOpener {
+    pub(super) fn new(key: GroupKey, role: Role) -> SegmentOpener {
+        SegmentOpener {
             key,
             role,
             derived: VecDeque::new(),

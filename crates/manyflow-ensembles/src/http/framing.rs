@@ -28,14 +28,14 @@ pub struct Refusal(pub &'static str);
 /// Finds the parts of the requests on one connection.
 #[derive(Debug)]
 pub struct Scanner {
-    state: State,
+    state: FramingState,
     /// The bytes of the present line, without its end.
     line: Vec<u8>,
     head: Head,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum State {
+enum FramingState {
     /// Before a request: empty lines may come (RFC 9112 section 2.2).
     RequestLine,
     HeaderLine,
@@ -62,7 +62,7 @@ struct Head {
 impl Default for Scanner {
     fn default() -> Scanner {
         Scanner {
-            state: State::RequestLine,
+            state: FramingState::RequestLine,
             line: Vec::new(),
             head: Head::default(),
         }
@@ -79,9 +79,19 @@ impl Scanner {
         while at < bytes.len() {
             let rest = &bytes[at..];
             let passed = match self.state {
-                State::TooLong => return Ok(()),
-                State::Body(left) => self.skip(left, rest.len(), State::RequestLine, State::Body),
-                State::Chunk(left) => self.skip(left, rest.len(), State::ChunkEnd, State::Chunk),
+                FramingState::TooLong => return Ok(()),
+                FramingState::Body(left) => self.skip(
+                    left,
+                    rest.len(),
+                    FramingState::RequestLine,
+                    FramingState::Body,
+                ),
+                FramingState::Chunk(left) => self.skip(
+                    left,
+                    rest.len(),
+                    FramingState::ChunkEnd,
+                    FramingState::Chunk,
+                ),
                 _ => {
                     self.handle_byte(rest[0]).map_err(|refusal| (at, refusal))?;
                     1
@@ -97,8 +107,8 @@ impl Scanner {
         &mut self,
         left: u64,
         here: usize,
-        behind: State,
-        within: impl Fn(u64) -> State,
+        behind: FramingState,
+        within: impl Fn(u64) -> FramingState,
     ) -> usize {
         let passed = left.min(here as u64);
         self.state = match left - passed {
@@ -125,9 +135,12 @@ impl Scanner {
 
     fn append(&mut self, byte: u8) -> Result<(), Refusal> {
         self.line.push(byte);
-        let is_head = matches!(self.state, State::RequestLine | State::HeaderLine);
+        let is_head = matches!(
+            self.state,
+            FramingState::RequestLine | FramingState::HeaderLine
+        );
         if is_head && self.line.len() > LINE_BYTES_MAX {
-            self.state = State::TooLong;
+            self.state = FramingState::TooLong;
             self.line = Vec::new();
         } else if !is_head && self.line.len() > CHUNK_LINE_BYTES_MAX {
             return Err(Refusal("a line of a chunk or a trailer is too long"));
@@ -138,8 +151,8 @@ impl Scanner {
     fn handle_line(&mut self) -> Result<(), Refusal> {
         let line = &self.line[..];
         self.state = match self.state {
-            State::RequestLine if line.is_empty() => State::RequestLine,
-            State::RequestLine => {
+            FramingState::RequestLine if line.is_empty() => FramingState::RequestLine,
+            FramingState::RequestLine => {
                 self.head = Head {
                     is_1_0: line.ends_with(b" HTTP/1.0"),
                     ..Head::default()
@@ -148,24 +161,24 @@ impl Scanner {
                 if line.contains(&b'#') {
                     return Err(Refusal("the target has a fragment"));
                 }
-                State::HeaderLine
+                FramingState::HeaderLine
             }
-            State::HeaderLine if line.is_empty() => self.head.body()?,
-            State::HeaderLine => {
+            FramingState::HeaderLine if line.is_empty() => self.head.body()?,
+            FramingState::HeaderLine => {
                 self.head.handle_field(line)?;
-                State::HeaderLine
+                FramingState::HeaderLine
             }
-            State::ChunkLine => match chunk_bytes(line)? {
-                0 => State::Trailer,
-                bytes => State::Chunk(bytes),
+            FramingState::ChunkLine => match chunk_bytes(line)? {
+                0 => FramingState::Trailer,
+                bytes => FramingState::Chunk(bytes),
             },
-            State::ChunkEnd if line.is_empty() => State::ChunkLine,
-            State::ChunkEnd => return Err(Refusal("a chunk is longer than its size")),
-            State::Trailer if line.is_empty() => State::RequestLine,
+            FramingState::ChunkEnd if line.is_empty() => FramingState::ChunkLine,
+            FramingState::ChunkEnd => return Err(Refusal("a chunk is longer than its size")),
+            FramingState::Trailer if line.is_empty() => FramingState::RequestLine,
             other => other,
         };
         // Idle connections keep no memory.
-        if self.line.capacity() > CHUNK_LINE_BYTES_MAX && self.state != State::HeaderLine {
+        if self.line.capacity() > CHUNK_LINE_BYTES_MAX && self.state != FramingState::HeaderLine {
             self.line = Vec::new();
         }
         Ok(())
@@ -210,16 +223,16 @@ impl Head {
     }
 
     /// Returns the state behind the head.
-    fn body(&self) -> Result<State, Refusal> {
+    fn body(&self) -> Result<FramingState, Refusal> {
         // RFC 9112 section 3.2.
         if self.hosts > 1 || (self.hosts == 0 && !self.is_1_0) {
             return Err(Refusal("a request of HTTP/1.1 has one Host"));
         }
         match (self.is_chunked, self.length) {
             (true, Some(_)) => Err(Refusal("Transfer-Encoding and Content-Length contradict")),
-            (true, None) => Ok(State::ChunkLine),
-            (false, None | Some(0)) => Ok(State::RequestLine),
-            (false, Some(length)) => Ok(State::Body(length)),
+            (true, None) => Ok(FramingState::ChunkLine),
+            (false, None | Some(0)) => Ok(FramingState::RequestLine),
+            (false, Some(length)) => Ok(FramingState::Body(length)),
         }
     }
 }
@@ -361,7 +374,7 @@ mod tests {
         assert_eq!(refusal(&all), None);
         let mut scanner = Scanner::default();
         assert_eq!(scanner.handle_bytes(all.as_bytes()), Ok(()));
-        assert_eq!(scanner.state, State::RequestLine, "all have ended");
+        assert_eq!(scanner.state, FramingState::RequestLine, "all have ended");
     }
 
     #[test]
@@ -431,7 +444,7 @@ mod tests {
         assert_eq!(scanner.handle_bytes(&vec![b'a'; 1 << 20]), Ok(()));
         assert_eq!(
             (scanner.state, scanner.line.capacity()),
-            (State::TooLong, 0)
+            (FramingState::TooLong, 0)
         );
         let long = post("Transfer-Encoding: chunked", &"0".repeat(10_000));
         assert!(refusal(&long).is_some());

@@ -17,7 +17,7 @@ use manyflow_store::{
 };
 
 use super::disk::sync_folder;
-use super::session::Session;
+use super::session::StoreSession;
 use super::{Connect, Progress, SessionError};
 
 /// The options of [`get`].
@@ -110,7 +110,7 @@ fn list<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
 
 /// Looks for the newest manifest of a name.
 pub(super) async fn find(
-    session: &mut Session<'_, impl Connect>,
+    session: &mut StoreSession<'_, impl Connect>,
     config: StoreConfig,
     name: &str,
 ) -> Result<Found, GetError> {
@@ -142,7 +142,7 @@ pub async fn get(
     if !options.overwrite && fs::symlink_metadata(&options.output).is_ok() {
         return Err(GetError::Exists(options.output));
     }
-    let mut session = Session::new(connector, options.patience);
+    let mut session = StoreSession::new(connector, options.patience);
     let found = find(&mut session, options.store.clone(), &options.name).await?;
     let Some(manifest) = found.manifest else {
         let (name, members, failures) = (options.name, found.members, found.failures);

@@ -13,7 +13,7 @@ use manyflow_store::{
 };
 use sha2::{Digest, Sha256};
 
-use super::session::Session;
+use super::session::StoreSession;
 use super::{Connect, GetError, Progress, SessionError};
 
 /// The options of [`put`].
@@ -79,7 +79,7 @@ pub async fn put(
 ) -> Result<PutReport, PutError> {
     let mut source = Source::open(path, options.chunk_bytes).await?;
     let mut manifest = empty_manifest(&options, source.total)?;
-    let mut session = Session::new(connector, options.patience);
+    let mut session = StoreSession::new(connector, options.patience);
     let newest = find_version(&mut session, &options).await?;
     session.disconnect();
     manifest.version = newest.map_or(0, |version| version + 1).max(now_ms());
@@ -136,7 +136,7 @@ fn empty_manifest(options: &PutOptions, total: u64) -> Result<Manifest, PutError
 
 /// Returns the newest version of the name, if the store has one.
 async fn find_version(
-    session: &mut Session<'_, impl Connect>,
+    session: &mut StoreSession<'_, impl Connect>,
     options: &PutOptions,
 ) -> Result<Option<u64>, PutError> {
     let found = super::get::find(session, options.store.clone(), &options.name).await?;
@@ -157,7 +157,7 @@ fn note_stored(event: UploadEvent, manifest: &mut Manifest) -> Result<u32, Uploa
 }
 
 async fn store_manifest(
-    session: &mut Session<'_, impl Connect>,
+    session: &mut StoreSession<'_, impl Connect>,
     upload: &mut Upload,
     manifest: &Manifest,
 ) -> Result<(), PutError> {

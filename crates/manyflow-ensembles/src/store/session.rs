@@ -110,7 +110,7 @@ impl Connection {
 }
 
 /// A client of the service.
-pub(super) struct Session<'a, C> {
+pub(super) struct StoreSession<'a, C> {
     connector: &'a C,
     connection: Option<Connection>,
     clock: Clock,
@@ -120,10 +120,10 @@ pub(super) struct Session<'a, C> {
     reach: Reach,
 }
 
-impl<'a, C: Connect> Session<'a, C> {
+impl<'a, C: Connect> StoreSession<'a, C> {
     /// Creates a client that tries to connect for `patience` each time.
-    pub(super) fn new(connector: &'a C, patience: Duration) -> Session<'a, C> {
-        Session {
+    pub(super) fn new(connector: &'a C, patience: Duration) -> StoreSession<'a, C> {
+        StoreSession {
             connector,
             connection: None,
             clock: Clock::start(),

@@ -34,12 +34,12 @@ pub struct Reporter {
     /// Time at which to give up, once all attempts are made.
     give_up_at: Option<Time>,
     outgoing: Option<[u8; MESSAGE_BYTES]>,
-    state: State,
+    state: ReporterState,
 }
 
 /// The state of a reporter.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ReporterState {
     /// The sender has not answered yet.
     Reporting,
     /// The sender has counted this receiver.
@@ -62,7 +62,7 @@ impl Reporter {
             next_attempt: None,
             give_up_at: None,
             outgoing: None,
-            state: State::Reporting,
+            state: ReporterState::Reporting,
         };
         reporter.plan_attempt();
         reporter
@@ -80,7 +80,7 @@ impl Reporter {
         self.window_end += self.window;
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ReporterState {
         self.state
     }
 
@@ -88,8 +88,8 @@ impl Reporter {
     /// when the reporter has ended.
     pub fn poll_timeout(&self) -> Option<Time> {
         match self.state {
-            State::Reporting => self.next_attempt.or(self.give_up_at),
-            State::Counted | State::Unanswered => None,
+            ReporterState::Reporting => self.next_attempt.or(self.give_up_at),
+            ReporterState::Counted | ReporterState::Unanswered => None,
         }
     }
 
@@ -99,7 +99,7 @@ impl Reporter {
             return;
         }
         if self.next_attempt.is_none() {
-            self.state = State::Unanswered;
+            self.state = ReporterState::Unanswered;
             return;
         }
         // An earlier cookie belongs to an address that may have changed.
@@ -130,7 +130,7 @@ impl Reporter {
         };
         match message.kind {
             Kind::Challenge => self.send(message.cookie),
-            Kind::Counted => self.state = State::Counted,
+            Kind::Counted => self.state = ReporterState::Counted,
             // Our own report, which came back.
             Kind::Report => {}
         }
@@ -180,9 +180,9 @@ pub async fn report(key: CompletionKey, server: &str, window: Duration) -> Resul
             }
         }
         match reporter.state() {
-            State::Reporting => {}
-            State::Counted => return Ok(()),
-            State::Unanswered => return Err(ReportError::Unanswered(server.to_owned())),
+            ReporterState::Reporting => {}
+            ReporterState::Counted => return Ok(()),
+            ReporterState::Unanswered => return Err(ReportError::Unanswered(server.to_owned())),
         }
         tokio::select! {
             () = clock.sleep_until(reporter.poll_timeout()) => {}

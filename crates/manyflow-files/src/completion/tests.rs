@@ -8,7 +8,7 @@ use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::message::{Kind, MESSAGE_BYTES, Message};
-use super::reporter::State;
+use super::reporter::ReporterState;
 use super::*;
 
 fn key(is_secret: bool) -> CompletionKey {
@@ -71,7 +71,11 @@ fn two_hundred_receivers_are_counted_within_one_window_at_one_datagram_per_secon
     let mut tally = tally(true, 200);
     let sent = run(&mut reporters, &mut tally, 0.0, 1);
     assert_eq!(tally.count(), 200);
-    assert!(reporters.iter().all(|r| r.state() == State::Counted));
+    assert!(
+        reporters
+            .iter()
+            .all(|r| r.state() == ReporterState::Counted)
+    );
     assert_eq!(sent.len(), 400);
     assert!(sent.iter().all(|at| *at < Time::ZERO + window));
     // The times are random, so a minute has 60 reports only on average.
@@ -103,7 +107,7 @@ fn a_reporter_without_answers_gives_up() {
     let mut reporters = [reporter(1, Duration::from_secs(10))];
     let sent = run(&mut reporters, &mut tally(true, 1), 1.0, 1);
     assert_eq!(sent.len(), 3);
-    assert_eq!(reporters[0].state(), State::Unanswered);
+    assert_eq!(reporters[0].state(), ReporterState::Unanswered);
 }
 
 #[test]

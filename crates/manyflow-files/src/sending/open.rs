@@ -19,7 +19,7 @@ use super::{OpenError, RelayAddress, SendConfig};
 use crate::completion::{CompletionServer, window};
 use crate::files::{Sources, find_sources};
 use crate::sdp::{Completion, SessionDescription};
-use crate::session::{Sealer, describe, flows};
+use crate::session::{GroupSealer, describe, flows};
 
 /// Groups for a session that only a relay carries. They are source-specific, because joins in the
 /// tunnel name the source.
@@ -37,7 +37,7 @@ pub struct Opened {
     pub(super) multicast: Option<MulticastSender>,
     pub(super) relay: Option<RelayServer>,
     pub(super) reports: Option<CompletionServer>,
-    pub(super) sealer: Option<Sealer>,
+    pub(super) sealer: Option<GroupSealer>,
     /// The description, which still lacks the digest of the table of files.
     pub(super) description: SessionDescription,
 }
@@ -64,10 +64,10 @@ impl Opened {
         check_range(groups, &session)?;
         let mut description = describe_session(&config, &session, multicast.as_ref());
         let sealer = config.group.as_ref().map(|(key, encrypts)| match encrypts {
-            true => Sealer::encrypting(key),
-            false => Sealer::authenticating(key),
+            true => GroupSealer::encrypting(key),
+            false => GroupSealer::authenticating(key),
         });
-        description.protection = sealer.as_ref().map(Sealer::protection);
+        description.protection = sealer.as_ref().map(GroupSealer::protection);
         let rate = config.webrc.session_rate;
         let relay = config.relay.as_ref();
         let relay = relay.map(|relay| open_relay(relay, rate, &mut description));

@@ -43,17 +43,17 @@ fn mac(key: &hmac::Key, datagram: &[u8], field: &GroupMac) -> [u8; MAC_BYTES] {
 
 /// Adds MACs to the packets of a sender, or encrypts them.
 #[derive(Debug)]
-pub struct Sealer {
+pub struct GroupSealer {
     key: SessionKey,
     protection: Protection,
     /// The sequence number of the last packet.
     sequence: u64,
 }
 
-impl Sealer {
+impl GroupSealer {
     /// Makes a sealer that adds MACs to the packets of a new session.
     pub fn authenticating(key: &GroupKey) -> Self {
-        Sealer::new(key, Protection::Mac)
+        GroupSealer::new(key, Protection::Mac)
     }
 
     /// Makes a sealer that encrypts the packets of a new session. Each one has a random salt, so
@@ -61,11 +61,11 @@ impl Sealer {
     pub fn encrypting(key: &GroupKey) -> Self {
         let salt = ring::rand::generate(&SystemRandom::new());
         let salt = salt.expect("the system has a random generator").expose();
-        Sealer::new(key, Protection::Encryption { salt })
+        GroupSealer::new(key, Protection::Encryption { salt })
     }
 
     fn new(key: &GroupKey, protection: Protection) -> Self {
-        Sealer {
+        GroupSealer {
             key: SessionKey::new(key, &protection),
             protection,
             sequence: 0,
@@ -103,17 +103,17 @@ impl Sealer {
 
 /// Checks the packets that a receiver gets, and decrypts them.
 #[derive(Debug)]
-pub struct Opener {
+pub struct GroupOpener {
     key: SessionKey,
     window: ReplayWindow,
     /// The last packet that was decrypted.
     plain: Vec<u8>,
 }
 
-impl Opener {
+impl GroupOpener {
     /// Makes an opener for the session whose description has this protection.
     pub fn new(key: &GroupKey, protection: &Protection) -> Self {
-        Opener {
+        GroupOpener {
             key: SessionKey::new(key, protection),
             window: ReplayWindow::default(),
             plain: Vec::new(),
@@ -204,13 +204,16 @@ mod tests {
     }
 
     /// One sealer of each kind.
-    fn sealers(key: &GroupKey) -> [Sealer; 2] {
-        [Sealer::authenticating(key), Sealer::encrypting(key)]
+    fn sealers(key: &GroupKey) -> [GroupSealer; 2] {
+        [
+            GroupSealer::authenticating(key),
+            GroupSealer::encrypting(key),
+        ]
     }
 
     /// The opener of a sealer's packets for a member of the group.
-    fn opener(sealer: &Sealer) -> Opener {
-        Opener::new(&key(1), &sealer.protection())
+    fn opener(sealer: &GroupSealer) -> GroupOpener {
+        GroupOpener::new(&key(1), &sealer.protection())
     }
 
     fn datagram_with(content: &[u8]) -> Vec<u8> {
@@ -233,13 +236,13 @@ mod tests {
         datagram_with(&[9; 100])
     }
 
-    fn sealed(sealer: &mut Sealer, mut datagram: Vec<u8>) -> Vec<u8> {
+    fn sealed(sealer: &mut GroupSealer, mut datagram: Vec<u8>) -> Vec<u8> {
         sealer.seal(&mut datagram);
         datagram
     }
 
     /// Returns what follows the LCT header of an opened datagram.
-    fn open(opener: &mut Opener, datagram: &[u8]) -> Option<Vec<u8>> {
+    fn open(opener: &mut GroupOpener, datagram: &[u8]) -> Option<Vec<u8>> {
         let (header, _) = Header::decode(datagram).ok()?;
         let opened = opener.open(datagram, &header)?;
         let (opened_header, content) = Header::decode(opened).expect("the header remains");
@@ -291,7 +294,7 @@ mod tests {
     #[test]
     fn packets_of_another_protection_are_refused() {
         let [mut mac, mut encryption] = sealers(&key(1));
-        let mut other = Sealer::encrypting(&key(1));
+        let mut other = GroupSealer::encrypting(&key(1));
         let authenticated = sealed(&mut mac, datagram());
         let encrypted = sealed(&mut encryption, datagram());
         assert_eq!(open(&mut opener(&mac), &encrypted), None);
@@ -304,7 +307,10 @@ mod tests {
     #[test]
     fn equal_packets_are_encrypted_to_different_bytes() {
         let content = |datagram: Vec<u8>| Header::decode(&datagram).unwrap().1.to_vec();
-        let mut sealers = [Sealer::encrypting(&key(1)), Sealer::encrypting(&key(1))];
+        let mut sealers = [
+            GroupSealer::encrypting(&key(1)),
+            GroupSealer::encrypting(&key(1)),
+        ];
         let contents: BTreeSet<_> = (0..8)
             .map(|number| content(sealed(&mut sealers[number % 2], datagram())))
             .collect();
@@ -320,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_mac_is_the_hmac_of_the_packet_with_zeros_in_its_place() {
-        let sealed = sealed(&mut Sealer::authenticating(&key(1)), datagram());
+        let sealed = sealed(&mut GroupSealer::authenticating(&key(1)), datagram());
         let (header, content) = Header::decode(&sealed).unwrap();
         assert_eq!(content, [9; 100]);
         let field = GroupMac::find(&header).unwrap();

@@ -31,7 +31,7 @@ use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use config::ReceiveConfig;
 pub use decoder::{DecoderError, FileDone};
-pub use group::{Opener, Sealer};
+pub use group::{GroupOpener, GroupSealer};
 pub use receive::{Progress, ProgressSinks, ReceiveError, Received, memory_for_table, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::flows;

@@ -20,10 +20,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::config::ReceiveConfig;
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
-use super::group::Opener;
+use super::group::GroupOpener;
 use super::patience::Patience;
 use super::session_of;
-use super::transport::Inlet;
+use super::transport::SessionInlet;
 use crate::sdp::Protection;
 
 /// Time between two reports of progress.
@@ -211,9 +211,9 @@ fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
 }
 
 /// Returns the opener of the session's packets; `None` if they are used as they are.
-fn opener(config: &ReceiveConfig) -> Result<Option<Opener>, ReceiveError> {
+fn opener(config: &ReceiveConfig) -> Result<Option<GroupOpener>, ReceiveError> {
     match (&config.group_key, &config.description.protection) {
-        (Some(key), Some(protection)) => Ok(Some(Opener::new(key, protection))),
+        (Some(key), Some(protection)) => Ok(Some(GroupOpener::new(key, protection))),
         (Some(_), None) => Err(ReceiveError::NoMac),
         (None, Some(Protection::Encryption { .. })) => Err(ReceiveError::NoGroupKey),
         (None, Some(Protection::Mac) | None) => Ok(None),
@@ -227,7 +227,7 @@ struct Driver {
     clock: Clock,
     now: Time,
     endpoint: Receiver,
-    inlet: Inlet,
+    inlet: SessionInlet,
     /// Memory for a datagram.
     datagram: Vec<u8>,
     decoder: Decoder,
@@ -247,7 +247,7 @@ struct Driver {
     malformed_packets: u64,
     /// The kinds of malformed packets that were already logged.
     malformed: Vec<Discriminant<PacketError>>,
-    opener: Option<Opener>,
+    opener: Option<GroupOpener>,
 }
 
 impl Driver {
@@ -268,7 +268,7 @@ impl Driver {
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let output = config.output.clone();
         let decoder = Decoder::start(limits(&config), output, config.existing, config.threads)?;
-        let inlet = Inlet::open(&config.description, &config.route, config.patience).await?;
+        let inlet = SessionInlet::open(&config.description, &config.route, config.patience).await?;
         let patience = Patience::new(config.patience);
         Ok(Driver {
             config,

@@ -14,7 +14,7 @@ use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::group::Sealer;
+use super::group::GroupSealer;
 use crate::files::Scratch;
 
 /// Time between two reports of progress.
@@ -57,7 +57,7 @@ pub struct SessionSender {
     progress: SendProgress,
     reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
-    sealer: Option<Sealer>,
+    sealer: Option<GroupSealer>,
     receivers_done: Option<watch::Receiver<u32>>,
 }
 
@@ -86,7 +86,7 @@ impl SessionSender {
 
     /// With a sealer, seals each packet, which lengthens it by
     /// [`EXTENSION_BYTES`](manyflow_object::ext_auth::EXTENSION_BYTES).
-    pub fn with_sealer(mut self, sealer: Option<Sealer>) -> SessionSender {
+    pub fn with_sealer(mut self, sealer: Option<GroupSealer>) -> SessionSender {
         self.sealer = sealer;
         self
     }
@@ -132,7 +132,7 @@ impl SessionSender {
         loop {
             let now = self.clock.now();
             self.send_due(now)?;
-            if self.sealer.as_ref().is_some_and(Sealer::is_exhausted) {
+            if self.sealer.as_ref().is_some_and(GroupSealer::is_exhausted) {
                 tracing::error!(
                     "2^40 packets are sent, and the group key has no more numbers: send again"
                 );

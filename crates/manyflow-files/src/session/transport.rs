@@ -35,22 +35,22 @@ pub(super) struct Delivery<'a> {
 }
 
 /// The receiving end of a transport.
-pub(super) struct Inlet {
+pub(super) struct SessionInlet {
     groups: Groups,
     flows: net::Inlet,
 }
 
-impl Inlet {
+impl SessionInlet {
     /// Opens the way of the session's packets. If that is a tunnel, waits for a relay's answer:
     /// otherwise a join would wait, too, and the measured round-trip time would be too long.
     pub(super) async fn open(
         description: &SessionDescription,
         route: &Route,
         patience: Duration,
-    ) -> Result<Inlet, TransportError> {
+    ) -> Result<SessionInlet, TransportError> {
         let mut inlet = net::Inlet::open(description.source, description.port, route).await?;
         inlet.wait_until_ready(patience).await?;
-        Ok(Inlet {
+        Ok(SessionInlet {
             groups: Groups(flows(description)),
             flows: inlet,
         })
@@ -123,7 +123,7 @@ impl Groups {
     }
 }
 
-impl fmt::Display for Inlet {
+impl fmt::Display for SessionInlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.flows.fmt(f)
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, ip};
 use manyflow_core::units::Rate;
-use manyflow_files::session::Sealer;
+use manyflow_files::session::GroupSealer;
 use manyflow_net::group_key::GroupKey;
 use stage::Stage;
 use tokio::net::UdpSocket;
@@ -94,7 +94,7 @@ fn forge(message: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Transfers a file through an attacker, and returns what the attacker has read.
-async fn transfer(seal: fn(&GroupKey) -> Sealer) -> Seen {
+async fn transfer(seal: fn(&GroupKey) -> GroupSealer) -> Seen {
     let file = LINE.repeat(30_000);
     let files = vec![(NAME.to_owned(), file.into())];
     let rate = Rate::from_bits_per_s(10_000_000);
@@ -120,7 +120,7 @@ async fn transfer(seal: fn(&GroupKey) -> Sealer) -> Seen {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forged_and_repeated_packets_reach_neither_rate_control_nor_files() {
-    let seen = transfer(Sealer::authenticating).await;
+    let seen = transfer(GroupSealer::authenticating).await;
     // A MAC hides nothing. How many of the file's own symbols pass depends on the losses of a busy
     // host, which others repair.
     assert!(seen.names > 0 && seen.lines > 0, "{seen:?}");
@@ -128,7 +128,7 @@ async fn forged_and_repeated_packets_reach_neither_rate_control_nor_files() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_packets_show_neither_names_nor_contents() {
-    let seen = transfer(Sealer::encrypting).await;
+    let seen = transfer(GroupSealer::encrypting).await;
     assert!(seen.packets > 850, "{seen:?}");
     assert_eq!((seen.names, seen.lines), (0, 0), "{seen:?}");
 }

@@ -11,7 +11,8 @@ use manyflow_core::units::Rate;
 use manyflow_files::files::Scratch;
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::session::{
-    self, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, Sealer, SessionSender,
+    self, GroupSealer, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received,
+    SessionSender,
 };
 use manyflow_net::amt::RelayServer;
 use manyflow_net::group_key::GroupKey;
@@ -76,7 +77,7 @@ impl Stage {
         rate: Rate,
         symbol: u16,
         files: Vec<TestFile>,
-        group: Option<(GroupKey, Sealer)>,
+        group: Option<(GroupKey, GroupSealer)>,
     ) -> Stage {
         Stage::start_with(rate, symbol, files, group, u32::MAX)
     }
@@ -85,7 +86,7 @@ impl Stage {
         rate: Rate,
         symbol: u16,
         files: Vec<TestFile>,
-        group: Option<(GroupKey, Sealer)>,
+        group: Option<(GroupKey, GroupSealer)>,
         expires: u32,
     ) -> Stage {
         let (group_key, sealer) = group.unzip();
@@ -116,7 +117,7 @@ impl Stage {
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: Some(objects.table_sha256()),
-            protection: sealer.as_ref().map(Sealer::protection),
+            protection: sealer.as_ref().map(GroupSealer::protection),
             amt_relay: None,
             completion: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),

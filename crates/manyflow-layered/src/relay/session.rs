@@ -20,7 +20,7 @@ const REPORTS_MAX: u32 = 1 << 20;
 
 /// A session of a relay.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct RelaySession {
     pub(super) info: SessionInfo,
     id: u32,
     aggregator: Aggregator,
@@ -32,9 +32,9 @@ pub(super) struct Session {
     rates: [Rate; GROUPS_MAX as usize],
 }
 
-impl Session {
-    pub(super) fn new(info: SessionInfo, id: u32) -> Session {
-        Session {
+impl RelaySession {
+    pub(super) fn new(info: SessionInfo, id: u32) -> RelaySession {
+        RelaySession {
             info,
             id,
             aggregator: Aggregator::new(info.session, id, EndpointId::UNSET),
@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// Notes the request of a data packet. Returns whether it is a new one, for which
-    /// [`open_round`](Session::open_round) is wanted.
+    /// [`open_round`](RelaySession::open_round) is wanted.
     pub(super) fn observe(&mut self, data: &Data) -> bool {
         if let Some(rate) = self.rates.get_mut(usize::from(data.group)) {
             *rate = Rate::from_bits_per_s(8 * u64::from(data.rate));
@@ -91,7 +91,7 @@ impl Session {
         if self.old_packets < RESTART_PACKETS {
             return false;
         }
-        *self = Session::new(self.info, self.id);
+        *self = RelaySession::new(self.info, self.id);
         self.accept(request)
     }
 

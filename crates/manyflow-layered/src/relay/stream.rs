@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use super::child::{Child, Queued};
 use super::config::{Datagrams, RelayConfig, RelayError, SessionInfo, Where};
 use super::reporting::ReportingEnd;
-use super::session::Session;
+use super::session::RelaySession;
 use super::strangers::Strangers;
 use crate::hop::{Direction, Feedbacks, Hop, HopConfig, HopCounters, HopMessage, HopRate, Stamp};
 use crate::{Data, Experiment, Feedback};
@@ -29,7 +29,7 @@ const FEEDBACK_MAX: usize = 4096;
 pub struct StreamRelay {
     config: RelayConfig,
     random: StdRng,
-    sessions: Vec<Session>,
+    sessions: Vec<RelaySession>,
     /// The children by their places, which `places` and `wakes` refer to.
     children: Vec<Option<Box<Child>>>,
     places: BTreeMap<SocketAddr, u32>,
@@ -62,7 +62,7 @@ impl StreamRelay {
             .has_parent
             .then(|| ReportingEnd::new(config.key.clone(), random.random()));
         let id = config.id;
-        let of_session = |info: &SessionInfo| Session::new(*info, id);
+        let of_session = |info: &SessionInfo| RelaySession::new(*info, id);
         Ok(StreamRelay {
             sessions: sessions.iter().map(of_session).collect(),
             children: Vec::new(),
@@ -457,7 +457,7 @@ impl StreamRelay {
     pub fn poll_timeout(&self) -> Option<Time> {
         let wake = self.wakes.peek().map(|Reverse((time, _))| *time);
         let parent = self.parent.as_ref().filter(|parent| parent.has_datagrams());
-        let sessions = self.sessions.iter().filter_map(Session::poll_timeout);
+        let sessions = self.sessions.iter().filter_map(RelaySession::poll_timeout);
         let times = sessions.chain(wake).chain(parent.map(|_| Time::ZERO));
         times.min()
     }

@@ -10,13 +10,13 @@ use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
 use serde_json::json;
 
 use super::status::daemon_name;
-use super::{CLIENT_BYTES, Core, Owner, QueueGroup, SessionKey};
+use super::{CLIENT_BYTES, DaemonCore, Owner, QueueGroup, SessionKey};
 use crate::access::Permissions;
 use crate::fragment;
 use crate::link::LinkError;
 use crate::nats::interest::GroupName;
 use crate::nats::parse::Published;
-use crate::nats::session::{Peer, REMOVED, Session, Subscription};
+use crate::nats::session::{NatsSession, Peer, REMOVED, Subscription};
 use crate::nats::shares::subscription_bytes;
 use crate::outgoing::Outgoing;
 
@@ -37,7 +37,7 @@ fn log_refused_daemons(from: IpAddr, count: u64, reason: &str) {
     }
 }
 
-impl Core {
+impl DaemonCore {
     /// Connects a client. Its bytes go to `out`.
     pub(crate) fn connect(
         &mut self,
@@ -47,7 +47,9 @@ impl Core {
     ) -> SessionKey {
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
         let user = Rc::clone(&permissions.user);
-        let key = self.sessions.insert(Session::new(out, client, peer, user));
+        let key = self
+            .sessions
+            .insert(NatsSession::new(out, client, peer, user));
         self.owners.insert(client, Owner::Session(key));
         self.counters.connections += 1;
         self.pump();
@@ -69,7 +71,7 @@ impl Core {
         self.pump();
     }
 
-    pub(crate) fn session(&mut self, key: SessionKey) -> &mut Session {
+    pub(crate) fn session(&mut self, key: SessionKey) -> &mut NatsSession {
         &mut self.sessions[key]
     }
 

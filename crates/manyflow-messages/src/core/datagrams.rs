@@ -4,13 +4,14 @@ use bytes::{Buf as _, Bytes};
 use manyflow_core::Ecn;
 use manyflow_overlay::{DaemonId, Frame};
 
-use super::Core;
+use super::DaemonCore;
 use super::links::{is_message, own_name};
 use crate::datagram::{DatagramLink, Direct};
 
-impl Core {
+impl DaemonCore {
     /// Handles a frame of a neighbour. Ignores bytes that are none, and links that are not attached
-    /// yet: what they bring is repaired. [`finish_datagrams`](Core::finish_datagrams) follows.
+    /// yet: what they bring is repaired. [`finish_datagrams`](DaemonCore::finish_datagrams)
+    /// follows.
     pub(crate) fn handle_datagram(&mut self, link: &DatagramLink, mut bytes: Bytes) {
         let Some((neighbour, connection)) = link.attached.get() else {
             return;
@@ -32,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Handles a direct message, or forwards it. [`finish_datagrams`](Core::finish_datagrams)
+    /// Handles a direct message, or forwards it. [`finish_datagrams`](DaemonCore::finish_datagrams)
     /// follows.
     pub(crate) fn handle_direct(&mut self, link: &DatagramLink, route: Direct, bytes: Bytes) {
         let frame = match Frame::decode(&bytes) {

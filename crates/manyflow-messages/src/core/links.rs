@@ -10,7 +10,7 @@ use manyflow_overlay::hop::{DatagramHop, Hop, KernelHop};
 use manyflow_overlay::{Body, DaemonId, Frame, LinkSeq};
 use tokio::sync::Notify;
 
-use super::{Core, Neighbour};
+use super::{DaemonCore, Neighbour};
 use crate::datagram::DatagramLink;
 use crate::hello::{Hello, Resume};
 use crate::link::LinkError;
@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     pub(crate) peer: Option<SocketAddr>,
 }
 
-impl Core {
+impl DaemonCore {
     /// Returns what this daemon has of its link to another, for a new connection. Ends the present
     /// connection: a message that still arrived over it would be repeated over the new one.
     pub(crate) fn resume(&mut self, neighbour: DaemonId) -> Resume {
@@ -298,11 +298,11 @@ mod tests {
         }
     }
 
-    fn core() -> Core {
+    fn core() -> DaemonCore {
         let own = hello("own", 1);
         let config = OverlayConfig::default();
         let daemon = Daemon::<Bytes>::new(config, Box::new(Open), own.id, own.incarnation);
-        Core::new(daemon.unwrap(), own, Clock::start(), 1_000_000)
+        DaemonCore::new(daemon.unwrap(), own, Clock::start(), 1_000_000)
     }
 
     fn resume(received: u32) -> Resume {

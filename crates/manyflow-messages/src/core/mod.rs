@@ -28,7 +28,7 @@ use super::datagram::{DatagramLink, Direct};
 use super::hello::Hello;
 use super::link_traffic::LinkTraffic;
 use super::nats::interest::{GroupName, InterestTable};
-use super::nats::session::Session;
+use super::nats::session::NatsSession;
 use super::nats::shares::Shares;
 use super::outgoing::Outgoing;
 use super::refusals::Refusals;
@@ -77,7 +77,7 @@ pub(super) struct Neighbour {
 }
 
 /// The daemon and its connections.
-pub(super) struct Core {
+pub(super) struct DaemonCore {
     pub(super) clock: Clock,
     pub(super) hello: Hello,
     /// The maximum length of a message of the overlay; longer ones are divided.
@@ -85,7 +85,7 @@ pub(super) struct Core {
     pub(super) daemon: Daemon<Bytes>,
     neighbours: BTreeMap<DaemonId, Neighbour>,
     connections: u64,
-    sessions: Slab<Session>,
+    sessions: Slab<NatsSession>,
     owners: HashMap<ClientId, Owner>,
     queues: Slab<QueueGroup>,
     queue_keys: HashMap<GroupName, usize>,
@@ -99,7 +99,7 @@ pub(super) struct Core {
     taken: Vec<(ClientId, u32)>,
     /// Sessions whose last message to a subscription has been delivered.
     ended: Vec<(SessionKey, Bytes)>,
-    /// When the timer task calls [`handle_timeout`](Core::handle_timeout).
+    /// When the timer task calls [`handle_timeout`](DaemonCore::handle_timeout).
     armed: Option<Time>,
     pub(super) timer: Rc<Notify>,
     turn: usize,
@@ -116,7 +116,7 @@ pub(super) struct Core {
     phase: Phase,
 }
 
-impl Core {
+impl DaemonCore {
     /// Returns a daemon with connections, of whose clients the subscriptions take at most
     /// `group_bytes_max` bytes.
     pub(super) fn new(
@@ -124,12 +124,12 @@ impl Core {
         hello: Hello,
         clock: Clock,
         group_bytes_max: usize,
-    ) -> Core {
+    ) -> DaemonCore {
         let fragment_bytes = match hello.datagrams {
             true => datagram::FRAGMENT_BYTES,
             false => fragment::FRAGMENT_BYTES,
         };
-        let mut core = Core {
+        let mut core = DaemonCore {
             clock,
             hello,
             fragment_bytes,
@@ -174,7 +174,7 @@ impl Core {
         self.pump();
     }
 
-    /// Returns when [`handle_timeout`](Core::handle_timeout) is wanted.
+    /// Returns when [`handle_timeout`](DaemonCore::handle_timeout) is wanted.
     pub(super) fn armed(&self) -> Option<Time> {
         self.armed
     }

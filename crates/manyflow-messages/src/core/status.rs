@@ -8,10 +8,10 @@ use manyflow_overlay::hop::Hop;
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{ClientId, DaemonId, GroupId, Verdict};
 
-use super::{Core, NAMES, Neighbour, Owner};
+use super::{DaemonCore, NAMES, Neighbour, Owner};
 use crate::config::{ControllerConfig, LinkConfig};
 use crate::nats::interest::GroupName;
-use crate::nats::session::Session;
+use crate::nats::session::NatsSession;
 use crate::status::{DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus};
 
 /// The number of groups in a status.
@@ -21,7 +21,7 @@ const SLOW_MEMBERS_SHOWN: usize = 100;
 /// The number of characters of a client's name in a status.
 const NAME_CHARS_SHOWN: usize = 100;
 
-impl Core {
+impl DaemonCore {
     /// Returns the names of all daemons that can be reached. A daemon that has not announced its
     /// name has its number instead.
     pub(super) fn daemon_names(&self) -> BTreeMap<DaemonId, String> {
@@ -135,7 +135,7 @@ impl Core {
 }
 
 /// Slow members.
-impl Core {
+impl DaemonCore {
     fn first_slow_members(&self) -> Vec<SlowMemberStatus> {
         let now = self.clock.now();
         let first = self.slow_members.iter().take(SLOW_MEMBERS_SHOWN);
@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// Returns the session of a client; `None` for the clients that stand for queue groups.
-    fn session_of(&self, client: ClientId) -> Option<&Session> {
+    fn session_of(&self, client: ClientId) -> Option<&NatsSession> {
         match self.owners.get(&client)? {
             Owner::Session(key) => self.sessions.get(*key),
             Owner::Queue(_) => None,

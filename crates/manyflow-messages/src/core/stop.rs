@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::Core;
+use super::DaemonCore;
 use crate::nats::session::Peer;
 use crate::outgoing::Outgoing;
 
@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     Closes,
 }
 
-impl Core {
+impl DaemonCore {
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }

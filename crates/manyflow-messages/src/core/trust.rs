@@ -6,7 +6,7 @@ use std::time::Duration;
 use manyflow_core::Time;
 use manyflow_overlay::{DaemonId, Misconduct};
 
-use super::Core;
+use super::DaemonCore;
 use super::status::daemon_name;
 
 /// The time for which a neighbour that announced a state that no daemon can have is refused.
@@ -54,7 +54,7 @@ pub(super) struct Trust {
     same_name: Seldom,
 }
 
-impl Core {
+impl DaemonCore {
     /// Handles a neighbour that has announced a state that no daemon can have. The overlay has
     /// removed its link.
     pub(super) fn handle_misconduct(

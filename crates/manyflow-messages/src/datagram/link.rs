@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Datagrams;
-use super::seal::{HEADER_BYTES, Keys, Seal, TAG_BYTES};
+use super::seal::{HEADER_BYTES, Keys, LinkSeal, TAG_BYTES};
 
 /// The kinds of bodies.
 const KEEP_ALIVE: u8 = 0;
@@ -137,7 +137,7 @@ pub(crate) struct DatagramLink {
 /// The packets that wait to be sent together.
 #[derive(Debug)]
 struct Out {
-    seal: Seal,
+    seal: LinkSeal,
     /// The address to which packets are sent.
     peer: SocketAddr,
     train: Train,
@@ -159,7 +159,7 @@ impl DatagramLink {
             own,
             attached: Cell::new(None),
             out: RefCell::new(Out {
-                seal: Seal::new(other.number, keys, dialled),
+                seal: LinkSeal::new(other.number, keys, dialled),
                 peer,
                 train: Train::default(),
                 packet: Vec::with_capacity(2048),

@@ -45,7 +45,7 @@ pub(super) use seal::{KEYS_BYTES, Keys};
 
 use link::Body;
 
-use super::core::Core;
+use super::core::DaemonCore;
 
 /// The maximum number of bytes of a message of the overlay on such a link. A packet with the
 /// headers of IPv6 and UDP then has at most 1,280 bytes, which every path of IPv6 carries (RFC 8200
@@ -149,7 +149,7 @@ impl Datagrams {
     }
 
     /// Receives packets for as long as the daemon runs.
-    pub(super) async fn receive(&self, core: &RefCell<Core>) {
+    pub(super) async fn receive(&self, core: &RefCell<DaemonCore>) {
         let (mut inbox, mut arena) = (Inbox::default(), BytesMut::new());
         loop {
             if let Err(error) = poll_fn(|context| self.port.poll_recv(&mut inbox, context)).await {
@@ -170,7 +170,7 @@ impl Datagrams {
         }
     }
 
-    fn handle(&self, core: &mut Core, source: SocketAddr, packet: BytesMut) {
+    fn handle(&self, core: &mut DaemonCore, source: SocketAddr, packet: BytesMut) {
         let number = packet.first_chunk().map(|first| u64::from_be_bytes(*first));
         let link = number.and_then(|number| self.links.borrow().get(&number).cloned());
         match link.map(|link| (link.open(source, packet), link)) {

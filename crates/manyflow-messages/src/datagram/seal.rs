@@ -39,7 +39,7 @@ pub(super) enum Refusal {
 
 /// One end of the packets' protection.
 #[derive(Debug)]
-pub(super) struct Seal {
+pub(super) struct LinkSeal {
     /// The number that packets to the other end carry.
     remote: u64,
     /// The number of the next packet.
@@ -49,9 +49,9 @@ pub(super) struct Seal {
     received: Window,
 }
 
-impl Seal {
+impl LinkSeal {
     /// Returns the protection of packets to the end with the number `remote`.
-    pub(super) fn new(remote: u64, keys: Option<&Keys>, dialled: bool) -> Seal {
+    pub(super) fn new(remote: u64, keys: Option<&Keys>, dialled: bool) -> LinkSeal {
         let keys = keys.map(|keys| {
             let (dialling, accepting) = keys.split_at(KEY_BYTES);
             match dialled {
@@ -59,7 +59,7 @@ impl Seal {
                 false => (key(accepting), key(dialling)),
             }
         });
-        Seal {
+        LinkSeal {
             remote,
             next: 0,
             keys,
@@ -179,11 +179,11 @@ mod tests {
 
     const KEYS: Keys = *b"0123456789abcdefABCDEF0123456789";
 
-    fn pair(keys: Option<&Keys>) -> [Seal; 2] {
-        [Seal::new(7, keys, true), Seal::new(9, keys, false)]
+    fn pair(keys: Option<&Keys>) -> [LinkSeal; 2] {
+        [LinkSeal::new(7, keys, true), LinkSeal::new(9, keys, false)]
     }
 
-    fn packet(seal: &mut Seal, body: &[u8]) -> BytesMut {
+    fn packet(seal: &mut LinkSeal, body: &[u8]) -> BytesMut {
         let mut packet = vec![0; HEADER_BYTES];
         packet.extend_from_slice(body);
         seal.seal(&mut packet);

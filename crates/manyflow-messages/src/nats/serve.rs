@@ -17,7 +17,7 @@ use super::parse::{Operation, Published, parse, parse_greeting};
 use super::session::Peer;
 use super::subject::{is_pattern, is_subject, is_text};
 use crate::access::{Access, Permissions};
-use crate::core::{Core, Phase, SessionKey};
+use crate::core::{DaemonCore, Phase, SessionKey};
 use crate::outgoing::Outgoing;
 
 /// The number of bytes that the buffer of a socket grows by.
@@ -53,7 +53,7 @@ impl Default for ClientLimits {
 
 /// The parts that all connections of clients share.
 pub(crate) struct Front {
-    pub(crate) core: Rc<RefCell<Core>>,
+    pub(crate) core: Rc<RefCell<DaemonCore>>,
     pub(crate) access: Access,
     pub(crate) limits: ClientLimits,
     /// The name of the daemon.

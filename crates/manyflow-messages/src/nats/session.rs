@@ -71,7 +71,7 @@ pub(crate) struct Peer {
 
 /// The state of a connected NATS client.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct NatsSession {
     pub(crate) out: Rc<Outgoing>,
     pub(crate) client: ClientId,
     pub(crate) peer: Peer,
@@ -96,9 +96,14 @@ pub(crate) struct Session {
     pub(crate) partial: VecDeque<Partial>,
 }
 
-impl Session {
-    pub(crate) fn new(out: Rc<Outgoing>, client: ClientId, peer: Peer, user: Rc<str>) -> Session {
-        Session {
+impl NatsSession {
+    pub(crate) fn new(
+        out: Rc<Outgoing>,
+        client: ClientId,
+        peer: Peer,
+        user: Rc<str>,
+    ) -> NatsSession {
+        NatsSession {
             out,
             client,
             peer,
@@ -342,10 +347,10 @@ mod tests {
     use super::*;
     use crate::nats::parse::{Operation, parse};
 
-    fn session() -> Session {
+    fn session() -> NatsSession {
         let address = SocketAddr::from(([127, 0, 0, 1], 4000));
         let peer = Peer { number: 1, address };
-        Session::new(Rc::default(), ClientId(1), peer, Rc::from(""))
+        NatsSession::new(Rc::default(), ClientId(1), peer, Rc::from(""))
     }
 
     fn message(bytes: &str) -> Published {
@@ -365,7 +370,7 @@ mod tests {
         }
     }
 
-    async fn written(session: &Session) -> String {
+    async fn written(session: &NatsSession) -> String {
         session.out.close();
         let mut bytes = Vec::new();
         session.out.write(&mut bytes, || {}).await.unwrap();

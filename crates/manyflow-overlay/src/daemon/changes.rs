@@ -2,7 +2,7 @@
 //! and when other daemons' members change.
 
 use super::Daemon;
-use super::database::{Announcement, State};
+use super::database::{Announcement, DaemonState};
 use crate::Event;
 use crate::config::Verdict;
 use crate::message::{
@@ -222,7 +222,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     }
 
     /// Removes what is not part of a daemon's present state, of a state that counted.
-    pub(super) fn hide(&mut self, now: Time, daemon: DaemonId, before: &State<P>) {
+    pub(super) fn hide(&mut self, now: Time, daemon: DaemonId, before: &DaemonState<P>) {
         let present = self.database.shown(daemon).cloned().unwrap_or_default();
         for group in before.paused.difference(&present.paused) {
             self.set_paused(now, daemon, *group, false);

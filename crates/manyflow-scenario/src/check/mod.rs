@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::Plan;
 use crate::plan::overlays::Overlays;
-use crate::plan::sessions::{REPETITIONS_MAX, Session, Sessions};
+use crate::plan::sessions::{PlannedSession, REPETITIONS_MAX, Sessions};
 use crate::plan::topology::{Reach, Topology};
 use crate::schema::Cell;
 use crate::schema::{Across, ExpectTable, Label, MeasureTable, PlotTable, Schema};
@@ -70,7 +70,7 @@ fn bin(bin_s: f64, duration_s: f64) -> Result<(), Fault> {
 fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
     let reach = Reach::new(topology);
     // Overlay sessions run over daemons, whose links have been checked already.
-    let direct = |session: &&Session| session.affiliation.is_none();
+    let direct = |session: &&PlannedSession| session.affiliation.is_none();
     for session in sessions.0.iter().filter(direct) {
         let reached = reach.both_ways(session.sender);
         let alone = |receiver: &&crate::plan::sessions::Receiver| !reached[receiver.node as usize];

@@ -2,7 +2,7 @@
 //! reported is refused, because its values would silently be 0 or missing.
 
 use crate::plan::overlays::Overlays;
-use crate::plan::sessions::{Session, Sessions};
+use crate::plan::sessions::{PlannedSession, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::kind;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
@@ -48,7 +48,7 @@ pub(super) fn check(
         Subject::Endpoint | Subject::Audience => {
             if let Ok(receivers) = sessions.receivers_named(of, topology) {
                 let entry = |&(index, receiver): &(usize, usize)| {
-                    let session: &Session = &sessions.0[index];
+                    let session: &PlannedSession = &sessions.0[index];
                     (session.table, session.receivers[receiver].entry as usize)
                 };
                 // There may be a million receivers, but there are few entries.

@@ -6,7 +6,7 @@ use manyflow_core::EndpointId;
 use manyflow_netsim::NodeId;
 
 use crate::plan::overlays::Overlays;
-use crate::plan::sessions::{Session, Sessions};
+use crate::plan::sessions::{PlannedSession, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::Network;
 use crate::schema::protocols::Protocol;
@@ -140,7 +140,7 @@ impl Allotment {
     }
 
     /// Allots the endpoints of a session, in the order in which its protocol adds them.
-    fn session(&mut self, session: &mut Session) {
+    fn session(&mut self, session: &mut PlannedSession) {
         match session.protocol {
             Protocol::Tcp | Protocol::Cbr => self.pairs(session),
             Protocol::Command => self.staff(session, session.sender),
@@ -174,7 +174,7 @@ impl Allotment {
     }
 
     /// Allots the next endpoint to a session, at a node and apart from its receivers.
-    fn staff(&mut self, session: &mut Session, node: u32) {
+    fn staff(&mut self, session: &mut PlannedSession, node: u32) {
         let id = self.take(1).at(0);
         if !self.is_exhausted() {
             session.staff.push((id, NodeId(node)));
@@ -182,16 +182,16 @@ impl Allotment {
     }
 
     /// Allots an endpoint to each membership interval of each receiver.
-    fn memberships(&mut self, session: &mut Session) {
+    fn memberships(&mut self, session: &mut PlannedSession) {
         self.receivers(session, false);
     }
 
     /// Allots a sending and a receiving endpoint to each membership interval of each receiver.
-    fn pairs(&mut self, session: &mut Session) {
+    fn pairs(&mut self, session: &mut PlannedSession) {
         self.receivers(session, true);
     }
 
-    fn receivers(&mut self, session: &mut Session, is_unicast: bool) {
+    fn receivers(&mut self, session: &mut PlannedSession, is_unicast: bool) {
         let each = if is_unicast { 2 } else { 1 };
         for receiver in &mut session.receivers {
             let ids = self.take(each * receiver.intervals.len());

@@ -24,11 +24,11 @@ pub const REPETITIONS_MAX: u32 = 100_000;
 
 /// All sessions of a scenario.
 #[derive(Clone, Debug)]
-pub struct Sessions(pub Vec<Session>);
+pub struct Sessions(pub Vec<PlannedSession>);
 
 /// A session.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct PlannedSession {
     /// The name of the session, with the numbers of its placeholders.
     pub name: String,
     /// The protocol.
@@ -78,7 +78,7 @@ pub struct MembershipInterval {
     pub stop: Option<Seconds>,
 }
 
-impl Session {
+impl PlannedSession {
     /// Returns a problem with a key of the session's table.
     pub fn fault(&self, key: &str, problem: Problem) -> Fault {
         Fault::at(&["sessions", &self.key, key], problem)
@@ -96,7 +96,7 @@ impl Sessions {
         topology: &Topology,
         overlays: &Overlays,
     ) -> Result<Sessions, Fault> {
-        let mut sessions: Vec<Session> = Vec::new();
+        let mut sessions: Vec<PlannedSession> = Vec::new();
         let mut names = BTreeSet::new();
         let mut groups = GroupNumbers::new();
         for (index, table) in schema.sessions.iter().enumerate() {
@@ -111,7 +111,7 @@ impl Sessions {
                 return Err(Fault::at(&path, Problem::Value(message)));
             }
             for number in 0..count {
-                let mut session = Session::new(schema, index, number, topology)?;
+                let mut session = PlannedSession::new(schema, index, number, topology)?;
                 if table.protocol == Protocol::Overlay {
                     let name =
                         numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
@@ -242,7 +242,7 @@ impl Sessions {
     }
 }
 
-impl Session {
+impl PlannedSession {
     /// Returns the number of membership intervals of all receivers.
     pub fn intervals(&self) -> usize {
         let receivers = self.receivers.iter();
@@ -302,9 +302,9 @@ impl Session {
         table_index: usize,
         number: u32,
         topology: &Topology,
-    ) -> Result<Session, Fault> {
+    ) -> Result<PlannedSession, Fault> {
         let table = &schema.sessions[table_index];
-        let mut session = Session {
+        let mut session = PlannedSession {
             name: numbered(&table.name, number),
             protocol: table.protocol,
             table: table_index,
@@ -364,7 +364,7 @@ impl Session {
     }
 }
 
-impl Session {
+impl PlannedSession {
     /// Sets the nodes with aggregators, from the sender downwards: those that the table names, or
     /// else the sender's node and all nodes between it and the receivers.
     fn place_aggregators(&mut self, named: Option<Vec<u32>>, topology: &Topology) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::DaemonId;
 
-use crate::plan::sessions::Session;
+use crate::plan::sessions::PlannedSession;
 use crate::protocols::{AnyEvent, AnyHeader, Packet, kind};
 use crate::record::feed::{Feed, SAMPLES, Watch};
 use crate::record::{Ended, Recorder};
@@ -266,7 +266,7 @@ pub(crate) fn names(scene: &Scene) -> Names {
 }
 
 /// Returns the multicast sessions, which the network numbers in this order.
-fn multicast_sessions(scene: &Scene) -> impl Iterator<Item = &Session> {
+fn multicast_sessions(scene: &Scene) -> impl Iterator<Item = &PlannedSession> {
     let sessions = scene.plan.sessions.0.iter();
     sessions.filter(|session| session.protocol.is_multicast())
 }

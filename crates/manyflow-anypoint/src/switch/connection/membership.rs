@@ -1,6 +1,6 @@
 //! Opening a connection, members that join, leave and fail, and the end of a connection.
 
-use super::super::ensemble::{Due, Duties, State};
+use super::super::ensemble::{Due, Duties, MemberState};
 use super::super::inbound::Change;
 use super::super::{Leg, MemberId, ONLY_MEMBER};
 use super::Connection;
@@ -10,7 +10,7 @@ use manyflow_core::time::Time;
 use manyflow_core::xcp::Feedback;
 
 impl<P: Payload + Default> Connection<P> {
-    pub(super) fn add_member(&mut self, now: Time, state: State) -> MemberId {
+    pub(super) fn add_member(&mut self, now: Time, state: MemberState) -> MemberId {
         self.inbound.add_member();
         self.outbound.add_member();
         self.members.add(now, state)
@@ -47,7 +47,7 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Sends a member its Open, if the member has not accepted.
     pub(super) fn repeat_open(&mut self, id: MemberId) {
-        if self.members.state(id) == State::Opening {
+        if self.members.state(id) == MemberState::Opening {
             let credit = self.outbound.granted(id);
             self.out.send(Leg::Member(id), Body::Open { credit });
         }
@@ -87,7 +87,7 @@ impl<P: Payload + Default> Connection<P> {
                 return;
             };
             self.admit(now, id);
-            if self.members.state(id) == State::Waiting {
+            if self.members.state(id) == MemberState::Waiting {
                 return;
             }
         }
@@ -98,7 +98,7 @@ impl<P: Payload + Default> Connection<P> {
     /// when it had read may have been lost, and only a frame would bring another one.
     fn admit_or_ask(&mut self, now: Time, id: MemberId) {
         self.admit(now, id);
-        if self.members.state(id) == State::Waiting && self.outbound.is_idle() {
+        if self.members.state(id) == MemberState::Waiting && self.outbound.is_idle() {
             self.out.send(Leg::Peer, Body::Probe);
         }
     }
@@ -148,10 +148,14 @@ impl<P: Payload + Default> Connection<P> {
     /// stays out: it could send nothing.
     pub(in super::super) fn join(&mut self, now: Time) {
         let is_late = self.outbound.is_closed();
-        let state = if is_late { State::Left } else { State::Waiting };
+        let state = if is_late {
+            MemberState::Left
+        } else {
+            MemberState::Waiting
+        };
         let id = self.add_member(now, state);
         self.leave_pass_through(now);
-        if state == State::Waiting {
+        if state == MemberState::Waiting {
             self.admit(now, id);
         }
     }
@@ -168,7 +172,7 @@ impl<P: Payload + Default> Connection<P> {
     pub(in super::super) fn leave(&mut self, now: Time, id: MemberId) {
         self.leave_pass_through(now);
         match self.members.state(id) {
-            State::Open => {
+            MemberState::Open => {
                 self.members.begin_leaving(now, id);
                 self.inbound.gather_candidates(&self.members);
                 let (inbound, _, mut cx) = self.parts(now);
@@ -176,8 +180,8 @@ impl<P: Payload + Default> Connection<P> {
                 self.report_larger_credit(now);
             }
             // The frames that the member has sent early are dropped.
-            State::Waiting | State::Opening => self.remove(now, id, Reason::Aborted),
-            State::Leaving | State::Left | State::Failed => {}
+            MemberState::Waiting | MemberState::Opening => self.remove(now, id, Reason::Aborted),
+            MemberState::Leaving | MemberState::Left | MemberState::Failed => {}
         }
     }
 
@@ -272,7 +276,7 @@ impl<P: Payload + Default> Connection<P> {
     /// Looks at what an open member takes. If that changes, other members take its place, or make
     /// room for it.
     fn watch_uptake(&mut self, now: Time, id: MemberId) {
-        let is_leaving = self.members.state(id) == State::Leaving;
+        let is_leaving = self.members.state(id) == MemberState::Leaving;
         if !self.members.is_open(id) {
             return;
         }
@@ -286,7 +290,7 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     fn duties(&self, now: Time, id: MemberId) -> Duties {
-        let is_leaving = self.members.state(id) == State::Leaving;
+        let is_leaving = self.members.state(id) == MemberState::Leaving;
         let [at_switch, at_peer] = self.outbound.marks(id);
         Duties {
             is_done: self.is_done(id),

@@ -16,7 +16,7 @@ use super::config::{ServiceConfig, SwitchOptions};
 use super::members::Members;
 use super::output::Wires;
 use super::routing::Rules;
-use super::session::Session;
+use super::session::SwitchSession;
 use super::status::Counters;
 use crate::anypoint::answers::Answers;
 use crate::anypoint::arena::Arena;
@@ -38,7 +38,7 @@ pub(super) struct Hub {
     pub(super) wires: Wires,
     pub(super) members: Members,
     pub(super) rules: Arc<Rules>,
-    pub(super) sessions: Slab<Session>,
+    pub(super) sessions: Slab<SwitchSession>,
     /// The slot of each connection by the peer's address and number.
     pub(super) places: HashMap<(SocketAddr, Number), usize>,
     /// The connection of the peers' last datagram: most come in a row.
@@ -192,7 +192,7 @@ impl Hub {
         let entry = self.sessions.vacant_entry();
         let slot = entry.key();
         let draw = || number_of(slot, &mut self.rng);
-        let session = Session::new(now, path, number, &self.rules, members, draw).ok()?;
+        let session = SwitchSession::new(now, path, number, &self.rules, members, draw).ok()?;
         entry.insert(session);
         self.places.insert((path.remote, number), slot);
         self.counters.opened += 1;

@@ -1,7 +1,7 @@
 //! The switch: many connections between peers and the members of one service.
 //!
 //! ```text
-//!   peers --UDP--> [ front: (address, number) ] -- Session: Switch<Bytes> -- [ back: number of its own ] --UDP--> members
+//!   peers --UDP--> [ front: (address, number) ] -- SwitchSession: Switch<Bytes> -- [ back: number of its own ] --UDP--> members
 //! ```
 //!
 //! | file | what it holds |

@@ -10,7 +10,7 @@ use manyflow_net::trains::Trains;
 use manyflow_net::udp::Port;
 
 use super::members::Members;
-use super::session::Session;
+use super::session::SwitchSession;
 use crate::anypoint::envelope::{self, NO_COOKIE, Short};
 use crate::anypoint::{end::Path, open_port, segment};
 
@@ -91,7 +91,7 @@ impl Wires {
     }
 }
 
-impl Session {
+impl SwitchSession {
     /// Sends everything that the connection has to send.
     pub(super) fn send_output(&mut self, now: Time, wires: &mut Wires, members: &mut Members) {
         while let Some((to, segment, payload)) = self.switch.poll_transmit() {

@@ -25,7 +25,7 @@ const JOINS_MAX: u16 = 1000;
 const JOIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection.
-pub(super) struct Session {
+pub(super) struct SwitchSession {
     pub(super) path: Path,
     /// The number that the peer has chosen.
     pub(super) number: Number,
@@ -90,7 +90,7 @@ fn config() -> SwitchConfig {
     }
 }
 
-impl Session {
+impl SwitchSession {
     /// Creates a connection with these members. `draw` draws a number for the side of a member.
     pub(super) fn new(
         now: Time,
@@ -99,11 +99,11 @@ impl Session {
         rules: &Arc<Rules>,
         members: Vec<u16>,
         mut draw: impl FnMut() -> Number,
-    ) -> Result<Session, ConfigError> {
+    ) -> Result<SwitchSession, ConfigError> {
         let legs = members.iter().map(|member| Leg::new(*member, draw()));
         let legs: Vec<_> = legs.collect();
         let routing = Routing::new(rules, members);
-        Ok(Session {
+        Ok(SwitchSession {
             path,
             number,
             switch: Switch::new(config(), routing, legs.len())?,

@@ -31,11 +31,11 @@ pub(super) enum Unused {
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) id: RequestId,
-    state: Mutex<State>,
+    state: Mutex<ExchangeState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ExchangeState {
     events: VecDeque<Event>,
     reader: Option<Waker>,
     /// When a member last showed that it works on the request.
@@ -57,7 +57,7 @@ impl Exchange {
     pub(super) fn new(id: RequestId, window: u32, sent: u64) -> Exchange {
         Exchange {
             id,
-            state: Mutex::new(State {
+            state: Mutex::new(ExchangeState {
                 events: VecDeque::new(),
                 reader: None,
                 last_sign: Instant::now(),
@@ -71,7 +71,7 @@ impl Exchange {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ExchangeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +136,7 @@ impl Exchange {
     }
 }
 
-impl State {
+impl ExchangeState {
     fn handle_event(&mut self, member: u64, event: MemberEvent) -> Result<(), Unused> {
         if self.is_complete || self.member.is_some_and(|known| known != member) {
             // A message of the request has reached a member that does not know it, so it is lost.

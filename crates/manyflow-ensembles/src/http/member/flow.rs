@@ -15,10 +15,10 @@ const UNWANTED_AFTER: Duration = Duration::from_secs(60);
 
 /// The state of a request in progress that the connection's reader and the request's task share.
 #[derive(Debug)]
-pub(super) struct Flow(Mutex<State>);
+pub(super) struct Flow(Mutex<FlowState>);
 
 #[derive(Debug)]
-struct State {
+struct FlowState {
     parts: VecDeque<Part>,
     body_reader: Option<Waker>,
     /// The bytes of the request's body that have arrived, and those that may come.
@@ -45,7 +45,7 @@ impl Flow {
     /// Creates the state. `window` is the credit for the response, and `received` is the length of
     /// the body in the first message.
     pub(super) fn new(window: u32, received: u64, is_complete: bool) -> Flow {
-        Flow(Mutex::new(State {
+        Flow(Mutex::new(FlowState {
             parts: VecDeque::new(),
             body_reader: None,
             received,
@@ -58,7 +58,7 @@ impl Flow {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FlowState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@ use crate::notary::Notary;
 use crate::sequence::ChangeSeq;
 use manyflow_core::Payload;
 
-use super::record::State;
+use super::record::DaemonState;
 
 /// The number of parts of a state's groups. Groups of live daemons have hashes as numbers, so the
 /// highest bits divide them equally.
@@ -69,7 +69,7 @@ pub(super) fn changes_digest<'a, P: 'a>(
 }
 
 /// Returns the digest of a state's links.
-pub(super) fn links_digest<P: Payload + Default>(state: &State<P>) -> Digested {
+pub(super) fn links_digest<P: Payload + Default>(state: &DaemonState<P>) -> Digested {
     let mut hasher = Hasher::default();
     for (item, _) in state.link_items() {
         hasher.add(item, &[]);
@@ -80,7 +80,7 @@ pub(super) fn links_digest<P: Payload + Default>(state: &State<P>) -> Digested {
 /// Returns the digest of a state's groups.
 pub(super) fn groups_digest<P: Payload + Default>(
     notary: &dyn Notary<P>,
-    state: &State<P>,
+    state: &DaemonState<P>,
 ) -> Digested {
     GroupDigests::default().digest(notary, state)
 }
@@ -114,7 +114,7 @@ impl GroupDigests {
     pub(super) fn digest<P: Payload + Default>(
         &mut self,
         notary: &dyn Notary<P>,
-        state: &State<P>,
+        state: &DaemonState<P>,
     ) -> Digested {
         self.read = 0;
         let mut all = Hasher::default();
@@ -151,7 +151,7 @@ fn groups_of(part: usize) -> RangeInclusive<GroupId> {
 
 fn part_digest<P: Payload + Default>(
     notary: &dyn Notary<P>,
-    state: &State<P>,
+    state: &DaemonState<P>,
     part: usize,
 ) -> Digested {
     let mut hasher = Hasher::default();
@@ -234,7 +234,7 @@ mod tests {
         fn the_digest_after_changes_is_that_of_the_whole_state(
             items in prop::collection::vec(item(), 0..60)
         ) {
-            let (mut state, mut digests) = (State::default(), GroupDigests::default());
+            let (mut state, mut digests) = (DaemonState::default(), GroupDigests::default());
             for (item, name) in items {
                 state.apply(item, name, UNLIMITED);
                 digests.forget(item);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_change_reads_only_a_part_of_many_groups() {
-        let (mut state, mut digests) = (State::default(), GroupDigests::default());
+        let (mut state, mut digests) = (DaemonState::default(), GroupDigests::default());
         let members = |group: u32, members| Item::Members {
             group: GroupId(group.wrapping_mul(0x9e37_79b9)),
             members,

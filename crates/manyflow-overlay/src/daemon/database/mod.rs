@@ -64,8 +64,8 @@ use manyflow_core::Payload;
 use manyflow_core::time::Time;
 use offers::OfferCounts;
 use own::{Credibility, Own};
+pub(super) use record::DaemonState;
 use record::Members;
-pub(super) use record::State;
 use record::{Limits, Popped, Record};
 pub(super) use signed::Announcement;
 use signed::Unsigned;
@@ -169,7 +169,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     }
 
     /// Returns a daemon's state, if its members count.
-    pub(super) fn shown(&self, daemon: DaemonId) -> Option<&State<P>> {
+    pub(super) fn shown(&self, daemon: DaemonId) -> Option<&DaemonState<P>> {
         let record = self.records.get(&daemon)?;
         record.is_shown.then_some(&record.state)
     }
@@ -534,7 +534,7 @@ pub(super) enum Received<P> {
     /// A newer state.
     New {
         /// The state before, if its members counted.
-        before: Option<State<P>>,
+        before: Option<DaemonState<P>>,
         /// Whether the new state is that of another incarnation.
         is_restarted: bool,
         /// Whether the daemon has more groups than one may have.

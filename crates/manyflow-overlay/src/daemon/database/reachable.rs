@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::record::Record;
-use super::{Database, LIFETIME, State};
+use super::{DaemonState, Database, LIFETIME};
 use crate::message::DaemonId;
 use crate::topology::{Topology, mix};
 use core::time::Duration;
@@ -94,7 +94,10 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     /// Returns a daemon whose members counted, and that has been unreachable for the hold time,
     /// with its state. Its members no longer count. The states of unreachable daemons are dropped:
     /// they could fill the memory, and neighbours send them again when a link comes up.
-    pub(in crate::daemon) fn pop_unreachable(&mut self, now: Time) -> Option<(DaemonId, State<P>)> {
+    pub(in crate::daemon) fn pop_unreachable(
+        &mut self,
+        now: Time,
+    ) -> Option<(DaemonId, DaemonState<P>)> {
         loop {
             let &(time, daemon) = self.holds.first()?;
             if time > now {

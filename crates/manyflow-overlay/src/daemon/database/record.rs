@@ -10,7 +10,7 @@ use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
 use super::counted::{Measured, Size};
-use super::seal::{Seal, Waiting};
+use super::seal::{StateSeal, Waiting};
 
 /// The memory that a group takes at most besides its name, in bytes: in the state of a daemon, and
 /// in the tables of groups that are made of it.
@@ -48,7 +48,7 @@ pub(super) struct LinkEnd {
 /// The state of a daemon after all its changes. Only entries that differ from a daemon without
 /// clients and links take memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::daemon) struct State<P> {
+pub(in crate::daemon) struct DaemonState<P> {
     pub(in crate::daemon) members: BTreeMap<GroupId, Members<P>>,
     pub(in crate::daemon) paused: BTreeSet<GroupId>,
     pub(super) links: BTreeMap<DaemonId, LinkEnd>,
@@ -56,9 +56,9 @@ pub(in crate::daemon) struct State<P> {
     bytes: usize,
 }
 
-impl<P> Default for State<P> {
-    fn default() -> State<P> {
-        State {
+impl<P> Default for DaemonState<P> {
+    fn default() -> DaemonState<P> {
+        DaemonState {
             members: BTreeMap::new(),
             paused: BTreeSet::new(),
             links: BTreeMap::new(),
@@ -67,7 +67,7 @@ impl<P> Default for State<P> {
     }
 }
 
-impl<P: Payload + Default> State<P> {
+impl<P: Payload + Default> DaemonState<P> {
     /// Returns the bytes that members and pauses take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -188,7 +188,7 @@ pub(in crate::daemon) struct Popped<P> {
 /// The proof that a whole state is the daemon's.
 #[derive(Debug)]
 pub(super) struct Proof {
-    pub(super) seal: Seal,
+    pub(super) seal: StateSeal,
     pub(super) identity: Vec<u8>,
     /// Whether groups are left out of the state, because they exceed a limit.
     pub(super) is_cut: bool,
@@ -201,13 +201,13 @@ pub(super) struct Record<P> {
     pub(super) last: ChangeSeq,
     /// Changes that follow the last one. A later change may overtake an earlier one.
     early: Resequencer<ChangeSeq, (Item, P, DaemonId)>,
-    pub(super) state: State<P>,
+    pub(super) state: DaemonState<P>,
     /// Changes whose signature has not arrived, or not been verified.
     pub(super) waiting: Waiting<P>,
     /// The seals of changes in `early`, and the payloads that they came as.
-    seals: VecDeque<(Seal, P)>,
+    seals: VecDeque<(StateSeal, P)>,
     /// The signature of the state after the last change; `None` if states are not signed.
-    pub(super) seal: Option<Seal>,
+    pub(super) seal: Option<StateSeal>,
     /// The daemon's [identity](crate::Notary::identity), which verifies its signatures.
     pub(super) identity: Vec<u8>,
     /// Whether groups are left out, because they exceed a limit. Such a state is not the one that
@@ -230,7 +230,7 @@ impl<P: Payload + Default> Record<P> {
             incarnation,
             last: ChangeSeq(0),
             early: Resequencer::starting_at(ChangeSeq(1)),
-            state: State::default(),
+            state: DaemonState::default(),
             waiting: Waiting::default(),
             seals: VecDeque::new(),
             seal: None,
@@ -245,7 +245,7 @@ impl<P: Payload + Default> Record<P> {
 
     /// Drops the state of an unreachable daemon, and returns it. The incarnation remains, because
     /// messages of the same incarnation continue where they stopped.
-    pub(super) fn drop_state(&mut self) -> State<P> {
+    pub(super) fn drop_state(&mut self) -> DaemonState<P> {
         self.early = Resequencer::default();
         self.last = ChangeSeq(0);
         (self.waiting, self.seal) = (Waiting::default(), None);
@@ -288,7 +288,7 @@ impl<P: Payload + Default> Record<P> {
     /// Takes changes that have been verified, in order, with their seal and its payload.
     pub(super) fn insert_sealed(
         &mut self,
-        seal: Seal,
+        seal: StateSeal,
         payload: P,
         changes: Vec<(ChangeSeq, Item, P)>,
         from: DaemonId,
@@ -351,9 +351,9 @@ impl<P: Payload + Default> Record<P> {
         &mut self,
         now: Time,
         age: (u32, ChangeSeq),
-        state: State<P>,
+        state: DaemonState<P>,
         proof: Option<Proof>,
-    ) -> State<P> {
+    ) -> DaemonState<P> {
         debug_assert!(
             age > self.age(),
             "{age:?} is not newer than {:?}",

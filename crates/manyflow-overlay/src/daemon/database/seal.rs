@@ -8,7 +8,7 @@ use crate::sequence::{ChangeSeq, Sequence};
 use manyflow_core::Payload;
 
 use super::digests::{Digest, GroupDigests, changes_digest, groups_digest, links_digest};
-use super::record::State;
+use super::record::DaemonState;
 
 /// The maximum number of changes under one signature.
 pub(super) const CHANGES_MAX: usize = 1024;
@@ -53,7 +53,7 @@ impl Statement {
         notary: &dyn Notary<P>,
         origin: DaemonId,
         age: (u32, ChangeSeq),
-        state: &State<P>,
+        state: &DaemonState<P>,
         groups: &mut GroupDigests,
         changes: &[(ChangeSeq, Item, P)],
     ) -> Statement {
@@ -76,7 +76,7 @@ impl Statement {
     }
 
     /// Returns whether the links of a state are those of this statement.
-    pub(super) fn has_links_of<P: Payload + Default>(&self, state: &State<P>) -> bool {
+    pub(super) fn has_links_of<P: Payload + Default>(&self, state: &DaemonState<P>) -> bool {
         self.links == links_digest(state).digest
     }
 
@@ -84,7 +84,7 @@ impl Statement {
     pub(super) fn is_of<P: Payload + Default>(
         &self,
         notary: &dyn Notary<P>,
-        state: &State<P>,
+        state: &DaemonState<P>,
     ) -> bool {
         self.has_links_of(state) && self.groups == groups_digest(notary, state).digest
     }
@@ -132,17 +132,17 @@ impl Statement {
 
 /// A statement with the signature of its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seal {
+pub(super) struct StateSeal {
     pub(super) statement: Statement,
     pub(super) signature: Vec<u8>,
 }
 
-impl Seal {
+impl StateSeal {
     /// Returns a statement with this daemon's signature.
-    pub(super) fn new<P>(notary: &dyn Notary<P>, statement: Statement) -> Seal {
+    pub(super) fn new<P>(notary: &dyn Notary<P>, statement: Statement) -> StateSeal {
         let signature = notary.sign(&statement.encode());
         debug_assert!((1..=SIGNATURE_BYTES_MAX).contains(&signature.len()));
-        Seal {
+        StateSeal {
             statement,
             signature,
         }
@@ -156,14 +156,14 @@ impl Seal {
     }
 
     /// Decodes the payload of a message about this state of this daemon.
-    pub(super) fn decode(bytes: &[u8], origin: DaemonId, summary: &Summary) -> Option<Seal> {
+    pub(super) fn decode(bytes: &[u8], origin: DaemonId, summary: &Summary) -> Option<StateSeal> {
         let (statement, signature) = Statement::decode(bytes)?;
         let is_known_length = (1..=SIGNATURE_BYTES_MAX).contains(&signature.len());
         let is_about = statement.origin == origin
             && (statement.incarnation, statement.last) == (summary.incarnation, summary.change);
         let count = statement.last.0.checked_sub(statement.first.0);
         let has_changes = count.is_some_and(|more| (more as usize) < CHANGES_MAX);
-        (is_known_length && is_about && has_changes).then(|| Seal {
+        (is_known_length && is_about && has_changes).then(|| StateSeal {
             statement,
             signature: signature.to_vec(),
         })
@@ -179,7 +179,7 @@ impl Seal {
     }
 
     /// Returns the seal and the identity of a proof.
-    pub(super) fn of_proof(bytes: &[u8]) -> Option<(Seal, &[u8])> {
+    pub(super) fn of_proof(bytes: &[u8]) -> Option<(StateSeal, &[u8])> {
         let (statement, bytes) = Statement::decode(bytes)?;
         let (length, bytes) = bytes.split_first_chunk()?;
         let length = usize::from(u16::from_be_bytes(*length));
@@ -188,7 +188,7 @@ impl Seal {
         }
         let (signature, identity) = bytes.split_at_checked(length)?;
         let signature = signature.to_vec();
-        let seal = Seal {
+        let seal = StateSeal {
             statement,
             signature,
         };
@@ -208,11 +208,11 @@ pub(super) struct Waiting<P>(BTreeMap<DaemonId, Stream<P>>);
 struct Stream<P> {
     changes: BTreeMap<ChangeSeq, (Item, P)>,
     /// By the first of their changes.
-    seals: BTreeMap<ChangeSeq, Seal>,
+    seals: BTreeMap<ChangeSeq, StateSeal>,
 }
 
 /// A seal, and the changes that it covers.
-pub(super) type Sealed<P> = (Seal, Vec<(ChangeSeq, Item, P)>);
+pub(super) type Sealed<P> = (StateSeal, Vec<(ChangeSeq, Item, P)>);
 
 impl<P> Default for Waiting<P> {
     fn default() -> Waiting<P> {
@@ -245,7 +245,7 @@ impl<P> Waiting<P> {
     }
 
     /// Holds a seal. Returns `false` if too many of this neighbour wait.
-    pub(super) fn add_seal(&mut self, from: DaemonId, seal: Seal) -> bool {
+    pub(super) fn add_seal(&mut self, from: DaemonId, seal: StateSeal) -> bool {
         let stream = self.stream(from);
         let has_room = stream.seals.len() < SEALS_MAX;
         if has_room {

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::digests::{GroupDigests, changes_digest};
 use super::record::{Limits, Proof};
-use super::seal::{CHANGES_MAX, Seal, Statement};
+use super::seal::{CHANGES_MAX, StateSeal, Statement};
 use super::wanted::Whole;
 use super::{Database, Heard};
 use crate::event::Misconduct;
@@ -98,7 +98,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let statement = Statement::new(notary, self.here, age, &own.state, groups, &changes);
         let pause = SEAL_INTERVAL + SEAL_INTERVAL_ITEM * groups.read();
         self.unsigned.next_seal = now + pause;
-        let seal = Seal::new(notary, statement);
+        let seal = StateSeal::new(notary, statement);
         let payload = notary.payload(&seal.encode());
         own.seal = Some(seal);
         let incarnation = own.incarnation;
@@ -127,11 +127,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             return Vec::new();
         };
         let age = record.age();
-        let is_of = |seal: &Seal| (seal.statement.incarnation, seal.statement.last) == age;
+        let is_of = |seal: &StateSeal| (seal.statement.incarnation, seal.statement.last) == age;
         if daemon == self.here && !record.seal.as_ref().is_some_and(is_of) {
             let groups = &mut self.unsigned.groups;
             let statement = Statement::new(notary, daemon, age, &record.state, groups, &[]);
-            record.seal = Some(Seal::new(notary, statement));
+            record.seal = Some(StateSeal::new(notary, statement));
         }
         let identity = match daemon == self.here {
             true => notary.identity(),
@@ -192,7 +192,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         if age <= record.age() {
             return Heard::Nothing;
         }
-        let Some(seal) = Seal::decode(notary.bytes(payload), origin, summary) else {
+        let Some(seal) = StateSeal::decode(notary.bytes(payload), origin, summary) else {
             return Heard::Forged(Misconduct::Signature);
         };
         let record = self.records.get_mut(origin);
@@ -241,7 +241,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         };
         let pieces = whole.proof.iter().map(|piece| notary.bytes(piece));
         let proof: Vec<u8> = pieces.flatten().copied().collect();
-        let (seal, identity) = Seal::of_proof(&proof).ok_or(Misconduct::Signature)?;
+        let (seal, identity) = StateSeal::of_proof(&proof).ok_or(Misconduct::Signature)?;
         let statement = &seal.statement;
         let age = (statement.incarnation, statement.last);
         let is_about = statement.origin == origin && age == whole.age;
@@ -286,7 +286,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     }
 }
 
-fn is_signed<P>(notary: &dyn Notary<P>, seal: &Seal, identity: &[u8]) -> bool {
+fn is_signed<P>(notary: &dyn Notary<P>, seal: &StateSeal, identity: &[u8]) -> bool {
     notary.verify(&Claim {
         origin: seal.statement.origin,
         incarnation: seal.statement.incarnation,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::counted::{Measured, Size};
 use super::offers::OfferCounts;
-use super::record::{Limits, State};
+use super::record::{DaemonState, Limits};
 use super::seal::PIECES_MAX;
 use crate::message::{DaemonId, Item, Part};
 use crate::sequence::ChangeSeq;
@@ -59,7 +59,7 @@ pub(super) struct Wanted<P> {
 pub(super) struct Whole<P> {
     /// The incarnation and the last change.
     pub(super) age: (u32, ChangeSeq),
-    pub(super) state: State<P>,
+    pub(super) state: DaemonState<P>,
     /// The pieces of the proof that the state is the daemon's.
     pub(super) proof: Vec<P>,
     /// The number of parts besides the first and the proof.
@@ -149,7 +149,7 @@ impl<P: Payload + Default> Wanted<P> {
         let (count, incarnation) = self
             .first
             .filter(|(count, _)| *count == self.arrived_count)?;
-        let (mut state, mut proof) = (State::default(), Vec::new());
+        let (mut state, mut proof) = (DaemonState::default(), Vec::new());
         let (mut is_cut, mut is_over_share) = (self.is_cut, self.is_over_share);
         for (item, name) in core::mem::take(&mut self.parts).into_values() {
             if item == Item::Proof {

@@ -14,7 +14,7 @@ use manyflow_netsim::models::Fated;
 
 use crate::builder::Builder;
 use crate::plan::ensemble::{Branch, Switch};
-use crate::plan::sessions::Session;
+use crate::plan::sessions::PlannedSession;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::schema::ReceiverTable;
 use crate::schema::protocols::ControlName;
@@ -241,7 +241,7 @@ impl Builder<'_> {
 }
 
 /// Returns the endpoint of a switch. The switches follow the sender's end.
-fn switch_id(session: &Session, number: usize) -> EndpointId {
+fn switch_id(session: &PlannedSession, number: usize) -> EndpointId {
     session.staff[1 + number].0
 }
 

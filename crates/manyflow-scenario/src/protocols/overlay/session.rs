@@ -11,7 +11,7 @@ use manyflow_netsim::NodeId;
 
 use crate::builder::{Builder, add_endpoint};
 use crate::plan::overlays::{Affiliation, Overlay};
-use crate::plan::sessions::{Receiver, Session, Sessions};
+use crate::plan::sessions::{PlannedSession, Receiver, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
 use crate::schema::Schema;
@@ -56,7 +56,7 @@ pub(crate) fn slow_groups(
     sessions: &Sessions,
     schema: &Schema,
 ) -> BTreeMap<GroupId, SlowPolicy> {
-    let policy = |session: &Session| {
+    let policy = |session: &PlannedSession| {
         let own = session.affiliation.filter(|own| own.overlay == overlay)?;
         let policy = schema.sessions[session.table].overlay.slow_policy()?;
         Some((own.group, policy))
