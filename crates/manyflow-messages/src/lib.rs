@@ -18,7 +18,7 @@
 //! | `outgoing.rs` | bytes that wait for a socket |
 //! | [`client`] | a client that publishes messages and joins groups |
 //! | `access.rs` | what clients may do |
-//! | `status.rs`, `fetch.rs` | what a daemon reports, and how a program reads it |
+//! | `status.rs`, `fetch.rs` | what a daemon reports, and, with the feature `status`, how a program reads it |
 //!
 //! # Example
 //!
@@ -53,6 +53,7 @@ pub mod client;
 mod config;
 mod core;
 mod datagram;
+#[cfg(feature = "status")]
 mod fetch;
 mod fragment;
 mod handshakes;
@@ -70,6 +71,7 @@ mod status;
 pub use access::{Access, Credentials, User};
 pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, EVICT_AFTER, LinkConfig};
+#[cfg(feature = "status")]
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
 pub use security::{IdentityError, LinkSecurity, LinkTls};

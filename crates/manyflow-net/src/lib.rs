@@ -12,6 +12,9 @@
 //! | [`description`], [`publish`], [`metrics`] | descriptions of sessions, and the servers of descriptions and metrics |
 //! | [`disk`] | questions about the user's files |
 //!
+//! The feature `sessions` has multicast, tunnels and descriptions, `pages` the servers of metrics,
+//! and `slow-links` the slow links. Other modules are always there.
+//!
 //! # Example
 //!
 //! ```
@@ -34,27 +37,39 @@
 //! ```
 
 pub mod address;
+#[cfg(feature = "sessions")]
 pub mod amt;
 pub mod background;
 pub mod child;
 pub mod client;
 pub mod clock;
+#[cfg(feature = "sessions")]
 pub mod description;
 pub mod disk;
+#[cfg(feature = "sessions")]
 pub mod forwarder;
 pub mod group_key;
+#[cfg(feature = "pages")]
 mod http;
+#[cfg(feature = "sessions")]
 pub mod inlet;
 pub mod interfaces;
 pub mod keys;
+#[cfg(feature = "slow-links")]
 pub mod last_mile;
+#[cfg(feature = "pages")]
 pub mod metrics;
+#[cfg(feature = "sessions")]
 pub mod mtu;
+#[cfg(feature = "sessions")]
 pub mod multicast;
+#[cfg(feature = "sessions")]
 pub mod outlets;
+#[cfg(feature = "sessions")]
 pub mod publish;
 pub mod reach;
 pub mod reserved;
+#[cfg(feature = "slow-links")]
 pub mod thin_link;
 pub mod tls;
 pub mod train;

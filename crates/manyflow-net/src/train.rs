@@ -78,6 +78,7 @@ impl Train {
     }
 
     /// Sends the datagrams, as [`send`] does.
+    #[cfg(feature = "sessions")]
     pub(super) fn send(
         &self,
         socket: &impl AsFd,
