@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use manyflow_net::tls::Identity;
-use manyflow_overlay::cost_benefit::{CostBenefitConfig, price};
+use manyflow_overlay::cost_benefit::{Law, price};
 use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 
@@ -69,7 +69,7 @@ pub enum ControllerConfig {
     /// Only the back-pressure of links delays clients.
     Open,
     /// [Cost-Benefit](manyflow_overlay::cost_benefit).
-    CostBenefit(CostBenefitConfig),
+    CostBenefit(Law),
     /// [Many-to-many TFRC](manyflow_overlay::tfrc).
     Tfrc(TfrcConfig),
 }
@@ -90,11 +90,14 @@ impl ControllerConfig {
     }
 
     /// Returns the price in dollars of a link whose queue has this average length; `None` if links
-    /// have no prices.
+    /// have no prices. Under the live law, this is the price of an idle link.
     pub(super) fn price(&self, queue_messages: usize) -> Option<f64> {
         match self {
-            ControllerConfig::CostBenefit(config) => Some(price(queue_messages as f64, config)),
-            _ => None,
+            ControllerConfig::CostBenefit(Law::Paper(config)) => {
+                Some(price(queue_messages as f64, config))
+            }
+            ControllerConfig::CostBenefit(Law::Live) => Some(0.0),
+            ControllerConfig::Open | ControllerConfig::Tfrc(_) => None,
         }
     }
 }
@@ -152,7 +155,7 @@ impl DaemonConfig {
             connections_max: CONNECTIONS_MAX,
             hold: HOLD,
             overlay: live_overlay_config(),
-            controller: ControllerConfig::CostBenefit(CostBenefitConfig::live()),
+            controller: ControllerConfig::CostBenefit(Law::Live),
         }
     }
 

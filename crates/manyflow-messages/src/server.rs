@@ -13,7 +13,6 @@ use manyflow_net::address::{Address, listen_advice};
 use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
 use manyflow_overlay::controller::{Controller, Open};
-use manyflow_overlay::cost_benefit::CostBenefit;
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{Daemon, DaemonId};
@@ -473,11 +472,7 @@ fn controller(
 ) -> Result<Box<dyn Controller>, ConfigError> {
     Ok(match config {
         ControllerConfig::Open => Box::new(Open),
-        ControllerConfig::CostBenefit(config) => Box::new(CostBenefit::new(
-            config.clone(),
-            here,
-            u64::from(incarnation),
-        )?),
+        ControllerConfig::CostBenefit(law) => law.controller(here, u64::from(incarnation))?,
         ControllerConfig::Tfrc(config) => Box::new(Tfrc::new(config.clone(), here)?),
     })
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use manyflow_core::Time;
+use manyflow_overlay::cost_benefit::live::LiveCostBenefit;
 use manyflow_overlay::hop::Hop;
 use manyflow_overlay::tfrc::Tfrc;
-use manyflow_overlay::{ClientId, DaemonId, GroupId, Verdict};
+use manyflow_overlay::{ClientId, DaemonId, GroupId, LinkId, Verdict};
 
 use super::{DaemonCore, NAMES, Neighbour, Owner};
 use crate::config::{ControllerConfig, LinkConfig};
@@ -64,6 +65,9 @@ impl DaemonCore {
     fn links(&self, controller: &ControllerConfig, configured: &[LinkConfig]) -> Vec<LinkStatus> {
         let links = self.neighbours.iter().map(|(id, known)| {
             let queue_messages = self.daemon.queue_messages(*id).unwrap_or_default();
+            let live = self.daemon.controller::<LiveCostBenefit>();
+            let (from, to) = (self.hello.id, *id);
+            let price = live.map(|live| live.price(LinkId { from, to }));
             let (rtt, retransmissions) = self.path(*id, known);
             LinkStatus {
                 rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
@@ -71,7 +75,7 @@ impl DaemonCore {
                 name: known.name.clone(),
                 is_up: known.out.is_some(),
                 queue_messages,
-                price_dollars: controller.price(queue_messages),
+                price_dollars: price.or_else(|| controller.price(queue_messages)),
                 outgoing_bytes: known.out.as_ref().map_or(0, |out| out.bytes()),
                 sent_bytes: known.traffic.sent_bytes,
                 received_bytes: known.traffic.received_bytes,

@@ -38,34 +38,6 @@ pub struct CostBenefitConfig {
     /// Whether a daemon knows the queues of its own links at all times. Otherwise it knows them
     /// only as it last reported them.
     pub own_queues_at_once: bool,
-    /// The rules for clients of fast links; `None` for the paper's rules alone.
-    pub fast: Option<FastClients>,
-}
-
-/// Rules for clients that send thousands of messages a second. The paper's clients start at a few
-/// dozen, gain 20 a second in each second, and hold at most $20, which a fast client spends in less
-/// than the resolution of a timer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct FastClients {
-    /// T of a client that connects, at least the minimum of
-    /// [`salary_period`](CostBenefitConfig::salary_period). Its first salary comes at once.
-    pub start_period: Duration,
-    /// The time for which a client's savings last at least, at its income; positive. A client may
-    /// save more than S for this, but never buys at a price above S.
-    pub granularity: Duration,
-    /// The soft limit of a fast link's queue: the messages that the link carries in this time, if
-    /// they are more than M. A hundred messages are less than a millisecond at 1 Gbit/s.
-    pub soft_limit: Duration,
-}
-
-impl Default for FastClients {
-    fn default() -> FastClients {
-        FastClients {
-            start_period: Duration::from_millis(10),
-            granularity: Duration::from_millis(5),
-            soft_limit: Duration::from_millis(20),
-        }
-    }
 }
 
 impl Default for CostBenefitConfig {
@@ -82,27 +54,11 @@ impl Default for CostBenefitConfig {
             retry_per_dollar: Duration::from_millis(4),
             randomise: true,
             own_queues_at_once: true,
-            fast: None,
         }
     }
 }
 
 impl CostBenefitConfig {
-    /// Returns parameters that suit links of 1 to 1000 Mbit/s.
-    pub fn live() -> CostBenefitConfig {
-        CostBenefitConfig {
-            salary_period: (Duration::from_micros(20), Duration::from_millis(300)),
-            fast: Some(FastClients::default()),
-            ..CostBenefitConfig::default()
-        }
-    }
-
-    /// Returns whether links that cost this much are idle, for the rules of fast clients. A message
-    /// that waits now and then gives a link a price of a few cents.
-    pub(super) fn is_idle(&self, cost: f64) -> bool {
-        self.fast.is_some() && cost <= 1.1 * self.fee_dollars
-    }
-
     /// Checks the parameters' ranges.
     ///
     /// # Errors
@@ -149,13 +105,6 @@ impl CostBenefitConfig {
                 "the salary period",
                 "at least 10 us, and its longest not below its shortest",
                 shortest >= Duration::from_micros(10) && shortest <= longest,
-            ),
-            (
-                "a fast client's start period and granularity",
-                "positive, and the period not below its minimum",
-                self.fast.is_none_or(|fast| {
-                    !fast.granularity.is_zero() && fast.start_period >= shortest
-                }),
             ),
             (
                 "the time until a client asks again",

@@ -97,6 +97,7 @@
 
 mod benefit;
 mod config;
+pub mod live;
 mod price;
 mod salary;
 #[cfg(test)]
@@ -110,10 +111,11 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 pub use benefit::{Benefit, Diminishing, PerMessage, PerReceiver, Sending};
-pub use config::{CostBenefitConfig, FastClients};
+pub use config::CostBenefitConfig;
 pub use price::price;
 pub use salary::Ledger;
 
+use self::live::LiveCostBenefit;
 use self::price::{RemoteQueues, uses_link};
 use self::salary::Account;
 use self::updates::Updates;
@@ -126,7 +128,34 @@ use manyflow_core::time::{Time, seconds};
 /// The time over which [`Sending::messages_per_s`] is averaged.
 pub const RATE_AVERAGE: Duration = Duration::from_secs(10);
 
-/// The Cost-Benefit controller of one daemon.
+/// The form in which Cost-Benefit is stated. All daemons of an overlay use the same one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Law {
+    /// The paper's, with its absolute numbers.
+    Paper(CostBenefitConfig),
+    /// The same at every speed, [without parameters](live).
+    Live,
+}
+
+impl Law {
+    /// Returns the controller of the daemon `here` under this law. `seed` and the daemon's number
+    /// determine its random choices.
+    ///
+    /// # Errors
+    /// Returns an error if a parameter is outside its range.
+    pub fn controller(
+        &self,
+        here: DaemonId,
+        seed: u64,
+    ) -> Result<Box<dyn Controller>, ConfigError> {
+        Ok(match self {
+            Law::Paper(config) => Box::new(CostBenefit::new(config.clone(), here, seed)?),
+            Law::Live => Box::new(LiveCostBenefit::new()),
+        })
+    }
+}
+
+/// The Cost-Benefit controller of one daemon, under the paper's law.
 #[derive(Debug)]
 pub struct CostBenefit {
     config: CostBenefitConfig,
@@ -213,11 +242,7 @@ impl CostBenefit {
         let Some(account) = self.clients.get_mut(&client) else {
             return;
         };
-        let idle = self.config.fast.filter(|_| self.config.is_idle(cost));
-        let at = if let Some(fast) = idle {
-            // No client competes for a link without a price.
-            now + fast.granularity / 2
-        } else if self.config.randomise {
+        let at = if self.config.randomise {
             // Above S, no client can buy, so a higher price must not delay the retry further.
             let mean = self.config.retry_per_dollar.as_secs_f64()
                 * cost.min(self.config.savings_dollars)
@@ -252,10 +277,7 @@ impl Controller for CostBenefit {
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64) {
         // Clients that connect together are not paid together.
         let share = self.random.random::<f64>();
-        let payday = match self.config.fast {
-            Some(_) => now,
-            None => now + self.config.update_max.mul_f64(share),
-        };
+        let payday = now + self.config.update_max.mul_f64(share);
         let account = Account::new(priority.clamp(1e-3, 1e3), payday, &self.config);
         self.clients.insert(client, account);
     }

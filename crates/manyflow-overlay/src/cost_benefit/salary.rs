@@ -65,9 +65,7 @@ impl Account {
             priority,
             retry_at: None,
             savings: 0,
-            period: config
-                .fast
-                .map_or(config.salary_period.1, |fast| fast.start_period),
+            period: config.salary_period.1,
             payday,
             adapted: payday,
             short: false,
@@ -121,7 +119,7 @@ impl Account {
                 true => after.min(self.adapted + 2 * config.update_min),
                 false => after,
             };
-            if self.savings >= self.savings_max(config) && self.payday < end {
+            if self.savings >= micros(config.savings_dollars) && self.payday < end {
                 let missed = (end - self.payday).as_nanos().div_ceil(step.as_nanos());
                 let missed = u32::try_from(missed).unwrap_or(u32::MAX);
                 self.pay(missed.into(), config, ledger);
@@ -136,19 +134,9 @@ impl Account {
         step.max(Duration::from_micros(1))
     }
 
-    /// Returns the savings that the client may have.
-    fn savings_max(&self, config: &CostBenefitConfig) -> u64 {
-        let needed = config.fast.map_or(0.0, |fast| {
-            let salaries = fast.granularity.as_secs_f64() / self.salary_interval().as_secs_f64();
-            salaries * config.salary_dollars
-        });
-        micros(config.savings_dollars.max(needed))
-    }
-
     fn pay(&mut self, salaries: u64, config: &CostBenefitConfig, ledger: &mut Ledger) {
         let sum = salaries * micros(config.salary_dollars);
-        // A fast client whose income falls keeps what it has.
-        let room = self.savings_max(config).saturating_sub(self.savings);
+        let room = micros(config.savings_dollars) - self.savings;
         self.savings += sum.min(room);
         ledger.given += sum;
         ledger.capped += sum.saturating_sub(room);
@@ -169,10 +157,7 @@ impl Account {
         } else {
             self.refused
         };
-        let period = if config.is_idle(cost) {
-            // No link on the path has a price: as in TCP's slow start, the rate doubles.
-            self.period / 2
-        } else if cost < config.threshold_dollars {
+        let period = if cost < config.threshold_dollars {
             let shares = update.as_secs_f64() / (self.period + update).as_secs_f64();
             self.period.mul_f64(shares)
         } else {

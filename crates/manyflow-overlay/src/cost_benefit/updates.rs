@@ -16,9 +16,6 @@ const AVERAGE: Duration = Duration::from_millis(20);
 /// that is not congested.
 const NOTICEABLE: f64 = 0.5;
 
-/// The time over which the rate of a link is averaged.
-const RATE_AVERAGE: Duration = Duration::from_millis(100);
-
 /// The state of one of this daemon's links.
 #[derive(Debug)]
 struct OwnLink {
@@ -27,9 +24,6 @@ struct OwnLink {
     messages: u32,
     since: Time,
     average: f64,
-    /// The number of messages that have left the queue, as an exponentially weighted sum up to
-    /// `since`.
-    departed: f64,
     /// The queue that was last reported to other daemons, in sixteenths of a message.
     reported: u16,
 }
@@ -44,28 +38,14 @@ impl OwnLink {
 
     /// Handles a change of the queue.
     fn set(&mut self, now: Time, messages: u32) {
-        let age = (now - self.since).as_secs_f64();
-        self.departed *= libm::exp(-age / RATE_AVERAGE.as_secs_f64());
-        self.departed += f64::from(self.messages.saturating_sub(messages));
         self.average = self.average(now);
         self.since = now;
         self.messages = messages;
     }
 
-    /// Returns the average queue that determines the price: on a fast link, a queue that takes the
-    /// link as long as M messages take a slow one counts as M.
-    fn priced(&self, now: Time, soft_limit: SoftLimit) -> f64 {
-        let rate = self.departed / RATE_AVERAGE.as_secs_f64();
-        let messages = rate * soft_limit.time.as_secs_f64();
-        match messages > soft_limit.messages {
-            true => self.average(now) * soft_limit.messages / messages,
-            false => self.average(now),
-        }
-    }
-
     /// Returns the queue to report, in sixteenths of a message.
-    fn sixteenths(&self, now: Time, soft_limit: SoftLimit) -> u16 {
-        let average = self.priced(now, soft_limit);
+    fn sixteenths(&self, now: Time) -> u16 {
+        let average = self.average(now);
         if average < NOTICEABLE {
             return 0;
         }
@@ -73,20 +53,11 @@ impl OwnLink {
     }
 }
 
-/// The soft limit of a queue: M messages, or the messages that a link carries in a time, whichever
-/// are more.
-#[derive(Copy, Clone, Debug)]
-struct SoftLimit {
-    messages: f64,
-    time: Duration,
-}
-
 /// The links of this daemon that are not idle, and the reports about them.
 #[derive(Debug)]
 pub(super) struct Updates {
     config: (Duration, Duration),
     at_once: bool,
-    soft_limit: SoftLimit,
     links: Vec<OwnLink>,
     /// The times of the last and the next check of the links.
     last: Time,
@@ -102,10 +73,6 @@ impl Updates {
         Updates {
             config: (config.update_min, config.update_max),
             at_once: config.own_queues_at_once,
-            soft_limit: SoftLimit {
-                messages: config.queue_messages,
-                time: config.fast.map_or(Duration::ZERO, |fast| fast.soft_limit),
-            },
             links: Vec::new(),
             last: Time::ZERO,
             next: None,
@@ -124,7 +91,6 @@ impl Updates {
                 messages,
                 since: now,
                 average: 0.0,
-                departed: 0.0,
                 reported: 0,
             }),
             None => return,
@@ -144,7 +110,7 @@ impl Updates {
     /// Returns the links that may have a price, with the number of messages that wait for each.
     pub(super) fn waiting(&self, now: Time) -> impl Iterator<Item = (LinkId, f64)> {
         self.links.iter().map(move |own| match self.at_once {
-            true => (own.link, own.priced(now, self.soft_limit)),
+            true => (own.link, own.average(now)),
             false => (own.link, f64::from(own.reported) / 16.0),
         })
     }
@@ -166,7 +132,7 @@ impl Updates {
         };
         let mut count = 0;
         for own in &mut self.links {
-            let queue = own.sixteenths(now, self.soft_limit);
+            let queue = own.sixteenths(now);
             if queue > 0 || own.reported > 0 {
                 let to = own.link.to;
                 update.links[count % CostUpdate::LINKS] = Some(LinkState { to, queue });

@@ -10,10 +10,11 @@ use manyflow_messages::{
     LinkSecurity, LinkTls, User, group_number,
 };
 use manyflow_net::tls::Identity;
-use manyflow_overlay::cost_benefit::CostBenefitConfig;
 use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
-use manyflow_scenario::protocols::{ControllerName, CostBenefitTable, SlowName, TfrcTable};
+use manyflow_scenario::protocols::{
+    ControllerName, CostBenefitTable, LawName, SlowName, TfrcTable,
+};
 use serde::Deserialize;
 
 use crate::address;
@@ -198,9 +199,10 @@ impl DaemonFile {
             client_tls: self.client_tls()?,
             overlay: self.overlay_config(defaults.overlay),
             controller: match self.controller {
-                ControllerName::CostBenefit => ControllerConfig::CostBenefit(
-                    self.cost_benefit.config(CostBenefitConfig::live()),
-                ),
+                ControllerName::CostBenefit => {
+                    let law = self.cost_benefit.law(LawName::Live);
+                    ControllerConfig::CostBenefit(law.map_err(anyhow::Error::msg)?)
+                }
                 ControllerName::Tfrc => {
                     ControllerConfig::Tfrc(self.tfrc.config(TfrcConfig::live()))
                 }

@@ -1,8 +1,12 @@
 //! The parameters of overlays and of overlay sessions.
 
+mod cost_benefit;
+
+pub use cost_benefit::{CostBenefitTable, LawName};
+
 use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};
-use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
+use manyflow_overlay::cost_benefit::{CostBenefitConfig, Law};
 use manyflow_overlay::tfrc::{LossAverage, Tfrc, TfrcConfig};
 use manyflow_overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use manyflow_tcp::{TcpConfig, Variant};
@@ -123,68 +127,6 @@ pub enum SlowName {
     Drop,
     /// The senders wait for a time. Then the member is evicted.
     Evict,
-}
-
-/// `overlays.cost-benefit`
-#[derive(Copy, Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct CostBenefitTable {
-    /// The salary that a client receives at a time, in dollars.
-    ///
-    /// Default: 10.
-    pub salary: Option<Number>,
-    /// The maximum savings of a client, and the price of a link at its soft limit.
-    ///
-    /// Default: 20. Name: S.
-    pub savings: Option<Number>,
-    /// The soft limit of a link's queue, in messages.
-    ///
-    /// Default: 100. Name: M.
-    pub soft_limit: Option<Number>,
-    /// The cost of each message in addition to that of its links.
-    ///
-    /// Default: 1. Name: p.
-    pub fee: Option<Number>,
-    /// A client that is short of money is paid more often if its most expensive recent message cost
-    /// less than this, and less often otherwise.
-    ///
-    /// Default: 2. Name: H.
-    pub threshold: Option<Number>,
-    /// The time between a daemon's cost updates while one of its links is congested.
-    ///
-    /// Default: `50 ms`. Name: Tmin.
-    pub update_min: Option<Seconds>,
-    /// The time between a daemon's cost updates otherwise.
-    ///
-    /// Default: `2.5 s`. Name: Tmax.
-    pub update_max: Option<Seconds>,
-    /// The minimum time between payments to a client.
-    ///
-    /// Default: `0.1 ms`.
-    pub salary_period_min: Option<Seconds>,
-    /// The maximum time between payments to a client, which is also the initial time.
-    ///
-    /// Default: `300 ms`.
-    pub salary_period_max: Option<Seconds>,
-    /// The average time until a client asks again, for each dollar that its message costs.
-    ///
-    /// Default: `4 ms`.
-    pub retry_per_dollar: Option<Seconds>,
-    /// Whether a client that can pay the cost C buys with probability 1/C; otherwise all clients of
-    /// a daemon ask at the same moments.
-    ///
-    /// Default: true.
-    pub randomise: Option<bool>,
-    /// Whether a daemon knows the queues of its own links at any time; otherwise it uses its own
-    /// last update.
-    ///
-    /// Default: true.
-    pub own_queues_at_once: Option<bool>,
-    /// Whether clients start with a salary every 10 ms, save enough for 5 ms, and double their rate
-    /// while no link on their path has a price. `manyflow daemon` sets it.
-    ///
-    /// Default: false.
-    pub fast: Option<bool>,
 }
 
 /// `overlays.tfrc`
@@ -383,11 +325,7 @@ impl OverlayTable {
         seed: u64,
     ) -> Result<Box<dyn Controller>, ConfigError> {
         Ok(match self.controller {
-            ControllerName::CostBenefit => Box::new(CostBenefit::new(
-                self.cost_benefit.config(CostBenefitConfig::default()),
-                here,
-                seed,
-            )?),
+            ControllerName::CostBenefit => self.law().controller(here, seed)?,
             ControllerName::Tfrc => {
                 Box::new(Tfrc::new(self.tfrc.config(TfrcConfig::default()), here)?)
             }
@@ -395,10 +333,19 @@ impl OverlayTable {
         })
     }
 
-    /// Returns the parameters of the prices of links, if the controller is Cost-Benefit.
+    /// Returns the law of Cost-Benefit, whose keys have been checked.
+    fn law(&self) -> Law {
+        let law = self.cost_benefit.law(LawName::Paper);
+        law.unwrap_or(Law::Live)
+    }
+
+    /// Returns the parameters of the prices of links, if the controller is Cost-Benefit with the
+    /// paper's law. Under the live law, a price does not follow from the length of a queue.
     pub(crate) fn prices(&self) -> Option<CostBenefitConfig> {
-        let is_priced = self.controller == ControllerName::CostBenefit;
-        is_priced.then(|| self.cost_benefit.config(CostBenefitConfig::default()))
+        match (self.controller, self.law()) {
+            (ControllerName::CostBenefit, Law::Paper(config)) => Some(config),
+            _ => None,
+        }
     }
 
     /// Checks that the parameters are compatible.
@@ -419,6 +366,9 @@ impl OverlayTable {
             _ => Ok(()),
         }?;
         slow_policy(self.slow, self.slow_deadline)?;
+        if let Err(message) = self.cost_benefit.law(LawName::Paper) {
+            refuse("cost-benefit", &message)?;
+        }
         self.tfrc.check().map_err(|fault| fault.within("tfrc"))?;
         self.check_streams()
             .or_else(|message| refuse("tcp", message))?;
@@ -426,42 +376,6 @@ impl OverlayTable {
         self.config().check().map_err(Fault::value)?;
         let controller = self.controller(DaemonId(0), 0);
         controller.map(|_| ()).map_err(Fault::value)
-    }
-}
-
-impl CostBenefitTable {
-    /// Returns the parameters, with the values of `defaults` for those that are not given.
-    pub fn config(self, defaults: CostBenefitConfig) -> CostBenefitConfig {
-        let mut config = defaults;
-        match self.fast {
-            Some(true) => config.fast = Some(config.fast.unwrap_or_default()),
-            Some(false) => config.fast = None,
-            None => {}
-        }
-        let numbers = [
-            (&mut config.salary_dollars, self.salary),
-            (&mut config.savings_dollars, self.savings),
-            (&mut config.queue_messages, self.soft_limit),
-            (&mut config.fee_dollars, self.fee),
-            (&mut config.threshold_dollars, self.threshold),
-        ];
-        for (number, given) in numbers {
-            set(number, given.map(|number| number.0));
-        }
-        let (shortest, longest) = &mut config.salary_period;
-        let times = [
-            (&mut config.update_min, self.update_min),
-            (&mut config.update_max, self.update_max),
-            (shortest, self.salary_period_min),
-            (longest, self.salary_period_max),
-            (&mut config.retry_per_dollar, self.retry_per_dollar),
-        ];
-        for (time, given) in times {
-            set(time, given.map(Seconds::duration));
-        }
-        set(&mut config.randomise, self.randomise);
-        set(&mut config.own_queues_at_once, self.own_queues_at_once);
-        config
     }
 }
 

@@ -1,0 +1,264 @@
+//! The price of one of a daemon's own links.
+
+use core::time::Duration;
+
+use super::UPDATE;
+use crate::message::LinkId;
+use manyflow_core::time::Time;
+
+/// D: the delay of a queue at which its price remains the same.
+const TARGET: Duration = Duration::from_millis(20);
+/// The target is at least this number of messages.
+const TARGET_MESSAGES: f64 = 10.0;
+/// K: the part of the logarithm of the price that is proportional to the delay, in 1/s.
+const PROPORTIONAL_PER_S: f64 = 2.5;
+/// L: the part of the logarithm for clients of this daemon, for a delay of one target more. They
+/// learn of the delay at once, so that this part can be larger than K.
+const AT_ONCE: f64 = 0.5;
+/// The maximum delay for that part, in targets.
+const AT_ONCE_TARGETS_MAX: f64 = 20.0;
+/// G: the rate at which a delay of a second above the target changes the logarithm, in 1/s^2.
+const INTEGRAL_PER_S2: f64 = 3.75;
+/// The maximum rate at which the price of a link without a queue falls, in 1/s.
+const FALL_MAX_PER_S: f64 = 2.5;
+/// A delay above this multiple of the target is an overload.
+const OVERLOAD: f64 = 2.0;
+/// The share of an update in the estimate of the integral part while there is an overload.
+const ESTIMATE_SHARE: f64 = 0.25;
+/// The minimum and the maximum correction by one estimate.
+const CORRECTION: (f64, f64) = (-1.0, 3.0);
+/// The share of the present price in the price that arriving messages were bought at. They were
+/// bought some 150 ms ago.
+const IN_FORCE_SHARE: f64 = 0.3;
+/// The number of updates until messages arrive that were bought at the first price.
+const FIRST_UPDATES: u32 = 4;
+/// A queue below this share of the target leaves room on its link.
+const ROOM: f64 = 0.25;
+/// The maximum number of clients for which the integral part divides what the link carries. A queue
+/// that takes long to drain would otherwise raise it without end.
+const CLIENTS_MAX: f64 = 16_384.0;
+/// A price that allows each client this many times what the link carries is dropped.
+const LIMITS_NOBODY: f64 = 8.0;
+/// The time for which a link's delay is above twice its target before the link gets a price.
+pub const ONSET: Duration = Duration::from_millis(100);
+/// The time over which the rate of a link is averaged.
+const RATE_AVERAGE: Duration = Duration::from_millis(500);
+/// The maximum delay that counts, and the maximum time without any message after which the link's
+/// rate is measured again: it may have lost its connection.
+const DELAY_MAX_S: f64 = 1.0;
+
+/// The state of one of this daemon's links.
+#[derive(Debug)]
+pub(super) struct OwnLink {
+    pub(super) link: LinkId,
+    /// The number of messages that have waited since `since`.
+    messages: u32,
+    since: Time,
+    /// The sums since the last update: messages times seconds, messages that came, and messages
+    /// that left.
+    waited: f64,
+    arrived: f64,
+    departed: f64,
+    /// The messages that clients of this daemon bought since the last update, and the sum of 1/x at
+    /// their prices.
+    bought: (f64, f64),
+    updated: Time,
+    /// Whether there were any before the last update.
+    was_used: bool,
+    /// Messages that left and seconds, both exponentially weighted: their ratio is the link's rate,
+    /// however short the time that it is known for.
+    weighted: (f64, f64),
+    /// When the delay rose above twice the target.
+    slow_since: Option<Time>,
+    /// I: the integral part of the logarithm; `None` if the link has no price.
+    integral: Option<f64>,
+    /// The logarithm at the last update, which other daemons know; `None` if they know no price.
+    reported: Option<f64>,
+    /// The average logarithm that messages from other daemons were bought at, and the number of
+    /// updates since the first price.
+    in_force: f64,
+    updates: u32,
+    /// The rate at which the price falls while there is room, as a multiple of the first one.
+    haste: f64,
+}
+
+impl OwnLink {
+    pub(super) fn new(now: Time, link: LinkId, messages: u32) -> OwnLink {
+        OwnLink {
+            link,
+            messages,
+            since: now,
+            waited: 0.0,
+            arrived: f64::from(messages),
+            departed: 0.0,
+            bought: (0.0, 0.0),
+            updated: now,
+            was_used: true,
+            weighted: (0.0, 0.0),
+            slow_since: None,
+            integral: None,
+            reported: None,
+            in_force: 0.0,
+            updates: 0,
+            haste: 1.0,
+        }
+    }
+
+    /// Handles a change of the queue.
+    pub(super) fn set(&mut self, now: Time, messages: u32) {
+        self.waited += f64::from(self.messages) * (now - self.since).as_secs_f64();
+        self.arrived += f64::from(messages.saturating_sub(self.messages));
+        self.departed += f64::from(self.messages.saturating_sub(messages));
+        self.since = now;
+        self.messages = messages;
+    }
+
+    /// Returns the rate of the link in messages per second; `None` if nothing has left it.
+    fn rate(&self) -> Option<f64> {
+        let (departed, seconds) = self.weighted;
+        (departed > 0.0).then(|| departed / seconds)
+    }
+
+    /// Returns the time that the link takes to send a number of messages, in seconds.
+    fn delay_s(&self, messages: f64) -> f64 {
+        match self.rate() {
+            Some(rate) => (messages / rate).min(DELAY_MAX_S),
+            None if messages > 0.0 => DELAY_MAX_S,
+            None => 0.0,
+        }
+    }
+
+    /// Returns D, the target of the delay, in seconds.
+    fn target_s(&self) -> f64 {
+        let rate = self.rate().unwrap_or(0.0);
+        TARGET.as_secs_f64().max(TARGET_MESSAGES / rate.max(1.0))
+    }
+
+    /// Returns ln 1/x at this moment for clients of this daemon; `None` if the link has no price.
+    pub(super) fn log_cost(&self) -> Option<f64> {
+        let integral = self.integral?;
+        let target_s = self.target_s();
+        let targets = self.delay_s(f64::from(self.messages)) / target_s;
+        let at_once = AT_ONCE * (targets.min(AT_ONCE_TARGETS_MAX) - 1.0);
+        Some(integral + PROPORTIONAL_PER_S * target_s + at_once)
+    }
+
+    /// Notes that a client of this daemon has bought a message over the link at this price.
+    pub(super) fn note_bought(&mut self, log_cost: f64) {
+        self.bought.0 += 1.0;
+        self.bought.1 += libm::exp(log_cost);
+    }
+
+    /// Returns an estimate of the integral part: the logarithm of the number of clients over the
+    /// link's rate. A message that was bought at a price shows 1/x seconds of a client.
+    fn estimate(&self) -> f64 {
+        let (bought, clients_s) = self.bought;
+        let remote = (self.arrived - bought).max(0.0);
+        let clients_s = clients_s + remote * libm::exp(self.in_force);
+        let least = 0.5 * libm::exp(self.in_force);
+        libm::log(clients_s.max(least) / self.departed.max(0.5))
+    }
+
+    /// Returns ln 1/x as it was last reported; `None` if the link had no price.
+    pub(super) fn reported(&self) -> Option<f64> {
+        self.reported
+    }
+
+    /// Returns whether the link has had neither a queue nor a price lately, so that its state can
+    /// be dropped.
+    pub(super) fn is_idle(&self) -> bool {
+        self.messages == 0 && self.integral.is_none() && !self.was_used
+    }
+
+    /// Adapts the price to the queue since the last update.
+    pub(super) fn update(&mut self, now: Time) {
+        self.set(now, self.messages);
+        let span_s = (now - self.updated).as_secs_f64();
+        self.was_used = self.waited > 0.0 || self.departed > 0.0;
+        if self.departed == 0.0 && self.messages > 0 {
+            self.pass_stall(now, span_s);
+            return;
+        }
+        let fade = libm::exp(-span_s / RATE_AVERAGE.as_secs_f64());
+        self.weighted.0 = self.weighted.0 * fade + self.departed;
+        self.weighted.1 = self.weighted.1 * fade + span_s;
+        let delay_s = self.delay_s(self.waited / span_s);
+        let surplus = libm::log(self.arrived.max(0.5) / self.departed.max(0.5));
+        let estimate = self.estimate();
+        (self.waited, self.updated, self.bought) = (0.0, now, (0.0, 0.0));
+        (self.arrived, self.departed) = (0.0, 0.0);
+        let (rate, target_s) = (self.rate().unwrap_or(0.0), self.target_s());
+        self.adapt(
+            span_s.min(4.0 * UPDATE.as_secs_f64()),
+            delay_s,
+            target_s,
+            estimate,
+        );
+        if rate > 0.0 {
+            let highest = libm::log(CLIENTS_MAX / rate);
+            self.integral = self.integral.map(|integral| integral.min(highest));
+        }
+        self.begin_or_end(now, rate, delay_s, target_s, surplus);
+        self.reported = self
+            .integral
+            .map(|integral| integral + PROPORTIONAL_PER_S * delay_s);
+        if let Some(log_cost) = self.reported {
+            self.in_force += IN_FORCE_SHARE * (log_cost - self.in_force);
+            self.updates = self.updates.saturating_add(1);
+        }
+    }
+
+    /// Returns whether the queue has lately been too long for a link that has room.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow_since.is_some()
+    }
+
+    /// Handles a link that has sent nothing for `span_s`. A transport that waits for a lost packet
+    /// makes the link slower; a longer silence says nothing about its rate.
+    fn pass_stall(&mut self, now: Time, span_s: f64) {
+        if span_s > DELAY_MAX_S {
+            (self.waited, self.updated) = (0.0, now);
+            self.slow_since = None;
+        }
+    }
+
+    /// Adapts the integral part after `span_s`, to `estimate` while there is an overload.
+    fn adapt(&mut self, span_s: f64, delay_s: f64, target_s: f64, estimate: f64) {
+        let Some(integral) = &mut self.integral else {
+            return;
+        };
+        let change_per_s = INTEGRAL_PER_S2 * (delay_s - target_s);
+        if delay_s >= OVERLOAD * target_s && self.updates >= FIRST_UPDATES {
+            let (lowest, highest) = CORRECTION;
+            let missing = estimate - *integral;
+            *integral += ESTIMATE_SHARE * missing.clamp(lowest, highest);
+            self.haste = 1.0;
+        } else if delay_s < ROOM * target_s {
+            *integral += (change_per_s * self.haste).max(-FALL_MAX_PER_S) * span_s;
+            self.haste *= 2.0;
+        } else {
+            *integral += change_per_s * span_s;
+            self.haste = 1.0;
+        }
+    }
+
+    /// Gives the link its first price, or drops a price that limits nobody.
+    fn begin_or_end(&mut self, now: Time, rate: f64, delay_s: f64, target_s: f64, surplus: f64) {
+        if delay_s < ROOM * target_s
+            && let Some(integral) = self.integral
+            && libm::exp(-integral) > LIMITS_NOBODY * rate
+        {
+            self.integral = None;
+        }
+        if delay_s < OVERLOAD * target_s {
+            self.slow_since = None;
+            return;
+        }
+        let slow_since = *self.slow_since.get_or_insert(now);
+        if self.integral.is_none() && now - slow_since >= ONSET && rate > 0.0 {
+            let first = surplus.clamp(0.0, CORRECTION.1) - libm::log(rate);
+            (self.haste, self.updates, self.in_force) = (1.0, 0, first);
+            self.integral = Some(first);
+        }
+    }
+}
