@@ -174,6 +174,10 @@ impl OwnLink {
     pub(super) fn update(&mut self, now: Time) {
         self.set(now, self.messages);
         let span_s = (now - self.updated).as_secs_f64();
+        // A link that was first used at this moment has no average yet.
+        if span_s == 0.0 {
+            return;
+        }
         self.was_used = self.waited > 0.0 || self.departed > 0.0;
         if self.departed == 0.0 && self.messages > 0 {
             self.pass_stall(now, span_s);
