@@ -290,7 +290,8 @@ pub struct ReceiverTable {
     ///
     /// Default: that of `acp`.
     pub receive_buffer: Option<Bits>,
-    /// Of ACP and overlays: the time that its application spends on a frame or a message.
+    /// With ACP and overlays: the time that the receiver's application spends on a frame or a
+    /// message.
     ///
     /// Default: that of `acp`; `0 s`.
     pub service: Option<Seconds>,
@@ -299,8 +300,8 @@ pub struct ReceiverTable {
     /// Default: while it is there.
     #[serde(default)]
     pub sends: Vec<SpanTable>,
-    /// Of ACP and overlays: the time at which the receiver crashes, without any message; the daemon
-    /// of an overlay's client notices, because the socket closes.
+    /// With ACP and overlays: the time at which the receiver crashes without a message. The daemon
+    /// of an overlay's client sees that its socket closes.
     ///
     /// Default: never.
     pub crash: Option<Seconds>,

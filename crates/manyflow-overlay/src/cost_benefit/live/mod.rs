@@ -48,14 +48,14 @@
 //! `the_law_is_the_same_at_every_speed` in `tests.rs` tests this.
 //!
 //! A link without a queue lets its price fall, by twice as much with each update in a row, so that
-//! rates grow multiplicatively while the link has room. A price that allows each client eight times
-//! what the link carries limits nobody, and is dropped. A link gets a price when its delay has been
-//! above twice the target for [`ONSET`]; shorter bursts are free. The first price allows each
-//! client what the link carries, or less by the factor by which arrivals exceed it. From then on,
-//! while the delay is above twice the target, the integral part follows an estimate instead: the
-//! arrivals of an update and the price that they were bought at show how many clients there are. So
-//! the price of a link with many clients is found in some updates, and does not continue to rise
-//! while a long queue drains.
+//! rates grow multiplicatively while the link has room. A price at which each client may send eight
+//! times what the link carries limits nobody, and is dropped. A link gets a price when its delay
+//! has been above twice the target for [`ONSET`]; shorter bursts are free. The first price allows
+//! each client what the link carries, or less by the factor by which arrivals exceed it. From then
+//! on, while the delay is above twice the target, the integral part follows an estimate instead:
+//! the arrivals of an update and the price that they were bought at show how many clients there
+//! are. So the price of a link with many clients is found in some updates, and does not continue to
+//! rise while a long queue drains.
 //!
 //! All clients learn of the same price, whichever daemon they are at, so that their shares of a
 //! link are equal. Over several links, C^2 is more than the sum of the squares: on a chain of five
@@ -64,12 +64,12 @@
 //!
 //! # Without a price
 //!
-//! All daemons together may let [`BURST_BYTES`] enter at once over links without a price: a burst
-//! into a network that is idle does not wait, and one from all daemons fills a thin link for a few
-//! seconds only. A daemon then lets enter as much as its share in that for each update, and twice
-//! as much with each update for which this was not enough and its own links had no queue. When a
-//! price appears, the allowance falls to twice the rate that it left. It falls by half in a second
-//! in which nobody needs it.
+//! Over links without a price, all daemons together may let [`BURST_BYTES`] enter at once, in equal
+//! shares. A burst into an idle network does not wait, and one from all daemons fills a thin link
+//! for a few seconds only. After that, each daemon has an allowance: a rate that begins at its
+//! share of the burst for each update. It doubles after an update in which clients needed more and
+//! the daemon's own links had no queue, and halves in each second in which nobody needs it. When a
+//! price appears, it becomes twice the rate at which clients buy.
 //!
 //! # Limits
 //!
