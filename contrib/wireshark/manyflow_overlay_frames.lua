@@ -7,6 +7,7 @@ local frames = {}
 local DATA, CHANGE, WELCOME, PART, COST, REPORT, ROUND_TRIP, DATAGRAM, FEEDBACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local SUMMARY, REQUEST, RESENT, ANSWER, ACKNOWLEDGE, SEAL = 10, 11, 12, 13, 14, 15
 local CONNECT, JOIN, LEAVE, SEND, TOOK, DISCONNECT, READY, DELIVER, VIEW, EVICTED = 16, 17, 18, 19, 20, 21, 22, 23, 24, 25
+local ASKED, ANSWERED = 26, 27
 local KINDS = {
     [DATA] = "Data", [CHANGE] = "Change", [WELCOME] = "Welcome", [PART] = "Part", [COST] = "Cost",
     [REPORT] = "Report", [ROUND_TRIP] = "RoundTrip", [DATAGRAM] = "Datagram", [FEEDBACK] = "Feedback",
@@ -14,6 +15,7 @@ local KINDS = {
     [ACKNOWLEDGE] = "Acknowledge", [SEAL] = "Seal", [CONNECT] = "Connect", [JOIN] = "Join", [LEAVE] = "Leave",
     [SEND] = "Send", [TOOK] = "Took", [DISCONNECT] = "Disconnect", [READY] = "Ready",
     [DELIVER] = "Deliver", [VIEW] = "View", [EVICTED] = "Evicted",
+    [ASKED] = "Asked", [ANSWERED] = "Answered",
 }
 local MEMBERS, PAUSED, LINK, ALIVE, COUNT, PROOF = 1, 2, 3, 4, 5, 6
 local ITEMS = { [MEMBERS] = "members", [PAUSED] = "paused", [LINK] = "link", [ALIVE] = "alive", [COUNT] = "count", [PROOF] = "proof" }
@@ -70,6 +72,8 @@ local f = {
     expected = u32("expected", "Expected datagram"),
     begin = u32("missing.begin", "Missing from"),
     stop = u32("missing.end", "Missing up to, without"),
+    asked_us = u32("asked_us", "Asked at in us"),
+    waited_us = u32("waited_us", "The probe waited for us"),
     messages = u32("messages", "Messages read"),
     name = ProtoField.string("manyflow_overlay.name", "Name of the group"),
     payload = ProtoField.bytes("manyflow_overlay.payload", "Payload"),
@@ -352,6 +356,13 @@ local function feedback(reader, count)
     return KINDS[FEEDBACK]
 end
 
+-- A probe of a connection, or the answer to one.
+local function delay(reader, kind)
+    reader:take(kind == ASKED and f.asked_us or f.waited_us, 4)
+    trailing(reader, nil)
+    return KINDS[kind]
+end
+
 -- A numbered datagram with a message in it.
 local function datagram(reader)
     reader:take(f.number, 4)
@@ -374,13 +385,15 @@ local function frame(reader)
     return message(reader, kind, count)
 end
 
--- Decodes a frame on a stream: a message, or feedback.
+-- Decodes a frame on a stream: a message, feedback or a probe.
 local function stream_frame(reader)
     local kind, count = first(reader)
     if not kind or reader.refused then
         return nil
     elseif kind == FEEDBACK then
         return feedback(reader, count)
+    elseif kind == ASKED or kind == ANSWERED then
+        return delay(reader, kind)
     end
     return message(reader, kind, count)
 end
@@ -394,6 +407,7 @@ frames.stream_frame = stream_frame
 local WORDS = {
     [DATA] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
     [SUMMARY] = 2, [SEAL] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
+    [ASKED] = 1, [ANSWERED] = 1,
 }
 local COUNTED_WORDS = { [ACKNOWLEDGE] = 2, [COST] = 1, [FEEDBACK] = 2 }
 
@@ -409,6 +423,8 @@ function frames.is_undecided(reader)
     if not is_known or kind == ACKNOWLEDGE and count > FLOWS_MAX then
         return false
     elseif kind == FEEDBACK and (flags ~= 16 * count or half ~= 0) then
+        return false
+    elseif kind >= ASKED and (flags ~= 0 or half ~= 0) then
         return false
     end
     return reader:left() < 4 + 4 * (WORDS[kind] + count * (COUNTED_WORDS[kind] or 0))

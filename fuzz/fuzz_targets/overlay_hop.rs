@@ -11,8 +11,8 @@ use arbitrary::Arbitrary;
 use manyflow_core::{Ecn, Length, Time};
 use manyflow_overlay::hop::{Hop, KernelHop};
 use manyflow_overlay::{
-    Ack, Body, ClientId, DaemonId, Data, Feedback, Frame, GroupId, LinkSeq, Message, OriginSeq,
-    PAYLOAD_BYTES_MAX,
+    Ack, Body, ClientId, DaemonId, Data, Delay, Feedback, Frame, GroupId, LinkSeq, Message,
+    OriginSeq, PAYLOAD_BYTES_MAX,
 };
 
 /// A number of messages that a hop holds for its daemon before it is full, or more.
@@ -269,7 +269,7 @@ fn acknowledgement(expected: u32) -> Frame {
 /// Returns a frame of another kind of hop.
 fn foreign(number: u32) -> Frame {
     let sequence = LinkSeq(number);
-    match number % 4 {
+    match number % 5 {
         0 => Frame::Segment {
             sequence,
             message: message(number),
@@ -279,6 +279,7 @@ fn foreign(number: u32) -> Frame {
             message: message(number),
         },
         2 => Frame::Direct(message(number)),
+        3 => Frame::Delay(Delay::Answered { waited_us: number }),
         _ => Frame::Ack(Ack {
             acknowledgement: sequence,
             window: number as u16,

@@ -2,7 +2,7 @@
 //! datagram, on a stream between daemons or to a client, and in a segment of TCP.
 #![cfg_attr(fuzzing, no_main)]
 
-use manyflow_overlay::{ClientFrame, Frame, Message};
+use manyflow_overlay::{ClientFrame, Frame};
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     datagram(bytes);
@@ -36,8 +36,8 @@ fn datagram(bytes: &[u8]) {
 /// Decodes all frames of a stream from its beginning.
 fn stream(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Some((message, payload))) = Message::decode_framed(rest) {
-        let encoded = message.encode_framed(payload.len() as u32);
+    while let Ok(Some((frame, payload))) = Frame::decode_framed(rest) {
+        let encoded = frame.encode_framed(payload.len() as u32);
         let header = &rest[..payload.start];
         assert_eq!(encoded.expect("it decodes").as_bytes(), header);
         rest = &rest[payload.end..];

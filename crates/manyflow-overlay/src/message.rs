@@ -297,6 +297,8 @@ pub enum Frame {
     },
     /// Reports which messages of a link have arrived and which datagrams are missing.
     Feedback(Feedback),
+    /// Measures how long the bytes of a [connection](super::hop::KernelHop) take.
+    Delay(Delay),
     /// A message sent directly to one daemon, not over overlay links. May be lost.
     Direct(Message),
     /// A frame between a client and its daemon.
@@ -324,6 +326,23 @@ pub struct Feedback {
     /// Ranges of missing datagrams, the lowest first. Each range is half-open; an unused entry is
     /// an empty range.
     pub missing: [(LinkSeq, LinkSeq); 3],
+}
+
+/// A probe of one direction of a connection between daemons, or the answer to one.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// Asks the other end how long this frame took.
+    Asked {
+        /// The time at which the frame was handed to the connection, in microseconds modulo 2^32 by
+        /// the clock of the asking end.
+        sent_us: u32,
+    },
+    /// Answers the last probe.
+    Answered {
+        /// The time that the probe took beyond the shortest time of the last minutes, in
+        /// microseconds.
+        waited_us: u32,
+    },
 }
 
 /// A frame between a client and its daemon.
@@ -449,6 +468,7 @@ impl Frame {
             Frame::Ack(ack) => ack.wire_bytes(),
             Frame::Datagram { message, .. } => DATAGRAM_BYTES + NUMBER_BYTES + message.wire_bytes(),
             Frame::Feedback(feedback) => DATAGRAM_BYTES + feedback.wire_bytes(),
+            Frame::Delay(_) => tcp::HEADER_BYTES + LENGTH_BYTES + 8,
             Frame::Direct(message) => DATAGRAM_BYTES + message.wire_bytes(),
             Frame::Client(frame) => DATAGRAM_BYTES + frame.wire_bytes(),
         }
@@ -463,7 +483,7 @@ impl Frame {
             | Frame::Datagram { message, .. }
             | Frame::Direct(message) => !message.is_data(),
             Frame::Ack(_) | Frame::Client(_) => false,
-            Frame::Feedback(_) => true,
+            Frame::Feedback(_) | Frame::Delay(_) => true,
         }
     }
 }

@@ -402,6 +402,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         while let Some(arrival) = self.links.poll_arrival(now, neighbour) {
             self.handle_message(now, neighbour, arrival);
         }
+        if let Some((link, delay)) = self.links.poll_delay(neighbour) {
+            self.controller.on_delay(now, link, delay);
+        }
         // Frames that leave a hop make room for more messages.
         while self.send_state(now, neighbour)
             | self.fill_hop(now, neighbour)

@@ -14,13 +14,15 @@
 //! **Short buffers.** A controller sees only the daemon's queue. Messages in the buffers below it
 //! are invisible, so these must stay short. The hop takes a batch of messages, and no more until
 //! the driver reports that the socket has taken them; a batch takes the link some milliseconds. The
-//! driver limits the socket's unsent bytes (`TCP_NOTSENT_LOWAT`).
+//! driver limits the socket's unsent bytes (`TCP_NOTSENT_LOWAT`). What waits in TCP's window and in
+//! the queues of routers nevertheless is measured (`delay.rs`), for the controller.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::delay::{OneWay, Probes};
 use super::{Arrival, Hop};
-use crate::message::{Feedback, Frame, LENGTH_BYTES, Message};
+use crate::message::{Delay, Feedback, Frame, LENGTH_BYTES, Message};
 use crate::sequence::LinkSeq;
 use manyflow_core::time::Time;
 use manyflow_core::{Ecn, Payload};
@@ -71,6 +73,12 @@ pub struct KernelHop<P> {
     /// The length of the present batch in bytes, and when it began.
     batch: usize,
     batch_began: Time,
+    probes: Probes,
+    /// How long the other end's probes took, and the answer to the last one.
+    one_way: OneWay,
+    answer: Option<Delay>,
+    /// The answer to a probe of this end.
+    waited: Option<Duration>,
 }
 
 impl<P> Default for KernelHop<P> {
@@ -88,6 +96,10 @@ impl<P> Default for KernelHop<P> {
             room: None,
             batch: BATCH_BYTES.0,
             batch_began: Time::ZERO,
+            probes: Probes::default(),
+            one_way: OneWay::default(),
+            answer: None,
+            waited: None,
         }
     }
 }
@@ -145,7 +157,8 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         self.room.is_some_and(|bytes| bytes > 0)
     }
 
-    fn push(&mut self, _now: Time, message: Message, payload: P) {
+    fn push(&mut self, now: Time, message: Message, payload: P) {
+        self.probes.count(now);
         let bytes = (message.wire_bytes() + LENGTH_BYTES + payload.length()) as usize;
         self.room = self.room.map(|room| room.saturating_sub(bytes));
         self.unacknowledged.push_back((message, payload));
@@ -158,6 +171,13 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
                 self.handle_message(now, bytes, Arrival { message, payload });
             }
             Frame::Feedback(feedback) => self.handle_acknowledgement(feedback.expected),
+            Frame::Delay(Delay::Asked { sent_us }) => {
+                let waited_us = self.one_way.waited_us(now, sent_us);
+                self.answer = Some(Delay::Answered { waited_us });
+            }
+            Frame::Delay(Delay::Answered { waited_us }) => {
+                self.waited = Some(Duration::from_micros(waited_us.into()));
+            }
             _ => {}
         }
     }
@@ -183,6 +203,8 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         self.acknowledged = self.expected;
         self.is_acknowledgement_due = false;
         self.acknowledge_at = None;
+        // The new connection can take another path.
+        (self.one_way, self.answer) = (OneWay::default(), None);
         self.batch = BATCH_BYTES.0;
         self.begin_batch(now);
     }
@@ -201,10 +223,16 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         self.room.and(self.acknowledge_at)
     }
 
-    fn poll_transmit(&mut self, _now: Time) -> Option<(Frame, P)> {
+    fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
         self.room?;
+        if let Some(answer) = self.answer.take() {
+            return Some((Frame::Delay(answer), P::default()));
+        }
         if self.is_acknowledgement_due {
             return Some((self.acknowledge(), P::default()));
+        }
+        if let Some(probe) = self.probes.pop(now) {
+            return Some((Frame::Delay(probe), P::default()));
         }
         let (message, payload) = self.unacknowledged.get(self.carried)?.clone();
         self.carried += 1;
@@ -217,6 +245,10 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
 
     fn is_full(&self) -> bool {
         self.arrivals.len() >= ARRIVALS_MAX
+    }
+
+    fn poll_delay(&mut self) -> Option<Duration> {
+        self.waited.take()
     }
 
     fn received(&self) -> LinkSeq {

@@ -4,9 +4,11 @@
 //! |---|---|---|---|
 //! | `stream.rs` | the simulator's TCP | in order | none; messages behind a loss wait for its retransmission |
 //! | `kernel.rs` | the kernel's TCP, live | in order | none; a link continues over its next connection |
+//! | `delay.rs` | how long messages wait below `kernel.rs` | | |
 //! | `datagram.rs` | datagrams and NACKs | as they arrive | none; a retransmitted message arrives late and is flagged as repaired |
 
 mod datagram;
+mod delay;
 mod kernel;
 mod stream;
 
@@ -78,6 +80,13 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// Returns the average round-trip time of the link; `None` if it is not known yet, or if the
     /// hop leaves it to the kernel.
     fn rtt(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns a new measurement of the time for which messages wait below the hop, beyond the least
+    /// that the link takes; `None` if there is none since the last call, or if the hop does not
+    /// measure it.
+    fn poll_delay(&mut self) -> Option<Duration> {
         None
     }
 

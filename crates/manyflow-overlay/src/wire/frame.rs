@@ -2,10 +2,10 @@
 //! simulator's TCP.
 
 use super::{
-    COUNT, DATAGRAM, Encoded, FEEDBACK, First, WireError, check_payload, check_rest, count_flags,
-    some_words, words, zero,
+    ANSWERED, ASKED, COUNT, DATAGRAM, Encoded, FEEDBACK, First, WireError, check_payload,
+    check_rest, count_flags, some_words, words, zero,
 };
-use crate::message::{Ack, ClientFrame, Feedback, Frame, Message};
+use crate::message::{Ack, ClientFrame, Delay, Feedback, Frame, Message};
 use crate::sequence::LinkSeq;
 use manyflow_tcp::{self as tcp, EncodedHeader};
 
@@ -36,6 +36,7 @@ impl Frame {
                 Ok(encoded)
             }
             Frame::Feedback(feedback) => Ok(feedback.encode()),
+            Frame::Delay(delay) => Ok(delay.encode()),
             Frame::Direct(message) => Ok(message.encode()),
             Frame::Client(frame) => Ok(frame.encode()),
         }
@@ -125,6 +126,28 @@ pub(super) fn feedback(first: First, bytes: &[u8]) -> Result<(Frame, usize), Wir
     let frame = Frame::Feedback(feedback);
     let header = check_rest(bytes, 8 + 8 * count as u32, false)?;
     Ok((frame, header))
+}
+
+pub(super) fn delay(first: First, bytes: &[u8]) -> Result<(Frame, usize), WireError> {
+    first.flags_among(0)?;
+    zero(first.half.into())?;
+    let [time_us] = words(bytes)?;
+    let delay = match first.kind {
+        ASKED => Delay::Asked { sent_us: time_us },
+        _ => Delay::Answered { waited_us: time_us },
+    };
+    let header = check_rest(bytes, 8, false)?;
+    Ok((Frame::Delay(delay), header))
+}
+
+impl Delay {
+    fn encode(self) -> Encoded {
+        let (kind, time_us) = match self {
+            Delay::Asked { sent_us } => (ASKED, sent_us),
+            Delay::Answered { waited_us } => (ANSWERED, waited_us),
+        };
+        Encoded::of(kind, 0, 0, [time_us])
+    }
 }
 
 impl Feedback {

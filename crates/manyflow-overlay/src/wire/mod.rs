@@ -27,6 +27,8 @@
 //!
 //!   Datagram   | first | number     | a message, from Data to RoundTrip ...
 //!   Feedback   | first | expected   | begin, end of each missing range ...
+//!   Asked      | first | sent_us    |
+//!   Answered   | first | waited_us  |
 //!
 //!   Connect, Disconnect, Ready      | first |
 //!   Join                            | first | group      | the group's name ...
@@ -95,6 +97,8 @@ const READY: u8 = 22;
 const DELIVER: u8 = 23;
 const VIEW: u8 = 24;
 const EVICTED: u8 = 25;
+const ASKED: u8 = 26;
+const ANSWERED: u8 = 27;
 
 const REPAIRED: u8 = 0x80;
 /// The bits that hold the number of links in a cost update, of groups in an acknowledgement, or of
@@ -122,7 +126,7 @@ pub enum WireError {
     Version(u8),
     /// The kind in the first byte is unknown, or is not allowed here.
     #[error(
-        "kind {0} is not known here: 1 to 7 and 10 to 15 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients"
+        "kind {0} is not known here: 1 to 7 and 10 to 15 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients, 26 and 27 to streams between daemons"
     )]
     Kind(u8),
     /// Bits that have no meaning in this kind of frame are not zero.

@@ -5,8 +5,8 @@
 
 use core::ops::Range;
 
-use super::frame::feedback;
-use super::{Encoded, FEEDBACK, First, WireError, check_payload};
+use super::frame::{delay, feedback};
+use super::{ANSWERED, ASKED, Encoded, FEEDBACK, First, WireError, check_payload};
 use crate::message::{ClientFrame, Frame, LENGTH_BYTES, Message};
 
 /// [`LENGTH_BYTES`] as a length of slices.
@@ -37,7 +37,7 @@ impl Message {
 }
 
 impl Frame {
-    /// Encodes a [`Frame::Stream`] or [`Frame::Feedback`] on a stream, as
+    /// Encodes a [`Frame::Stream`], [`Frame::Feedback`] or [`Frame::Delay`] on a stream, as
     /// [`Message::encode_framed`] does for messages.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Frame {
         }
     }
 
-    /// Decodes a [`Frame::Stream`] or [`Frame::Feedback`] on a stream, as
+    /// Decodes a [`Frame::Stream`], [`Frame::Feedback`] or [`Frame::Delay`] on a stream, as
     /// [`Message::decode_framed`] does for messages.
     ///
     /// # Errors
@@ -61,6 +61,7 @@ impl Frame {
             let first = First::decode(frame)?;
             match first.kind {
                 FEEDBACK => feedback(first, frame),
+                ASKED | ANSWERED => delay(first, frame),
                 _ => {
                     let (message, header) = Message::decode(frame)?;
                     Ok((Frame::Stream(message), header))

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::message::{
     Ack, Acknowledge, Body, Change, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES,
-    DaemonId, Data, Feedback, Frame, GroupId, Item, LENGTH_BYTES, LinkState, Message, Part, Resent,
+    DaemonId, Data, Delay, Feedback, Frame, GroupId, Item, LinkState, Message, Part, Resent,
     Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
-use any::{any_client_frame, any_datagram, any_message, any_segment};
+use any::{any_client_frame, any_datagram, any_segment, any_stream};
 use manyflow_tcp as tcp;
 
 const GROUP: GroupId = GroupId(0x1112_1314);
@@ -58,6 +58,36 @@ fn assert_encodings(cases: &[(Frame, Vec<u8>)]) {
     for (frame, bytes) in cases {
         assert_eq!(frame.encode(0).unwrap().as_bytes(), bytes);
         assert_eq!(Frame::decode(bytes), Ok((*frame, bytes.len())));
+    }
+}
+
+#[test]
+fn probes_of_a_stream_are_encoded_as_documented() {
+    let sent_us = 0x4142_4344;
+    let cases = [
+        (
+            Delay::Asked { sent_us },
+            [0, 8, 0x3a, 0, 0, 0, 0x41, 0x42, 0x43, 0x44],
+        ),
+        (
+            Delay::Answered { waited_us: 7 },
+            [0, 8, 0x3b, 0, 0, 0, 0, 0, 0, 7],
+        ),
+    ];
+    for (delay, bytes) in cases {
+        let frame = Frame::Delay(delay);
+        assert_eq!(frame.encode_framed(0).unwrap().as_bytes(), bytes);
+        assert_eq!(Frame::decode_framed(&bytes), Ok(Some((frame, 10..10))));
+        // They belong to streams only.
+        assert_eq!(
+            Frame::decode(&bytes[2..]),
+            Err(WireError::Kind(bytes[2] & 31))
+        );
+        for place in [3, 4, 5] {
+            let mut other = bytes;
+            other[place] = 1;
+            assert_eq!(Frame::decode_framed(&other), Err(WireError::Reserved));
+        }
     }
 }
 
@@ -374,7 +404,7 @@ fn has_payload(frame: &Frame) -> bool {
         | Frame::Datagram { message, .. }
         | Frame::Direct(message) => message.has_payload(),
         Frame::Client(frame) => frame.has_payload(),
-        Frame::Ack(_) | Frame::Feedback(_) => false,
+        Frame::Ack(_) | Frame::Feedback(_) | Frame::Delay(_) => false,
     }
 }
 
@@ -385,7 +415,7 @@ fn payload_of(frame: &Frame, payload: Vec<u8>) -> Vec<u8> {
 
 /// Returns bytes that resemble a frame: mostly of a known kind, with small numbers.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
-    let first = prop_oneof![8 => 0x21..=0x39u8, 1 => any::<u8>()];
+    let first = prop_oneof![8 => 0x21..=0x3bu8, 1 => any::<u8>()];
     let flags =
         prop_oneof![4 => Just(0), 4 => (0..16u8).prop_map(|high| high << 4), 1 => any::<u8>()];
     let byte = prop_oneof![3 => Just(0), 2 => 1..=3u8, 1 => any::<u8>()];
@@ -458,26 +488,29 @@ proptest! {
 
     #[test]
     fn a_stream_decodes_the_same_however_it_is_split(
-        messages in prop::collection::vec((any_message(), any::<Vec<u8>>()), 0..8),
+        frames in prop::collection::vec((any_stream(), any::<Vec<u8>>()), 0..8),
         pieces in prop::collection::vec(1..40usize, 1..50),
     ) {
         let mut stream = Vec::new();
         let mut expected = Vec::new();
-        for (message, payload) in messages {
-            let payload = if message.has_payload() { payload } else { vec![] };
+        for (frame, payload) in frames {
+            let payload = payload_of(&frame, payload);
             let before = stream.len();
-            stream.extend_from_slice(message.encode_framed(payload.len() as u32).unwrap().as_bytes());
+            stream.extend_from_slice(frame.encode_framed(payload.len() as u32).unwrap().as_bytes());
             stream.extend_from_slice(&payload);
-            prop_assert_eq!(stream.len() - before, (LENGTH_BYTES + message.wire_bytes()) as usize + payload.len());
-            expected.push((message, payload));
+            if !matches!(frame, Frame::Feedback(_)) {
+                let bytes = frame.wire_bytes() - tcp::HEADER_BYTES;
+                prop_assert_eq!(stream.len() - before, bytes as usize + payload.len());
+            }
+            expected.push((frame, payload));
         }
         let (mut buffer, mut decoded) = (Vec::new(), Vec::new());
         let mut pieces = pieces.iter().cycle();
         while !stream.is_empty() {
             let piece = (*pieces.next().unwrap()).min(stream.len());
             buffer.extend(stream.drain(..piece));
-            while let Some((message, payload)) = Message::decode_framed(&buffer).unwrap() {
-                decoded.push((message, buffer[payload.clone()].to_vec()));
+            while let Some((frame, payload)) = Frame::decode_framed(&buffer).unwrap() {
+                decoded.push((frame, buffer[payload.clone()].to_vec()));
                 buffer.drain(..payload.end);
             }
         }

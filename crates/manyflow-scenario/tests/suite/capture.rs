@@ -372,7 +372,7 @@ fn any_overlay() -> impl Strategy<Value = Packet> {
             | Frame::Datagram { .. }
             | Frame::Direct(_) => is_data,
             Frame::Client(frame) => frame.has_payload(),
-            Frame::Ack(_) | Frame::Feedback(_) => false,
+            Frame::Ack(_) | Frame::Feedback(_) | Frame::Delay(_) => false,
         };
         Packet::new(
             Destination::Endpoint(EndpointId(id)),

@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use super::UPDATE;
+use super::below::Below;
+use super::rates::Rates;
 use crate::message::LinkId;
 use manyflow_core::time::Time;
 
@@ -41,8 +43,6 @@ const CLIENTS_MAX: f64 = 16_384.0;
 const LIMITS_NOBODY: f64 = 8.0;
 /// The time for which a link's delay is above twice its target before the link gets a price.
 pub const ONSET: Duration = Duration::from_millis(100);
-/// The time over which the rate of a link is averaged.
-const RATE_AVERAGE: Duration = Duration::from_millis(500);
 /// The maximum delay that counts, and the maximum time without any message after which the link's
 /// rate is measured again: it may have lost its connection.
 const DELAY_MAX_S: f64 = 1.0;
@@ -63,11 +63,11 @@ pub(super) struct OwnLink {
     /// their prices.
     bought: (f64, f64),
     updated: Time,
+    /// The delay of messages that have left this queue.
+    below: Below,
     /// Whether there were any before the last update.
     was_used: bool,
-    /// Messages that left and seconds, both exponentially weighted: their ratio is the link's rate,
-    /// however short the time that it is known for.
-    weighted: (f64, f64),
+    rates: Rates,
     /// When the delay rose above twice the target.
     slow_since: Option<Time>,
     /// I: the integral part of the logarithm; `None` if the link has no price.
@@ -93,8 +93,9 @@ impl OwnLink {
             departed: 0.0,
             bought: (0.0, 0.0),
             updated: now,
+            below: Below::new(now),
             was_used: true,
-            weighted: (0.0, 0.0),
+            rates: Rates::default(),
             slow_since: None,
             integral: None,
             reported: None,
@@ -113,15 +114,17 @@ impl OwnLink {
         self.messages = messages;
     }
 
-    /// Returns the rate of the link in messages per second; `None` if nothing has left it.
-    fn rate(&self) -> Option<f64> {
-        let (departed, seconds) = self.weighted;
-        (departed > 0.0).then(|| departed / seconds)
+    /// Handles a measurement of the delay below the queue.
+    pub(super) fn set_below(&mut self, now: Time, delay: Duration) {
+        let target_s = self.target_s();
+        let has_queue = self.messages > 0;
+        self.below
+            .set(now, delay.as_secs_f64(), target_s, has_queue);
     }
 
     /// Returns the time that the link takes to send a number of messages, in seconds.
     fn delay_s(&self, messages: f64) -> f64 {
-        match self.rate() {
+        match self.rates.present() {
             Some(rate) => (messages / rate).min(DELAY_MAX_S),
             None if messages > 0.0 => DELAY_MAX_S,
             None => 0.0,
@@ -130,7 +133,7 @@ impl OwnLink {
 
     /// Returns D, the target of the delay, in seconds.
     fn target_s(&self) -> f64 {
-        let rate = self.rate().unwrap_or(0.0);
+        let rate = self.rates.present().unwrap_or(0.0);
         TARGET.as_secs_f64().max(TARGET_MESSAGES / rate.max(1.0))
     }
 
@@ -138,9 +141,13 @@ impl OwnLink {
     pub(super) fn log_cost(&self) -> Option<f64> {
         let integral = self.integral?;
         let target_s = self.target_s();
-        let targets = self.delay_s(f64::from(self.messages)) / target_s;
-        let at_once = AT_ONCE * (targets.min(AT_ONCE_TARGETS_MAX) - 1.0);
-        Some(integral + PROPORTIONAL_PER_S * target_s + at_once)
+        let below_s = self.below.delay_s();
+        // The part of the target that is left for the queue.
+        let left_s = (target_s - below_s).max(0.0);
+        let queue_s = self.delay_s(f64::from(self.messages));
+        let queue_s = queue_s.min(AT_ONCE_TARGETS_MAX * target_s);
+        let at_once = AT_ONCE * (queue_s - left_s) / target_s;
+        Some(integral + PROPORTIONAL_PER_S * (below_s + left_s) + at_once)
     }
 
     /// Notes that a client of this daemon has bought a message over the link at this price.
@@ -151,12 +158,13 @@ impl OwnLink {
 
     /// Returns an estimate of the integral part: the logarithm of the number of clients over the
     /// link's rate. A message that was bought at a price shows 1/x seconds of a client.
-    fn estimate(&self) -> f64 {
+    fn estimate(&self, span_s: f64) -> f64 {
         let (bought, clients_s) = self.bought;
         let remote = (self.arrived - bought).max(0.0);
         let clients_s = clients_s + remote * libm::exp(self.in_force);
         let least = 0.5 * libm::exp(self.in_force);
-        libm::log(clients_s.max(least) / self.departed.max(0.5))
+        let capacity = self.rates.capacity().unwrap_or(0.0) * span_s;
+        libm::log(clients_s.max(least) / capacity.max(0.5))
     }
 
     /// Returns ln 1/x as it was last reported; `None` if the link had no price.
@@ -183,20 +191,26 @@ impl OwnLink {
             self.pass_stall(now, span_s);
             return;
         }
-        let fade = libm::exp(-span_s / RATE_AVERAGE.as_secs_f64());
-        self.weighted.0 = self.weighted.0 * fade + self.departed;
-        self.weighted.1 = self.weighted.1 * fade + span_s;
-        let delay_s = self.delay_s(self.waited / span_s);
-        let surplus = libm::log(self.arrived.max(0.5) / self.departed.max(0.5));
-        let estimate = self.estimate();
+        let growth = self.below.update(span_s, self.departed > 0.0);
+        let carried = match growth > 0.0 {
+            true => self.departed / (1.0 + growth / span_s),
+            false => self.departed - growth * self.rates.present().unwrap_or(0.0),
+        };
+        let below_s = self.below.delay_s();
+        let waited = self.waited / span_s;
+        let pauses = waited >= 1.0 && self.rates.is_pause(span_s, carried);
+        self.rates.add(span_s, carried);
+        let delay_s = self.delay_s(waited) + below_s;
+        let surplus = libm::log(self.arrived.max(0.5) / carried.max(0.5));
+        let estimate = self.estimate(span_s);
         (self.waited, self.updated, self.bought) = (0.0, now, (0.0, 0.0));
         (self.arrived, self.departed) = (0.0, 0.0);
-        let (rate, target_s) = (self.rate().unwrap_or(0.0), self.target_s());
+        let (rate, target_s) = (self.rates.present().unwrap_or(0.0), self.target_s());
         self.adapt(
             span_s.min(4.0 * UPDATE.as_secs_f64()),
             delay_s,
             target_s,
-            estimate,
+            (!pauses).then_some(estimate),
         );
         if rate > 0.0 {
             let highest = libm::log(CLIENTS_MAX / rate);
@@ -226,13 +240,17 @@ impl OwnLink {
         }
     }
 
-    /// Adapts the integral part after `span_s`, to `estimate` while there is an overload.
-    fn adapt(&mut self, span_s: f64, delay_s: f64, target_s: f64, estimate: f64) {
+    /// Adapts the integral part after `span_s`, to `estimate` while there is an overload. A link that
+    /// has paused gives no estimate.
+    fn adapt(&mut self, span_s: f64, delay_s: f64, target_s: f64, estimate: Option<f64>) {
         let Some(integral) = &mut self.integral else {
             return;
         };
         let change_per_s = INTEGRAL_PER_S2 * (delay_s - target_s);
-        if delay_s >= OVERLOAD * target_s && self.updates >= FIRST_UPDATES {
+        if delay_s >= OVERLOAD * target_s
+            && self.updates >= FIRST_UPDATES
+            && let Some(estimate) = estimate
+        {
             let (lowest, highest) = CORRECTION;
             let missing = estimate - *integral;
             *integral += ESTIMATE_SHARE * missing.clamp(lowest, highest);

@@ -27,18 +27,23 @@
 //! being short, and the law needs no draw to keep clients apart: they buy at different times,
 //! because each waits until it has earned its next message.
 //!
-//! The daemon at the head of a link sets the link's price. With d the delay of the queue, D its
-//! target, and the integral taken at each update:
+//! The daemon at the head of a link sets the link's price. With d the delay of the link, D its target,
+//! and the integral taken at each update:
 //!
 //! ```text
 //!   ln 1/x = I + K d,    dI/dt = G (d - D),    P = e^((I + K d) / 2)
 //! ```
 //!
-//! Clients of this daemon know the delay at once, without a loop to speak of. Their price has a
-//! larger proportional part, which is the same at the target:
+//! The delay has two parts: d = q + h. The daemon's own queue takes q to drain. What it has handed to
+//! TCP waits for h, in TCP's buffers and in the queues of routers, which TCP fills as far as its
+//! congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a link carries
+//! and hardly more, and its queues stay as short as the daemon's own.
+//!
+//! Clients of this daemon know q at once, without a loop to speak of. Their price has a larger
+//! proportional part for it, which is the same at the target:
 //!
 //! ```text
-//!   ln 1/x = I + K D + L (d / D - 1)        with L = 0.5
+//!   ln 1/x = I + K (h + r) + L (q - r) / D        with L = 0.5, and r = max(D - h, 0)
 //! ```
 //!
 //! The first form is a controller with a proportional and an integral part for the logarithm of the
@@ -54,7 +59,8 @@
 //! each client what the link carries, or less by the factor by which arrivals exceed it. From then
 //! on, while the delay is above twice the target, the integral part follows an estimate instead:
 //! the arrivals of an update and the price that they were bought at show how many clients there
-//! are. So the price of a link with many clients is found in some updates, and does not continue to
+//! are, and divide what the link carries. A transport that pauses for some hundred milliseconds
+//! gives no estimate. So the price of a link with many clients is found in some updates, and does not continue to
 //! rise while a long queue drains.
 //!
 //! All clients learn of the same price, whichever daemon they are at, so that their shares of a
@@ -78,17 +84,28 @@
 //! full (`queue_messages`) before its delay reaches twice the target. There the back-pressure of
 //! full queues limits the clients of a daemon, in turn, and no price appears. A daemon that is
 //! short of processor time limits its clients in the same way: it reads their sockets less often.
-//! It needs no price of its own.
+//! Messages from other daemons then wait to be read, which is a delay of their links.
+//!
+//! **Other traffic.** Queues that other connections keep full do not drain when the price rises. A
+//! price that followed them would leave the link to the others. If h remains above twice the target
+//! for some seconds, while the daemon's own queue is empty, it does not count for 20 s
+//! (`below.rs`). TCP then takes its share, and the price is that of the daemon's own queue.
+//!
+//! The simulator's hops do not measure h: there, the price is that of the daemon's own queue.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `link.rs` | the price of a daemon's own link |
 //! | `prices.rs` | all prices that a daemon knows, and its updates |
+//! | `below.rs` | the delay below a daemon's own queue |
+//! | `rates.rs` | what a link carries |
 //! | `account.rs` | what a client has earned, and the allowance of links without a price |
 
 mod account;
+mod below;
 mod link;
 mod prices;
+mod rates;
 #[cfg(test)]
 mod tests;
 
@@ -210,6 +227,10 @@ impl Controller for LiveCostBenefit {
 
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {
         self.prices.on_queue(now, link, messages);
+    }
+
+    fn on_delay(&mut self, now: Time, link: LinkId, delay: Duration) {
+        self.prices.on_delay(now, link, delay);
     }
 
     fn on_arrival(

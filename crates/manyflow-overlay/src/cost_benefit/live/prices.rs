@@ -1,5 +1,6 @@
 //! The prices that a daemon knows: those of its own links, and those that other daemons report.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::link::OwnLink;
@@ -106,6 +107,14 @@ impl Prices {
         }
         let soon = (self.last + UPDATE).max(now);
         self.next = Some(self.next.map_or(soon, |next| next.min(soon)));
+    }
+
+    /// Handles a measurement of the delay below the queue of a link. A link that nothing has waited
+    /// for lately has none.
+    pub(super) fn on_delay(&mut self, now: Time, link: LinkId, delay: Duration) {
+        if let Some(own) = self.own.iter_mut().find(|own| own.link == link) {
+            own.set_below(now, delay);
+        }
     }
 
     /// Applies another daemon's update. Ignores links that do not exist.

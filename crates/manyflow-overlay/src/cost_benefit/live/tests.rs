@@ -56,6 +56,14 @@ struct World {
     carried: f64,
     bytes: u32,
     queue: usize,
+    /// The messages that a transport below the queue takes, as TCP does; 0 if there is none. Those
+    /// that it has, and what it measures of the time that they wait.
+    window: usize,
+    below: usize,
+    is_paused: bool,
+    measured: VecDeque<(Time, Duration)>,
+    /// The time that the queue of other connections on the link takes.
+    others: Duration,
     /// The rate of each client in messages per second, and the messages that it has ready.
     demands: Vec<f64>,
     ready: Vec<f64>,
@@ -80,6 +88,11 @@ impl World {
             carried: 0.0,
             bytes: 1000,
             queue: 0,
+            window: 0,
+            below: 0,
+            is_paused: false,
+            measured: VecDeque::new(),
+            others: Duration::ZERO,
             demands,
             ready: vec![0.0; count],
             sent: vec![0; count],
@@ -102,18 +115,55 @@ impl World {
             self.last[client] = self.now;
             self.queue += 1;
             self.controller.on_queue(self.now, LINK, self.queue);
+            self.hand_over();
+        }
+    }
+
+    /// Hands messages to the transport.
+    fn hand_over(&mut self) {
+        let count = self.queue.min(self.window.saturating_sub(self.below));
+        if count > 0 {
+            self.below += count;
+            self.queue -= count;
+            self.controller.on_queue(self.now, LINK, self.queue);
+        }
+    }
+
+    /// Lets the link carry messages for a step, and the transport measure each 20 ms. What it
+    /// measures is known 60 ms later.
+    fn carry(&mut self) {
+        self.carried += self.capacity * STEP.as_secs_f64();
+        let whole = self.carried as usize;
+        self.carried -= self.carried.floor();
+        if self.window == 0 {
+            let leave = whole.min(self.queue);
+            if leave > 0 {
+                self.queue -= leave;
+                self.controller.on_queue(self.now, LINK, self.queue);
+            }
+            return;
+        }
+        if self.is_paused {
+            return;
+        }
+        self.below -= whole.min(self.below);
+        self.hand_over();
+        if (self.now - Time::ZERO).as_millis().is_multiple_of(20) {
+            let waits = seconds(self.below as f64 / self.capacity) + self.others;
+            let known = self.now + Duration::from_millis(60);
+            self.measured.push_back((known, waits));
+        }
+        while let Some(&(known, waits)) = self.measured.front()
+            && known <= self.now
+        {
+            self.measured.pop_front();
+            self.controller.on_delay(self.now, LINK, waits);
         }
     }
 
     fn step(&mut self) {
         self.now += STEP;
-        self.carried += self.capacity * STEP.as_secs_f64();
-        let leave = (self.carried as usize).min(self.queue);
-        self.carried -= self.carried.floor();
-        if leave > 0 {
-            self.queue -= leave;
-            self.controller.on_queue(self.now, LINK, self.queue);
-        }
+        self.carry();
         for client in 0..self.demands.len() {
             let most = self.capacity.max(1000.0);
             let ready = self.ready[client] + self.demands[client] * STEP.as_secs_f64();
@@ -141,7 +191,7 @@ impl World {
     }
 
     fn delay_s(&self) -> f64 {
-        self.queue as f64 / self.capacity
+        (self.queue + self.below) as f64 / self.capacity
     }
 }
 
@@ -209,6 +259,66 @@ fn clients_use_a_link_equally_at_every_speed() {
         assert!(spread < 1.05, "{spread} at {capacity}");
         assert!(world.delay_s() < 0.1 + 20.0 / capacity);
     }
+}
+
+#[test]
+fn a_transport_that_takes_all_messages_has_a_short_queue_too() {
+    for capacity in [500.0, 5e3, 5e4] {
+        let mut world = World::new(capacity, vec![2.0 * capacity; 6]);
+        // A fifth of a second.
+        world.window = (0.2 * capacity) as usize;
+        world.run(millis(8000));
+        world.mark();
+        let (waiting, mut delay_s) = (world.below, 0.0);
+        while world.now < millis(18_000) {
+            world.step();
+            delay_s += world.delay_s() * STEP.as_secs_f64() / 10.0;
+        }
+        let sent: u64 = world.sent.iter().sum();
+        let used = (sent as f64 + waiting as f64 - world.below as f64) / (10.0 * capacity);
+        let (least, most) = (world.sent.iter().min(), world.sent.iter().max());
+        let spread = *most.unwrap() as f64 / *least.unwrap() as f64;
+        println!(
+            "{capacity} messages/s: {used:.3} used, spread {spread:.3}, {delay_s:.4} s of delay"
+        );
+        assert!(used > 0.97, "{used} of {capacity}");
+        assert!(spread < 1.05, "{spread} at {capacity}");
+        assert!(delay_s < 0.04, "{delay_s} s at {capacity}");
+    }
+}
+
+#[test]
+fn a_transport_that_pauses_leaves_the_price_as_it_was() {
+    let mut world = World::new(1000.0, vec![5000.0; 4]);
+    world.window = 100;
+    world.run(millis(8000));
+    let before = world.controller.price(LINK);
+    // A fifth of a second, in which TCP measures the path or repairs a loss.
+    world.is_paused = true;
+    world.run(millis(8200));
+    world.is_paused = false;
+    world.run(millis(9200));
+    let after = world.controller.price(LINK);
+    assert!(
+        (0.8..1.25).contains(&(after / before)),
+        "{before} and {after}"
+    );
+}
+
+#[test]
+fn a_queue_that_others_keep_full_does_not_raise_the_price_without_end() {
+    let mut world = World::new(1000.0, vec![5000.0; 4]);
+    world.window = 20;
+    world.others = Duration::from_millis(80);
+    world.run(millis(10_000));
+    world.mark();
+    world.run(millis(20_000));
+    let used = world.sent.iter().sum::<u64>() as f64 / 10_000.0;
+    assert!(used > 0.9, "{used} of what TCP carries beside the others");
+    // When they have left, the delay counts again.
+    (world.others, world.window) = (Duration::ZERO, 200);
+    world.run(millis(50_000));
+    assert!(world.delay_s() < 0.06, "{} s", world.delay_s());
 }
 
 #[test]

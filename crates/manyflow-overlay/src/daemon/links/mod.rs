@@ -20,6 +20,7 @@ mod routing;
 #[cfg(test)]
 mod tests;
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 
 use crate::hop::{Arrival, Hop};
@@ -380,6 +381,14 @@ impl<P: Payload + Default> Links<P> {
         let neighbour = self.at(index);
         let (frame, payload) = neighbour.poll_transmit(now)?;
         Some((neighbour.id(), frame, payload))
+    }
+
+    /// Returns a new measurement of the time for which messages wait below a neighbour's hop, with
+    /// the link.
+    pub(super) fn poll_delay(&mut self, index: NeighbourIndex) -> Option<(LinkId, Duration)> {
+        let neighbour = self.at(index);
+        let delay = neighbour.poll_delay()?;
+        Some((neighbour.link(), delay))
     }
 
     /// Updates the timer of a neighbour's hop.

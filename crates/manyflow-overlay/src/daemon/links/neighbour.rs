@@ -1,5 +1,6 @@
 //! One neighbour: the hop that leads to it, and the messages that wait for the hop.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::hop::{Arrival, Hop};
@@ -184,6 +185,11 @@ impl<P: Payload + Default> Neighbour<P> {
 
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
         self.hop.poll_transmit(now)
+    }
+
+    /// Returns a new measurement of the delay below the hop.
+    pub(super) fn poll_delay(&mut self) -> Option<Duration> {
+        self.hop.poll_delay()
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {

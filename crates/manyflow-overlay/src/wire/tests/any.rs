@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::range;
 use crate::message::{
     Ack, Acknowledge, Answer, Body, Change, ClientFrame, ClientId, Control, CostUpdate, DaemonId,
-    Data, Feedback, Frame, GroupId, Item, LinkState, Message, Part, Report, Resent, RoundTrip,
-    Summary, Welcome,
+    Data, Delay, Feedback, Frame, GroupId, Item, LinkState, Message, Part, Report, Resent,
+    RoundTrip, Summary, Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 
@@ -223,6 +223,16 @@ pub(super) fn any_datagram() -> impl Strategy<Value = Frame> {
         any_feedback().prop_map(Frame::Feedback),
         any_message().prop_map(Frame::Direct),
         any_client_frame().prop_map(Frame::Client),
+    ]
+}
+
+/// Returns frames on a connection between daemons.
+pub(super) fn any_stream() -> impl Strategy<Value = Frame> {
+    prop_oneof![
+        any_message().prop_map(Frame::Stream),
+        any_feedback().prop_map(Frame::Feedback),
+        any::<u32>().prop_map(|sent_us| Frame::Delay(Delay::Asked { sent_us })),
+        any::<u32>().prop_map(|waited_us| Frame::Delay(Delay::Answered { waited_us })),
     ]
 }
 

@@ -51,6 +51,7 @@ impl Wire for Frame {
             Frame::Feedback(feedback) => {
                 line.serialize_entry("acknowledgement", &feedback.expected.0)
             }
+            Frame::Delay(_) => line.serialize_entry("kind", "delay"),
             Frame::Client(_) => line.serialize_entry("kind", "client"),
         }
     }

@@ -15,7 +15,7 @@ use manyflow_webrc::Cci;
 /// All compared fields. Not compared are reserved bytes, which decoders do not return, and flags
 /// as a whole, which have a field each.
 #[rustfmt::skip]
-pub(crate) const COLUMNS: [&str; 139] = [
+pub(crate) const COLUMNS: [&str; 141] = [
     "manyflow_webrc.ctsi", "manyflow_webrc.channel", "manyflow_webrc.psn",
     "manyflow_tfmcc.kind", "manyflow_tfmcc.round", "manyflow_tfmcc.has_echo", "manyflow_tfmcc.is_clr",
     "manyflow_tfmcc.have_rtt", "manyflow_tfmcc.have_loss", "manyflow_tfmcc.leaving",
@@ -52,6 +52,7 @@ pub(crate) const COLUMNS: [&str; 139] = [
     "manyflow_overlay.held_us", "manyflow_overlay.acknowledged", "manyflow_overlay.rtt_us",
     "manyflow_overlay.item", "manyflow_overlay.members", "manyflow_overlay.since", "manyflow_overlay.paused",
     "manyflow_overlay.weight", "manyflow_overlay.parts", "manyflow_overlay.number", "manyflow_overlay.expected",
+    "manyflow_overlay.asked_us", "manyflow_overlay.waited_us",
     "manyflow_overlay.missing.begin", "manyflow_overlay.missing.end", "manyflow_overlay.messages",
     "manyflow_overlay.payload",
     "manyflow_overlay_packet.link", "manyflow_overlay_packet.number", "manyflow_overlay_packet.kind",

@@ -1,7 +1,7 @@
 //! The fields of the overlay's frames.
 
 use manyflow_messages::{Hello, Resume};
-use manyflow_overlay::{Body, ClientFrame, Control, Data, Feedback, Frame, Item, Message};
+use manyflow_overlay::{Body, ClientFrame, Control, Data, Delay, Feedback, Frame, Item, Message};
 
 use crate::wireshark::expected::Fields;
 
@@ -26,6 +26,7 @@ fn put_frame(fields: &mut Fields, frame: &Frame, payload: &[u8]) {
             put_message(fields, message, payload);
         }
         Frame::Feedback(feedback) => put_feedback(fields, feedback),
+        Frame::Delay(delay) => put_delay(fields, delay),
         Frame::Direct(message) | Frame::Stream(message) => put_message(fields, message, payload),
         Frame::Client(client) => put_client(fields, client, payload),
         Frame::Segment { .. } | Frame::Ack(_) => unreachable!("these are in TCP"),
@@ -40,6 +41,15 @@ fn put_feedback(fields: &mut Fields, feedback: &Feedback) {
         fields.put("manyflow_overlay.missing.begin", begin.0);
         fields.put("manyflow_overlay.missing.end", end.0);
     }
+}
+
+fn put_delay(fields: &mut Fields, delay: &Delay) {
+    let (kind, name, time_us) = match *delay {
+        Delay::Asked { sent_us } => (26, "manyflow_overlay.asked_us", sent_us),
+        Delay::Answered { waited_us } => (27, "manyflow_overlay.waited_us", waited_us),
+    };
+    fields.put("manyflow_overlay.kind", kind);
+    fields.put(name, time_us);
 }
 
 fn put_client(fields: &mut Fields, frame: &ClientFrame, payload: &[u8]) {
