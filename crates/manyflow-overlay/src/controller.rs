@@ -96,8 +96,8 @@ pub trait Controller: fmt::Debug + Any + Send {
     /// `messages`.
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize);
 
-    /// Handles a measurement of the time for which messages wait for one of this daemon's links after
-    /// they have left its queue, in buffers that the daemon does not see.
+    /// Handles a measurement of the time for which messages wait for one of this daemon's links
+    /// after they have left its queue, in buffers that the daemon does not see.
     fn on_delay(&mut self, _now: Time, _link: LinkId, _delay: Duration) {}
 
     /// Handles the first arrival of another daemon's message to a group with members at this

@@ -1,22 +1,22 @@
 //! How long messages wait between the two ends of a link over TCP.
 //!
 //! Messages that a hop has handed to its connection wait in buffers that no daemon sees: in the
-//! kernel, and in the queues of routers, which TCP fills. The hop therefore asks the other end, each
-//! few messages, how long its bytes took: a probe waits where they do. The other end subtracts the
-//! shortest time of the last minutes, in which a probe met no queue. The clocks of the two ends may
-//! differ, since only differences of one way's times count (as in RFC 6817, LEDBAT).
+//! kernel, and in the queues of routers, which TCP fills. The hop therefore asks the other end,
+//! each few messages, how long its bytes took: a probe waits where they do. The other end subtracts
+//! the shortest time of the last minutes, in which a probe met no queue. The clocks of the two ends
+//! may differ, since only differences of one way's times count (as in RFC 6817, LEDBAT).
 //!
 //! The time of one way counts, not a round trip: a queue on the way back, of which the other
-//! daemon's links are the cause, is no delay of this link, and neither is an acknowledgement that TCP
-//! sends late. If the other daemon is short of processor time and reads late, that counts.
+//! daemon's links are the cause, is no delay of this link, and neither is an acknowledgement that
+//! TCP sends late. If the other daemon is short of processor time and reads late, that counts.
 
 use core::time::Duration;
 
 use crate::message::Delay;
 use manyflow_core::time::Time;
 
-/// A hop that sends asks again after the first time and this number of messages, or after the second
-/// time.
+/// A hop that sends asks again after the first time and this number of messages, or after the
+/// second time.
 const PROBE_AFTER: (Duration, u32, Duration) =
     (Duration::from_millis(10), 8, Duration::from_millis(50));
 /// The time after which the shortest time is that of the last and the present such period. A path

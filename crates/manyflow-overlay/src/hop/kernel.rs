@@ -14,8 +14,9 @@
 //! **Short buffers.** A controller sees only the daemon's queue. Messages in the buffers below it
 //! are invisible, so these must stay short. The hop takes a batch of messages, and no more until
 //! the driver reports that the socket has taken them; a batch takes the link some milliseconds. The
-//! driver limits the socket's unsent bytes (`TCP_NOTSENT_LOWAT`). What waits in TCP's window and in
-//! the queues of routers nevertheless is measured (`delay.rs`), for the controller.
+//! driver limits the socket's unsent bytes (`TCP_NOTSENT_LOWAT`). The time that
+//! messages wait in TCP's window and in the queues of routers is measured for the controller
+//! (`delay.rs`).
 
 use core::time::Duration;
 use std::collections::VecDeque;

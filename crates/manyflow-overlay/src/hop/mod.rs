@@ -83,9 +83,9 @@ pub trait Hop<P>: fmt::Debug + Send {
         None
     }
 
-    /// Returns a new measurement of the time for which messages wait below the hop, beyond the least
-    /// that the link takes; `None` if there is none since the last call, or if the hop does not
-    /// measure it.
+    /// Returns a new measurement of the time for which messages wait below the hop, beyond the
+    /// least that the link takes; `None` if there is none since the last call, or if the hop does
+    /// not measure it.
     fn poll_delay(&mut self) -> Option<Duration> {
         None
     }

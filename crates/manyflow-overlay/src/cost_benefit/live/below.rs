@@ -13,10 +13,10 @@ const TRY_AGAIN: Duration = Duration::from_secs(20);
 
 /// The delay below the queue of a link.
 ///
-/// TCP fills the queues of routers on its way, whatever a daemon's own queue is. Such a queue drains
-/// soon after the price has risen, unless other connections keep it full. Then a price would leave
-/// the link to them. The delay therefore does not count after it has been high for some seconds:
-/// TCP takes its share beside the others, and the price is that of the daemon's queue.
+/// TCP fills the queues of routers on its way, whatever a daemon's own queue is. Such a queue
+/// drains soon after the price has risen, unless other connections keep it full. Then a price would
+/// leave the link to them. The delay therefore does not count after it has been high for some
+/// seconds: TCP takes its share beside the others, and the price is that of the daemon's queue.
 #[derive(Debug)]
 pub(super) struct Below {
     delay_s: f64,

@@ -240,8 +240,8 @@ impl OwnLink {
         }
     }
 
-    /// Adapts the integral part after `span_s`, to `estimate` while there is an overload. A link that
-    /// has paused gives no estimate.
+    /// Adapts the integral part after `span_s`, to `estimate` while there is an overload. A link
+    /// that has paused gives no estimate.
     fn adapt(&mut self, span_s: f64, delay_s: f64, target_s: f64, estimate: Option<f64>) {
         let Some(integral) = &mut self.integral else {
             return;

@@ -27,17 +27,17 @@
 //! being short, and the law needs no draw to keep clients apart: they buy at different times,
 //! because each waits until it has earned its next message.
 //!
-//! The daemon at the head of a link sets the link's price. With d the delay of the link, D its target,
-//! and the integral taken at each update:
+//! The daemon at the head of a link sets the link's price. With d the delay of the link, D its
+//! target, and the integral taken at each update:
 //!
 //! ```text
 //!   ln 1/x = I + K d,    dI/dt = G (d - D),    P = e^((I + K d) / 2)
 //! ```
 //!
-//! The delay has two parts: d = q + h. The daemon's own queue takes q to drain. What it has handed to
-//! TCP waits for h, in TCP's buffers and in the queues of routers, which TCP fills as far as its
-//! congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a link carries
-//! and hardly more, and its queues stay as short as the daemon's own.
+//! The delay has two parts: d = q + h. The daemon's own queue takes q to drain. Messages that it has
+//! handed to TCP wait for h, in TCP's buffers and in the queues of routers, which TCP fills as far
+//! as its congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a link
+//! carries and hardly more, and its queues stay as short as the daemon's own.
 //!
 //! Clients of this daemon know q at once, without a loop to speak of. Their price has a larger
 //! proportional part for it, which is the same at the target:
@@ -60,8 +60,8 @@
 //! on, while the delay is above twice the target, the integral part follows an estimate instead:
 //! the arrivals of an update and the price that they were bought at show how many clients there
 //! are, and divide what the link carries. A transport that pauses for some hundred milliseconds
-//! gives no estimate. So the price of a link with many clients is found in some updates, and does not continue to
-//! rise while a long queue drains.
+//! gives no estimate. So the price of a link with many clients is found in some updates, and does
+//! not continue to rise while a long queue drains.
 //!
 //! All clients learn of the same price, whichever daemon they are at, so that their shares of a
 //! link are equal. Over several links, C^2 is more than the sum of the squares: on a chain of five

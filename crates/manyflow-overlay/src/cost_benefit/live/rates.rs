@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-/// The times over which the rate is averaged: for the delay of a queue, and for the link's capacity.
-/// A transport that pauses for some hundred milliseconds, to repair a loss or to measure the path,
-/// does not make the link slower.
+/// The times over which the rate is averaged: for the delay of a queue, and for the link's
+/// capacity. A transport that pauses for some hundred milliseconds, to repair a loss or to measure
+/// the path, does not make the link slower.
 const AVERAGES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 /// A link that sends less than this share of its capacity, while messages wait, has paused.
 const PAUSED: f64 = 0.5;
@@ -12,8 +12,8 @@ const PAUSED: f64 = 0.5;
 /// The averages of a link's rate.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Rates {
-    /// For each average, messages that left and seconds, both exponentially weighted: their ratio is
-    /// the rate, however short the time that it is known for.
+    /// For each average, messages that left and seconds, both exponentially weighted: their ratio
+    /// is the rate, however short the time that it is known for.
     weighted: [(f64, f64); 2],
 }
 

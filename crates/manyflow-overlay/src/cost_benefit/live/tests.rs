@@ -129,8 +129,8 @@ impl World {
         }
     }
 
-    /// Lets the link carry messages for a step, and the transport measure each 20 ms. What it
-    /// measures is known 60 ms later.
+    /// Lets the link carry messages for a step, and the transport measure each 20 ms. A
+    /// measurement is known 60 ms later.
     fn carry(&mut self) {
         self.carried += self.capacity * STEP.as_secs_f64();
         let whole = self.carried as usize;
