@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::link::DELAY_MAX_S;
 use manyflow_core::time::Time;
 
 /// A delay above this multiple of the target does not come from clients at the target's price.
@@ -72,7 +73,7 @@ impl Below {
     /// drain at once are no queue (RFC 8289 section 3.2).
     pub(super) fn delay_s(&self) -> f64 {
         match self.others_until {
-            None => self.delay_s,
+            None => self.delay_s.min(DELAY_MAX_S),
             Some(_) => 0.0,
         }
     }

@@ -34,8 +34,14 @@ const CORRECTION: (f64, f64) = (-1.0, 3.0);
 const IN_FORCE_SHARE: f64 = 0.3;
 /// The number of updates until messages arrive that were bought at the first price.
 const FIRST_UPDATES: u32 = 4;
-/// A queue below this share of the target leaves room on its link.
+/// A delay below this share of the target leaves room on its link. One below the second leaves some:
+/// it can consist of the jitter of busy machines.
 const ROOM: f64 = 0.25;
+const SOME_ROOM: f64 = 0.5;
+/// The factor by which the fall of a price becomes faster with each update that finds some room, and
+/// the maximum rate of that fall, in 1/s. It doubles in the time in which an update has its effect.
+const SOME_HASTE: f64 = 1.19;
+const SOME_FALL_MAX_PER_S: f64 = 0.5;
 /// The maximum number of clients for which the integral part divides what the link carries. A queue
 /// that takes long to drain would otherwise raise it without end.
 const CLIENTS_MAX: f64 = 16_384.0;
@@ -45,7 +51,7 @@ const LIMITS_NOBODY: f64 = 8.0;
 pub const ONSET: Duration = Duration::from_millis(100);
 /// The maximum delay that counts, and the maximum time without any message after which the link's
 /// rate is measured again: it may have lost its connection.
-const DELAY_MAX_S: f64 = 1.0;
+pub(super) const DELAY_MAX_S: f64 = 1.0;
 
 /// The state of one of this daemon's links.
 #[derive(Debug)]
@@ -258,6 +264,9 @@ impl OwnLink {
         } else if delay_s < ROOM * target_s {
             *integral += (change_per_s * self.haste).max(-FALL_MAX_PER_S) * span_s;
             self.haste *= 2.0;
+        } else if delay_s < SOME_ROOM * target_s {
+            *integral += (change_per_s * self.haste).max(-SOME_FALL_MAX_PER_S) * span_s;
+            self.haste *= SOME_HASTE;
         } else {
             *integral += change_per_s * span_s;
             self.haste = 1.0;

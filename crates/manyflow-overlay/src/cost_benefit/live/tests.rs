@@ -306,6 +306,21 @@ fn a_transport_that_pauses_leaves_the_price_as_it_was() {
 }
 
 #[test]
+fn a_link_that_becomes_faster_is_used_even_where_measurements_jitter() {
+    let mut world = World::new(1000.0, vec![5000.0; 4]);
+    (world.window, world.others) = (100, Duration::from_millis(8));
+    world.run(millis(4000));
+    world.capacity = 100.0;
+    world.run(millis(12_000));
+    world.capacity = 1000.0;
+    world.run(millis(20_000));
+    world.mark();
+    world.run(millis(24_000));
+    let used = world.sent.iter().sum::<u64>() as f64 / 4000.0;
+    assert!(used > 0.9, "{used}");
+}
+
+#[test]
 fn a_queue_that_others_keep_full_does_not_raise_the_price_without_end() {
     let mut world = World::new(1000.0, vec![5000.0; 4]);
     world.window = 20;
