@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,23 @@ pub const ANY: &str = "127.0.0.1:0";
 /// The length of `/large`.
 pub const LARGE: usize = 30_000_000;
 
-/// The byte of `/large` at a place: it repeats only after 251 * 241 bytes.
-pub fn pattern(place: usize) -> u8 {
-    (place % 251) as u8 ^ (place % 241) as u8
+/// The number of bytes after which a [`pattern`] repeats.
+const PERIOD: usize = 251 * 241;
+
+/// Returns bytes in which a piece that is missing, twice or elsewhere shows: they repeat only after
+/// 251 * 241 bytes. One period is computed and then copied, because tests are not optimised.
+pub fn pattern(length: usize) -> Vec<u8> {
+    let byte = |place| (place % 251) as u8 ^ (place % 241) as u8;
+    let period: Vec<u8> = (0..PERIOD.min(length)).map(byte).collect();
+    let mut bytes = period.repeat(length.div_ceil(PERIOD));
+    bytes.truncate(length);
+    bytes
+}
+
+/// Returns the body of `/large`.
+pub fn large() -> &'static [u8] {
+    static BODY: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(LARGE));
+    &BODY
 }
 
 /// A request that a server has seen: its line and headers, in lower case.
@@ -180,11 +194,7 @@ fn send(writer: &mut TcpStream, body: &[u8]) -> std::io::Result<()> {
 
 fn send_large(writer: &mut TcpStream) -> std::io::Result<()> {
     write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {LARGE}\r\n\r\n")?;
-    for from in (0..LARGE).step_by(60_000) {
-        let part: Vec<u8> = (from..LARGE.min(from + 60_000)).map(pattern).collect();
-        writer.write_all(&part)?;
-    }
-    Ok(())
+    writer.write_all(large())
 }
 
 /// A response of the gateway.

@@ -11,7 +11,7 @@ use std::thread;
 use bytes::Bytes;
 use common::{LIMIT, get, own_address};
 use http_stage::{
-    ANY, Client, LARGE, Stage, listen_address, pattern, read_metric, start, start_gateway,
+    ANY, Client, LARGE, Stage, large, listen_address, pattern, read_metric, start, start_gateway,
     start_member, start_switch, wait_for,
 };
 use manyflow_ensembles::anypoint::{Options, connect, serve};
@@ -42,7 +42,7 @@ fn requests_reach_the_servers_and_responses_the_clients() {
 
     let small = client.post("/small", b"a small body");
     assert_eq!(small.text(), "a small body");
-    let long: Vec<u8> = (0..5_000_000).map(pattern).collect();
+    let long = pattern(5_000_000);
     assert!(client.post("/long", &long).body.unwrap() == long);
     client.send(b"POST /chunked HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     for chunk in long.chunks(500_000) {
@@ -173,14 +173,14 @@ fn a_slow_client_gets_its_whole_response_and_delays_no_other() {
     let mut fast = stage.client();
     for _ in 0..4 {
         let body = fast.ask("GET", "/large").body.unwrap();
-        assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
+        assert!(body == large());
     }
     let peak = read_peak_kib(stage.gateway.id());
     assert!(peak < 100 << 10, "the gateway took {peak} KiB");
     for client in &mut slow {
         let mut body = vec![0; LARGE];
         client.reader.read_exact(&mut body).unwrap();
-        assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
+        assert!(body == large());
     }
 }
 
@@ -382,7 +382,7 @@ fn responses_in_progress_end_after_sigterm_and_no_more_begin() {
         wait_for(|| std::net::TcpStream::connect(stage.address).err());
         let mut body = vec![0; LARGE];
         client.reader.read_exact(&mut body).unwrap();
-        assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
+        assert!(body == large());
         let ended = stage.gateway.finish();
         assert_eq!(ended.code(), 0, "{}", ended.stderr);
     }

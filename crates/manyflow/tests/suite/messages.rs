@@ -171,8 +171,8 @@ fn a_member_that_reads_nothing_is_removed_and_the_others_go_on() {
     let subscribe = b"CONNECT {\"verbose\":false,\"name\":\"laptop\"}\r\nSUB news 1\r\n";
     stopped.write_all(subscribe).unwrap();
     // More than the buffers of both sockets and of the daemon hold, some 12 MB.
-    let sub = start_sub(&address, &["news", "--count", "20000"]);
-    let arguments = ["news", "--size", "1KB", "--count", "20000"];
+    let sub = start_sub(&address, &["news", "--count", "5000"]);
+    let arguments = ["news", "--size", "4KB", "--count", "5000"];
     publish(&address, &arguments).succeeded("pub");
     sub.finish().succeeded("sub");
     for message in ["a member reads too slowly", "it was removed from the group"] {

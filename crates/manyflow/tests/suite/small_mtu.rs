@@ -171,7 +171,7 @@ fn requests_go_on_after_the_mtu_has_become_smaller() {
     let (_switch, started) = bridge.on(1, || start(&switch));
     let at = listen_address(&started);
     let (mut gateway, address, _) = bridge.on(3, || start_gateway(at, &[]));
-    let long: Vec<u8> = (0..1_500_000).map(pattern).collect();
+    let long = pattern(1_500_000);
     let mut client = bridge.on(3, || Client::connect(address));
     let mut ask = |when: &str| {
         // The body goes there and back.

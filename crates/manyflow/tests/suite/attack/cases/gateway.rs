@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use crate::http_stage::{
-    ANY, Client, LARGE, Stage, listen_address, pattern, start_gateway, start_member, start_switch,
+    ANY, Client, LARGE, Stage, large, listen_address, start_gateway, start_member, start_switch,
 };
 
 /// The number of clients that read nothing.
@@ -32,7 +32,7 @@ fn assert_served(stage: &Stage) {
     assert_eq!(bystander.post("/", b"bystander").text(), "bystander");
     let answer = bystander.ask("GET", "/large");
     let body = answer.body.expect("a whole body");
-    assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
+    assert!(body == large());
 }
 
 fn peak_kib(process: u32) -> u64 {
@@ -66,7 +66,7 @@ fn hostile_requests_and_clients_that_read_nothing_cost_others_nothing() {
     // A client that reads again gets the rest.
     let mut body = vec![0; LARGE];
     slow[0].reader.read_exact(&mut body).unwrap();
-    assert!(body.iter().copied().eq((0..LARGE).map(pattern)));
+    assert!(body == large());
 }
 
 /// The answers of a hostile server, by path, and what the client may get: `Some` is the body.
