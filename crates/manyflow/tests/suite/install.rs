@@ -34,8 +34,8 @@ fn figures_are_found_in_any_folder() {
     let repository = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     assert_eq!(listed, run_in(repository, &["figure", "--list"]));
     assert!(listed.contains("webrc-9"), "{listed}");
-    run_in(folder.path(), &["figure", "tcp-2", "--fast"]);
-    assert!(folder.path().join("results/tcp-2/index.html").exists());
+    run_in(folder.path(), &["figure", "webrc-6", "--fast"]);
+    assert!(folder.path().join("results/webrc-6/index.html").exists());
 
     // A folder of the user's own comes first.
     std::fs::create_dir(folder.path().join("scenarios")).unwrap();
