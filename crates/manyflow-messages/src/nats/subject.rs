@@ -27,6 +27,10 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
 /// Returns whether a name is UTF-8 without spaces and control characters. Clients divide lines at
 /// different ones, so a name that has one could make another client misread its line.
 pub fn is_text(name: &[u8]) -> bool {
+    // Nearly all names are of this kind, which needs no decoding.
+    if name.iter().all(u8::is_ascii_graphic) {
+        return true;
+    }
     let is_part = |char: char| !char.is_whitespace() && !char.is_control();
     core::str::from_utf8(name).is_ok_and(|name| name.chars().all(is_part))
 }

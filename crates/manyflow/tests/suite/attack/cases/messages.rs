@@ -180,9 +180,9 @@ fn a_user_who_takes_all_group_names_that_it_may_leaves_room_for_others() {
         // The connection that asked for too much was closed; one that asks for less remains.
         let mut client = Nats::connect(daemons[0].clients, &user("greedy"));
         let padding = "x".repeat(900);
-        for number in 0..taken.saturating_sub(500) {
-            client.send(format!("SUB news.{}{padding} {number}\r\n", first + number));
-        }
+        let subscribe = |number| format!("SUB news.{}{padding} {number}\r\n", first + number);
+        let all: String = (0..taken.saturating_sub(500)).map(subscribe).collect();
+        client.send(all);
         client.send_and_wait("");
         greedy.push((client, taken));
     }
