@@ -12,8 +12,10 @@ use super::security::LinkSecurity;
 
 /// The number of clients that may be connected.
 const CONNECTIONS_MAX: usize = 65_536;
-/// The time after which a broken link is removed.
+/// The time after which a neighbour without a connection is no longer listed.
 const HOLD: Duration = Duration::from_secs(5);
+/// The time for which the members of daemons that cannot be reached count.
+const MEMBERS_HOLD: Duration = Duration::from_secs(10);
 /// The number of messages in a full queue of a link: 20 ms of a gigabit link, twice.
 const QUEUE_MESSAGES: usize = 4096;
 /// The number of messages that wait for a client when it counts as slow: some tenths of a second of
@@ -29,6 +31,7 @@ fn live_overlay_config() -> OverlayConfig {
         client_messages: CLIENT_MESSAGES,
         // A program that was stopped must not stop a group forever.
         slow: SlowPolicy::EvictStalled(EVICT_AFTER),
+        hold: MEMBERS_HOLD,
         ..OverlayConfig::default()
     }
 }
@@ -127,7 +130,8 @@ pub struct DaemonConfig {
     pub access: Access,
     /// The number of clients that may be connected.
     pub connections_max: usize,
-    /// The time after which a link without a connection is removed from the topology.
+    /// The time for which the status lists a neighbour whose connection has broken and that is not
+    /// one of `links`. The members behind it count for [`OverlayConfig::hold`].
     pub hold: Duration,
     /// The parameters of the overlay.
     pub overlay: OverlayConfig,

@@ -501,7 +501,7 @@ async fn report(
     loop {
         tick.tick().await;
         let mut core = core.borrow_mut();
-        core.remove_broken_links(hold);
+        core.forget_neighbours(hold);
         if let Some(socket) = &links.datagrams {
             core.counters.refused_packets = socket.refused();
         }

@@ -48,6 +48,13 @@ impl Site {
         let found = earlier.find(|topology| topology.version() == version);
         found.map(|topology| &**topology)
     }
+
+    /// Returns the daemons with members of a group that can be reached, in ascending order. The
+    /// members of other daemons still count for the hold time, but nothing reaches them now.
+    pub fn reachable(&self, group: GroupId) -> impl Iterator<Item = DaemonId> {
+        let daemons = self.groups.daemons(group);
+        daemons.filter(|daemon| self.topology.contains(*daemon))
+    }
 }
 
 /// A client's message that waits at its daemon until the controller admits it.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use manyflow_core::Ecn;
+use manyflow_core::{Ecn, Time};
 use manyflow_overlay::hop::{DatagramHop, Hop, KernelHop};
 use manyflow_overlay::{Body, DaemonId, Frame, LinkSeq};
 use tokio::sync::Notify;
@@ -16,6 +16,11 @@ use crate::hello::{Hello, Resume};
 use crate::link::LinkError;
 use crate::link_traffic::{LinkMeter, LinkTraffic};
 use crate::outgoing::Outgoing;
+
+/// The time for which a link whose connection broke remains in the topology. An address that
+/// changes, or a router that begins again, costs no change of the topology if both ends are
+/// connected again in this time.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// A connection of a link.
 #[derive(Debug, Default)]
@@ -73,8 +78,14 @@ impl DaemonCore {
             out.abort();
         }
         known.broken_at = Some(now);
+        self.schedule_removal(now);
         self.daemon.handle_disconnected(now, neighbour);
         self.pump();
+    }
+
+    /// Lets the daemon's timer remove the link whose connection has broken now.
+    fn schedule_removal(&mut self, now: Time) {
+        self.removal_at.get_or_insert(now + GRACE);
     }
 
     /// Continues or begins a link on a new connection, which replaces an older one. `own` is what
@@ -158,6 +169,7 @@ impl DaemonCore {
             if let Some(out) = known.out.take() {
                 out.abort();
             }
+            // The neighbour is no longer linked; what the driver knows of it is forgotten in time.
             known.broken_at = Some(self.clock.now());
         }
     }
@@ -180,22 +192,38 @@ impl DaemonCore {
         known.out = None;
         known.traffic.detach();
         known.broken_at = Some(now);
+        self.schedule_removal(now);
         self.daemon.handle_disconnected(now, neighbour);
         self.pump();
         true
     }
 
-    /// Removes a link that has had no connection for as long as `hold`.
-    pub(crate) fn remove_broken_links(&mut self, hold: Duration) {
-        let now = self.clock.now();
-        let is_over = |known: &Neighbour| known.broken_at.is_some_and(|at| now - at >= hold);
-        let over = self.neighbours.iter().filter(|(_, known)| is_over(known));
-        let over: Vec<_> = over.map(|(id, _)| *id).collect();
-        for id in over {
-            self.neighbours.remove(&id);
-            self.daemon.remove_link(now, id);
-            self.pump();
+    /// Removes the links that have had no connection for [`GRACE`], if it is time. Their messages
+    /// would fill a queue, for which all clients of the daemon would wait. The daemons that these
+    /// messages come from keep them as well.
+    pub(super) fn remove_broken_links(&mut self, now: Time) {
+        if self.removal_at.take_if(|at| *at <= now).is_none() {
+            return;
         }
+        let broken = self.neighbours.iter();
+        let broken = broken.filter_map(|(id, known)| Some((*id, known.broken_at?)));
+        let broken: Vec<_> = broken.collect();
+        for (id, at) in broken {
+            if at + GRACE <= now {
+                self.daemon.remove_link(now, id);
+            } else {
+                let next = self.removal_at.get_or_insert(at + GRACE);
+                *next = (*next).min(at + GRACE);
+            }
+        }
+    }
+
+    /// Forgets neighbours whose link has had no connection for as long as `hold`.
+    pub(crate) fn forget_neighbours(&mut self, hold: Duration) {
+        let now = self.clock.now();
+        let hold = hold.max(GRACE);
+        self.neighbours
+            .retain(|_, known| known.broken_at.is_none_or(|at| now - at < hold));
     }
 
     /// Returns what to wait for before the link is read again; `None` if it may be read now.
@@ -303,6 +331,52 @@ mod tests {
         let config = OverlayConfig::default();
         let daemon = Daemon::<Bytes>::new(config, Box::new(Open), own.id, own.incarnation);
         DaemonCore::new(daemon.unwrap(), own, Clock::start(), 1_000_000)
+    }
+
+    /// Lets the daemon's timer run for this time.
+    async fn pass(core: &mut DaemonCore, span: Duration) {
+        let end = core.clock.now() + span;
+        while core.armed().is_some_and(|at| at <= end) {
+            core.clock.sleep_until(core.armed()).await;
+            core.handle_timeout();
+        }
+        core.clock.sleep_until(Some(end)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_outlives_a_short_break_of_its_connection_and_is_removed_after_a_longer_one() {
+        let (mut core, other) = (core(), hello("other", 2));
+        let own = core.resume(other.id);
+        let first = core.attach(&other, (own, resume(0)), 1, Connection::default());
+        assert!(core.detach(other.id, first.unwrap()));
+        pass(&mut core, GRACE / 2).await;
+        let own = core.resume(other.id);
+        assert_eq!(own, resume(0), "the link continues");
+        let second = core.attach(&other, (own, resume(0)), 1, Connection::default());
+        pass(&mut core, 2 * GRACE).await;
+        assert!(core.daemon.hop(other.id).is_some());
+        assert!(core.detach(other.id, second.unwrap()));
+        pass(&mut core, GRACE * 9 / 10).await;
+        assert!(core.daemon.hop(other.id).is_some());
+        pass(&mut core, GRACE / 5).await;
+        assert!(core.daemon.hop(other.id).is_none());
+        // The status names it for longer.
+        core.forget_neighbours(Duration::from_secs(5));
+        assert!(core.neighbours.contains_key(&other.id));
+        pass(&mut core, Duration::from_secs(5)).await;
+        core.forget_neighbours(Duration::from_secs(5));
+        assert!(!core.neighbours.contains_key(&other.id));
+    }
+
+    /// A newcomer whose handshake fails after it has ended the connection.
+    #[tokio::test(start_paused = true)]
+    async fn a_link_whose_connection_was_ended_for_one_that_never_comes_is_removed() {
+        let (mut core, other) = (core(), hello("other", 2));
+        let own = core.resume(other.id);
+        core.attach(&other, (own, resume(0)), 1, Connection::default());
+        core.resume(other.id);
+        pass(&mut core, 2 * GRACE).await;
+        assert!(core.daemon.hop(other.id).is_none());
     }
 
     fn resume(received: u32) -> Resume {

@@ -101,6 +101,8 @@ pub(super) struct DaemonCore {
     ended: Vec<(SessionKey, Bytes)>,
     /// When the timer task calls [`handle_timeout`](DaemonCore::handle_timeout).
     armed: Option<Time>,
+    /// When a link whose connection has broken is removed.
+    removal_at: Option<Time>,
     pub(super) timer: Rc<Notify>,
     turn: usize,
     pub(super) counters: Counters,
@@ -146,6 +148,7 @@ impl DaemonCore {
             taken: Vec::new(),
             ended: Vec::new(),
             armed: None,
+            removal_at: None,
             timer: Rc::default(),
             turn: 0,
             counters: Counters::default(),
@@ -181,7 +184,9 @@ impl DaemonCore {
 
     pub(super) fn handle_timeout(&mut self) {
         self.armed = None;
-        self.daemon.handle_timeout(self.clock.now());
+        let now = self.clock.now();
+        self.daemon.handle_timeout(now);
+        self.remove_broken_links(now);
         self.pump();
     }
 
@@ -253,7 +258,8 @@ impl DaemonCore {
     }
 
     fn arm_timer(&mut self) {
-        let wanted = self.daemon.poll_timeout();
+        let times = [self.daemon.poll_timeout(), self.removal_at];
+        let wanted = times.into_iter().flatten().min();
         let is_earlier = match (wanted, self.armed) {
             (Some(wanted), Some(armed)) => wanted < armed,
             (wanted, None) => wanted.is_some(),

@@ -261,9 +261,13 @@ impl CostBenefit {
 
     /// Handles new prices: without randomisation, all waiting clients ask again at once.
     fn on_prices(&mut self, now: Time) {
-        if self.config.randomise {
-            return;
+        if !self.config.randomise {
+            self.ask_again(now);
         }
+    }
+
+    /// Lets all waiting clients ask again at once.
+    fn ask_again(&mut self, now: Time) {
         for (_, client) in core::mem::take(&mut self.retries) {
             if let Some(account) = self.clients.get_mut(&client) {
                 account.retry_at = Some(now);
@@ -347,7 +351,8 @@ impl Controller for CostBenefit {
     fn on_topology(&mut self, now: Time, site: &Site) {
         self.remote_queues.handle_topology(site);
         self.updates.handle_topology(site);
-        self.on_prices(now);
+        // Clients may wait for the price of a link that no longer exists.
+        self.ask_again(now);
     }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {

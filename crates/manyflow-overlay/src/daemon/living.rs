@@ -369,7 +369,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         for daemon in self.database.show_reachable(now, &site.topology) {
             self.show(now, daemon);
         }
+        self.retention.set_away(self.database.away());
         self.send_welcomes(now);
+        // Senders no longer wait for daemons that cannot be reached.
+        self.let_enter(now, |_| true);
     }
 
     /// Asks all neighbours for the states of daemons that are linked to the topology, and whose
@@ -401,6 +404,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.receipts.handle_timeout(now);
         while let Some((daemon, before)) = self.database.pop_unreachable(now) {
             self.hide(now, daemon, &before);
+            self.retention.set_away(self.database.away());
+        }
+        if self.retention.is_turn(now) {
+            self.let_enter(now, |_| true);
         }
         if let Some(dropped) = self.database.refresh(now) {
             for daemon in dropped {

@@ -160,21 +160,22 @@ impl<P: Clone + PartialEq> Memberships<P> {
             return false;
         }
         waiting_for.remove(&at);
-        let is_resumed = waiting_for.is_empty();
-        if is_resumed {
+        if waiting_for.is_empty() {
             self.paused_groups.remove(&group);
         }
-        is_resumed
+        !self.is_paused(group)
     }
 
-    /// Returns whether a group's senders must wait.
+    /// Returns whether a group's senders must wait. A slow member at a daemon that cannot be
+    /// reached delays nobody: it gets the messages of this time when the daemon is back.
     pub(super) fn is_paused(&self, group: GroupId) -> bool {
         let waiting_for = self.paused_groups.get(&group);
         debug_assert!(
             waiting_for.is_none_or(|daemons| !daemons.is_empty()),
             "{group:?} is paused, but by no daemon"
         );
-        waiting_for.is_some()
+        let mut daemons = waiting_for.into_iter().flatten();
+        daemons.any(|daemon| self.site.topology.contains(*daemon))
     }
 
     /// Returns whether this daemon has sent to a group since the group gained its first member.

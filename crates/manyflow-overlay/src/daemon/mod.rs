@@ -176,7 +176,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             entry: Entry::default(),
             membership: Memberships::new(here, topology, database.is_fixed()),
             database,
-            retention: Retention::new(config.retain_bytes),
+            retention: Retention::new(config.retain_bytes, config.hold),
             receipts: Receipts::default(),
             groups_to_acknowledge: Vec::new(),
             neighbours_max: config.neighbours_max,
@@ -459,8 +459,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let Some(group) = self.entry.waiting_group(client) else {
             return;
         };
-        let must_wait = self.links.are_half_full() || self.retention.is_full();
-        if must_wait || self.membership.is_paused(group) {
+        let must_wait = self.links.are_half_full() || self.membership.is_paused(group);
+        if must_wait || self.retention.must_wait(now, group) {
             return;
         }
         let overhead = self.links.overhead_bytes();

@@ -13,6 +13,11 @@
 //! sent a [`Welcome`](crate::Welcome) when the topology changes while messages are not
 //! acknowledged, and when acknowledgements stall. It follows the messages before it, so that its
 //! answer tells which of them are missing.
+//!
+//! **Daemons that cannot be reached.** Their messages are kept for the hold time. If the memory for
+//! them were full before its end, all other members would wait for the rest of it. New messages to
+//! their groups therefore enter at a pace at which the memory lasts: a part of it at once, and the
+//! rest evenly over the hold time.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,6 +36,10 @@ const REPEAT_MAX: Duration = Duration::from_secs(2);
 /// up to [`STALL_MAX`] while the welcomes show that nothing was lost.
 const STALL_MIN: Duration = Duration::from_secs(1);
 const STALL_MAX: Duration = Duration::from_secs(16);
+/// The share of the memory that messages to daemons that cannot be reached may take at once.
+const AWAY_SHARE: f64 = 0.25;
+/// The time between two turns of the clients that wait for the pace of such messages.
+const PACE: Duration = Duration::from_millis(20);
 /// The bytes that a kept message counts besides its payload.
 const OVERHEAD_BYTES: usize = 64;
 
@@ -45,6 +54,11 @@ pub(super) struct Retention<P> {
     /// Welcomes to send now.
     welcomes: VecDeque<(GroupId, DaemonId)>,
     tick_at: Option<Time>,
+    hold: Duration,
+    /// The daemons that cannot be reached, and until when their members count.
+    away: BTreeMap<DaemonId, Time>,
+    /// When the clients that wait for the pace have a turn.
+    turn_at: Option<Time>,
 }
 
 /// The kept messages of one group.
@@ -95,9 +109,12 @@ struct Resend {
 }
 
 impl<P: Payload> Retention<P> {
-    pub(super) fn new(limit_bytes: usize) -> Retention<P> {
+    pub(super) fn new(limit_bytes: usize, hold: Duration) -> Retention<P> {
         Retention {
             limit_bytes,
+            hold,
+            away: BTreeMap::new(),
+            turn_at: None,
             bytes: 0,
             groups: BTreeMap::new(),
             resends: VecDeque::new(),
@@ -107,8 +124,46 @@ impl<P: Payload> Retention<P> {
     }
 
     /// Returns whether no more messages may be kept, so that clients must wait.
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.bytes >= self.limit_bytes
+    }
+
+    /// Returns whether clients' messages to a group must wait: no more may be kept at all, or at
+    /// present for a daemon that cannot be reached. [`is_turn`](Retention::is_turn) ends the
+    /// latter.
+    pub(super) fn must_wait(&mut self, now: Time, group: GroupId) -> bool {
+        if self.is_full() {
+            return true;
+        }
+        let must_wait = self.bytes >= self.limit_bytes_at(now, group);
+        if must_wait {
+            self.turn_at.get_or_insert(now + PACE);
+        }
+        must_wait
+    }
+
+    /// Returns the bytes up to which messages to a group may be kept now.
+    fn limit_bytes_at(&self, now: Time, group: GroupId) -> usize {
+        let kept = self.groups.get(&group).filter(|_| !self.away.is_empty());
+        let remotes = kept.into_iter().flat_map(|kept| kept.remotes.keys());
+        let ends = remotes.filter_map(|daemon| self.away.get(daemon));
+        let Some(&end) = ends.min() else {
+            return self.limit_bytes;
+        };
+        let hold = self.hold.max(PACE);
+        let left = (end - now).min(hold).as_secs_f64() / hold.as_secs_f64();
+        let share = 1.0 - (1.0 - AWAY_SHARE) * left;
+        (self.limit_bytes as f64 * share) as usize
+    }
+
+    /// Returns whether the clients that wait for the pace have a turn now.
+    pub(super) fn is_turn(&mut self, now: Time) -> bool {
+        self.turn_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Sets the daemons that cannot be reached, with the times until which their members count.
+    pub(super) fn set_away(&mut self, away: impl Iterator<Item = (DaemonId, Time)>) {
+        self.away = away.collect();
     }
 
     /// Returns the bytes of all kept messages.
@@ -335,7 +390,7 @@ impl<P: Payload> Retention<P> {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.tick_at
+        [self.tick_at, self.turn_at].into_iter().flatten().min()
     }
 
     /// Returns the number of kept messages.

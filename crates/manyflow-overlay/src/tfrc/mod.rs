@@ -63,6 +63,9 @@
 //!   round-trip time. Its own limit starts at the group's allowed rate.
 //! - **Before the round-trip time is known**, a receiving daemon reports each message and assumes
 //!   half a second.
+//! - **Daemons that cannot be reached** limit nobody: their members still count for the hold time,
+//!   but nothing goes to them, and they report nothing. A daemon that comes back counts as one that
+//!   joins.
 //! - **Groups with members at this daemon only.** Their messages do not leave the machine, and
 //!   there is no network to share: every message is admitted. A client still has only one message
 //!   at a time at its daemon, and the daemon accepts none for a group with slow members. The paper
@@ -148,14 +151,28 @@ impl Tfrc {
         Some(rate(group.allowed()))
     }
 
-    /// Returns the other daemons with members of a group.
+    /// Returns the other daemons with members of a group that can be reached.
     fn remote_members(
         here: DaemonId,
         group: GroupId,
         site: &Site,
     ) -> impl Iterator<Item = DaemonId> {
-        let daemons = site.groups.daemons(group);
+        let daemons = site.reachable(group);
         daemons.filter(move |daemon| *daemon != here)
+    }
+
+    /// Handles a change of the daemons with members of a group to which local clients send.
+    fn update_members(&mut self, now: Time, id: GroupId, site: &Site) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.set_members(Tfrc::remote_members(self.here, id, site));
+        if group.is_remote() {
+            self.outbox.update_allowed(now, id, group, &self.config);
+        } else {
+            self.outbox.ready.extend(group.allocation.release());
+            self.groups.remove(&id);
+        }
     }
 
     fn on_report(&mut self, now: Time, from: DaemonId, report: &Report) {
@@ -284,21 +301,17 @@ impl Controller for Tfrc {
         if !site.groups.has_member_at(id, self.here) {
             self.flows.retain(|(_, group), _| *group != id);
         }
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.set_members(Tfrc::remote_members(self.here, id, site));
-        if group.is_remote() {
-            self.outbox.update_allowed(now, id, group, &self.config);
-        } else {
-            self.outbox.ready.extend(group.allocation.release());
-            self.groups.remove(&id);
-        }
+        self.update_members(now, id, site);
     }
 
-    fn on_topology(&mut self, _now: Time, site: &Site) {
+    fn on_topology(&mut self, now: Time, site: &Site) {
         self.flows
             .retain(|(origin, _), _| site.topology.contains(*origin));
+        // A daemon that cannot be reached sends no reports. It must not limit the others.
+        let groups: Vec<_> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.update_members(now, group, site);
+        }
     }
 
     fn on_departure(&mut self, _now: Time, daemon: DaemonId, _site: &Site) {

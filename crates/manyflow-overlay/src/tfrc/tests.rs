@@ -326,6 +326,23 @@ fn the_rate_falls_on_a_cut_path_and_recovers() {
     );
 }
 
+/// A daemon that dies sends no reports, and its members count for the hold time.
+#[test]
+fn a_daemon_that_cannot_be_reached_limits_nobody() {
+    let mut world = World::new(&[(50, 0.01), (50, 0.0)]);
+    world.run(30.0);
+    let (before, _) = world.measure(30.0);
+    world.paths[2].cut = true;
+    world.run(0.2);
+    let mut alone = Topology::unlinked(9, &[(DaemonId(0), 1), (DaemonId(1), 1)]);
+    alone.add_link(DaemonId(0), DaemonId(1), 1);
+    world.sites[SENDER].topology = std::sync::Arc::new(alone);
+    let (now, site) = (world.now, &world.sites[SENDER]);
+    world.daemons[SENDER].on_topology(now, site);
+    let (after, _) = world.measure(30.0);
+    assert!(after > before / 2.0, "{before}, then {after} packets/s");
+}
+
 #[test]
 fn messages_to_local_members_only_are_not_delayed() {
     let mut world = World::new(&[(50, 0.01)]);

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The time within which daemons connect again after a fault. They pause for up to 2 s between two
 /// attempts.
 const RECONNECT: Duration = Duration::from_secs(4);
-/// The time without a path from which on members may miss messages. Daemons keep a broken link for
-/// 5 s, and the members of a daemon without a link for another 5 s.
+/// The time without a path from which on members may miss messages. The members of a daemon that
+/// cannot be reached count for 10 s.
 const LONG: Duration = Duration::from_secs(9);
 
 /// A part of the network that can fail.

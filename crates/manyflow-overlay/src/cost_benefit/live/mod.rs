@@ -251,8 +251,15 @@ impl Controller for LiveCostBenefit {
 
     fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
 
-    fn on_topology(&mut self, _now: Time, site: &Site) {
+    fn on_topology(&mut self, now: Time, site: &Site) {
         self.prices.handle_topology(site);
+        // Clients may wait for the price of a link that no longer exists.
+        for (_, client) in core::mem::take(&mut self.retries) {
+            if let Some(account) = self.clients.get_mut(&client) {
+                account.retry_at = Some(now);
+                self.ready.push_back(client);
+            }
+        }
     }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {

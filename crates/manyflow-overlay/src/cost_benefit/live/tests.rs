@@ -484,6 +484,24 @@ fn a_message_costs_the_prices_of_the_links_on_its_paths() {
     assert_eq!(cost(&controller, 0, 1), 0.0);
 }
 
+/// The link to a daemon that dies may have a high price.
+#[test]
+fn clients_that_wait_for_the_price_of_a_link_that_is_gone_ask_again_at_once() {
+    let (mut site, mut controller) = (chain(), LiveCostBenefit::new());
+    let now = Time::ZERO;
+    controller.add_client(now, ClientId(1), 1.0);
+    controller.on_control(now, DaemonId(2), &report(3, 0.1), &site);
+    let request = request(1, 1, 1000);
+    assert!(controller.try_admit(now, &request, &site), "the first");
+    assert!(!controller.try_admit(now, &request, &site));
+    let links = [(DaemonId(0), HERE, 1), (HERE, DaemonId(2), 1)];
+    let topology = Topology::new((0..3).map(DaemonId), &links).unwrap();
+    site.topology = Arc::new(topology);
+    controller.on_topology(now, &site);
+    assert_eq!(controller.poll_ready(), Some(ClientId(1)));
+    assert!(controller.try_admit(now, &request, &site));
+}
+
 #[test]
 fn every_report_is_a_price() {
     for report in 1..=u16::MAX {

@@ -91,6 +91,12 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         shown
     }
 
+    /// Returns the daemons that cannot be reached and whose members still count, with the times
+    /// until which they do.
+    pub(in crate::daemon) fn away(&self) -> impl Iterator<Item = (DaemonId, Time)> {
+        self.holds.iter().map(|(time, daemon)| (*daemon, *time))
+    }
+
     /// Returns a daemon whose members counted, and that has been unreachable for the hold time,
     /// with its state. Its members no longer count. The states of unreachable daemons are dropped:
     /// they could fill the memory, and neighbours send them again when a link comes up.

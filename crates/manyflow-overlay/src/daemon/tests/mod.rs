@@ -9,6 +9,7 @@ use crate::sequence::{LinkSeq, OriginSeq};
 use manyflow_core::Length;
 use world::{G, World};
 
+mod away;
 mod hostile;
 mod lies;
 mod living;
