@@ -14,10 +14,11 @@ use super::{CLIENT_BYTES, DaemonCore, Owner, QueueGroup, SessionKey};
 use crate::access::Permissions;
 use crate::fragment;
 use crate::link::LinkError;
-use crate::nats::interest::GroupName;
+use crate::nats::interest::{GroupName, Targets};
 use crate::nats::parse::Published;
 use crate::nats::session::{NatsSession, Peer, REMOVED, Subscription};
 use crate::nats::shares::subscription_bytes;
+use crate::nats::turns::{Circle, Place};
 use crate::outgoing::Outgoing;
 
 /// The number of characters of a user's name in the log.
@@ -133,6 +134,15 @@ impl DaemonCore {
             None => self.open_queue(name),
         };
         self.queues[key].add(session, sid);
+        self.announce_workers(key);
+    }
+
+    /// Announces the number of members of a queue group, for which a client of the overlay stands.
+    fn announce_workers(&mut self, key: usize) {
+        let queue = &self.queues[key];
+        let (client, group) = (queue.client, queue.name.number());
+        let now = self.clock.now();
+        self.daemon.set_represented(now, client, group, queue.len());
     }
 
     /// Connects a client of the overlay that stands for this daemon's members of a queue group.
@@ -150,7 +160,9 @@ impl DaemonCore {
         let Some(key) = self.queue_keys.get(name).copied() else {
             return;
         };
-        if self.queues[key].remove(session, sid) {
+        if !self.queues[key].remove(session, sid) {
+            self.announce_workers(key);
+        } else {
             let queue = self.queues.remove(key);
             self.queue_keys.remove(&queue.name);
             self.owners.remove(&queue.client);
@@ -309,18 +321,50 @@ impl DaemonCore {
         self.counters.published += 1;
         self.counters.published_bytes += message.raw().len() as u64;
         let targets = self.interest.targets(message.subject());
-        if targets.is_empty() {
+        let may_report = self.sessions[key].may_report_no_responders(message);
+        if targets.is_empty() || may_report && !self.has_responders(&targets) {
             return self.sessions[key].report_no_responders(message);
         }
         for group in &targets.groups {
             self.offer(key, *group, message.raw());
         }
-        for groups in &targets.queues {
-            self.turn = self.turn.wrapping_add(1);
-            let group = groups[self.turn % groups.len()];
-            self.offer(key, group, message.raw());
+        for circle in &targets.queues {
+            if let Some(group) = self.choose(circle) {
+                self.offer(key, group, message.raw());
+            }
         }
         self.pump();
+    }
+
+    /// Returns whether a message would reach anybody now.
+    fn has_responders(&self, targets: &Targets) -> bool {
+        let is_reachable = |group: &GroupId| {
+            let mut members = self.daemon.members(*group);
+            members.any(|(daemon, _)| self.daemon.topology().contains(daemon))
+        };
+        let mut places = targets.queues.iter().flat_map(Circle::places);
+        targets.groups.iter().any(is_reachable) || places.any(|at| self.reachable_members(*at) > 0)
+    }
+
+    /// Chooses the group of a queue group's members that gets the next message: members at daemons
+    /// that can be reached, if there are any.
+    fn choose(&self, circle: &Circle) -> Option<GroupId> {
+        let reachable = circle.next(|at| self.reachable_members(at));
+        reachable.or_else(|| circle.next(|at| self.queue_members(at)))
+    }
+
+    /// Returns the number of a queue group's members at a place, if messages can reach it now.
+    fn reachable_members(&self, at: Place) -> u32 {
+        match self.daemon.topology().contains(at.0) {
+            true => self.queue_members(at),
+            false => 0,
+        }
+    }
+
+    fn queue_members(&self, (daemon, group): Place) -> u32 {
+        let mut members = self.daemon.members(group);
+        let found = members.find(|(at, _)| *at == daemon);
+        found.map_or(0, |(_, count)| count)
     }
 
     fn offer(&mut self, key: SessionKey, group: GroupId, raw: &Bytes) {

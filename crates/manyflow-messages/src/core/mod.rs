@@ -104,7 +104,6 @@ pub(super) struct DaemonCore {
     /// When a link whose connection has broken is removed.
     removal_at: Option<Time>,
     pub(super) timer: Rc<Notify>,
-    turn: usize,
     pub(super) counters: Counters,
     slow_members: SlowMembers,
     /// The memory that the subscriptions of clients take.
@@ -131,6 +130,7 @@ impl DaemonCore {
             true => datagram::FRAGMENT_BYTES,
             false => fragment::FRAGMENT_BYTES,
         };
+        let interest = InterestTable::new(hello.id);
         let mut core = DaemonCore {
             clock,
             hello,
@@ -142,7 +142,7 @@ impl DaemonCore {
             owners: HashMap::new(),
             queues: Slab::new(),
             queue_keys: HashMap::new(),
-            interest: InterestTable::default(),
+            interest,
             groups: BTreeMap::new(),
             daemon_groups: BTreeSet::new(),
             taken: Vec::new(),
@@ -150,7 +150,6 @@ impl DaemonCore {
             armed: None,
             removal_at: None,
             timer: Rc::default(),
-            turn: 0,
             counters: Counters::default(),
             slow_members: SlowMembers::default(),
             shares: Shares::new(group_bytes_max),

@@ -49,6 +49,11 @@ impl QueueGroup {
         self.members.is_empty()
     }
 
+    /// Returns the number of members.
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+    }
+
     /// Returns the member whose turn is next, and is ready; the next one if none is ready. `None`
     /// if there are no members. [`handed_over`](QueueGroup::handed_over) ends its turn.
     pub(super) fn next(&self, is_ready: impl Fn(SessionKey) -> bool) -> Option<Member> {

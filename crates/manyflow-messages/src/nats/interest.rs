@@ -11,6 +11,7 @@ use manyflow_overlay::{DaemonId, GroupId};
 use sha2::{Digest, Sha256};
 
 use super::subject::{has_wildcard, is_pattern};
+use super::turns::{Circle, Queue, Turns};
 
 /// The maximum number of subjects whose groups are remembered.
 const REMEMBERED_MAX: usize = 4096;
@@ -69,16 +70,16 @@ impl GroupName {
 }
 
 /// The groups that a message goes to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Targets {
+#[derive(Debug, Default)]
+pub(crate) struct Targets {
     /// The groups of patterns that match the subject.
-    pub groups: Vec<GroupId>,
-    /// The queue groups of patterns that match the subject. The message goes to one group of each.
-    pub queues: Vec<Vec<GroupId>>,
+    pub(crate) groups: Vec<GroupId>,
+    /// The queue groups of patterns that match the subject. The message goes to one place of each.
+    pub(crate) queues: Vec<Circle>,
 }
 
 impl Targets {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.queues.is_empty()
     }
 }
@@ -88,7 +89,7 @@ impl Targets {
 struct Groups {
     /// The number of announcements of each group.
     plain: BTreeMap<GroupId, u32>,
-    queues: BTreeMap<Bytes, BTreeMap<GroupId, u32>>,
+    queues: BTreeMap<Bytes, Queue>,
 }
 
 impl Groups {
@@ -96,23 +97,25 @@ impl Groups {
         self.plain.is_empty() && self.queues.is_empty()
     }
 
-    fn add(&mut self, name: &GroupName) {
-        let groups = match &name.queue {
-            None => &mut self.plain,
-            Some((queue, _)) => self.queues.entry(queue.clone()).or_default(),
-        };
-        *groups.entry(name.number()).or_default() += 1;
+    fn add(&mut self, name: &GroupName, turns: &mut Turns) {
+        match &name.queue {
+            None => *self.plain.entry(name.number()).or_default() += 1,
+            Some((queue, daemon)) => {
+                let queue = self.queues.entry(queue.clone());
+                let queue = queue.or_insert_with(|| turns.new_queue());
+                queue.add((*daemon, name.number()));
+            }
+        }
     }
 
     fn remove(&mut self, name: &GroupName) {
         match &name.queue {
             None => decrease(&mut self.plain, name.number()),
-            Some((queue, _)) => {
-                if let Some(groups) = self.queues.get_mut(queue) {
-                    decrease(groups, name.number());
-                    if groups.is_empty() {
-                        self.queues.remove(queue);
-                    }
+            Some((queue, daemon)) => {
+                if let Some(places) = self.queues.get_mut(queue)
+                    && places.remove((*daemon, name.number()))
+                {
+                    self.queues.remove(queue);
                 }
             }
         }
@@ -144,34 +147,45 @@ impl Node {
 }
 
 /// All groups with members, by their patterns.
-#[derive(Debug, Default)]
-pub struct InterestTable {
+#[derive(Debug)]
+pub(crate) struct InterestTable {
     /// Patterns without wildcards.
     subjects: HashMap<Bytes, Groups>,
     /// Patterns with wildcards.
     patterns: Node,
     /// The targets of recent subjects. Cleared when a group comes or goes.
     recent: HashMap<Bytes, Rc<Targets>>,
+    turns: Turns,
 }
 
 impl InterestTable {
+    /// Returns a table without groups, for the publishers at a daemon.
+    pub(crate) fn new(here: DaemonId) -> InterestTable {
+        InterestTable {
+            subjects: HashMap::new(),
+            patterns: Node::default(),
+            recent: HashMap::new(),
+            turns: Turns::new(here),
+        }
+    }
+
     /// Adds a group that has gained its first member at some daemon.
-    pub fn add(&mut self, name: &GroupName) {
+    pub(crate) fn add(&mut self, name: &GroupName) {
         self.recent.clear();
         if has_wildcard(&name.pattern) {
             let mut node = &mut self.patterns;
             for token in tokens(&name.pattern) {
                 node = node.next.entry(token).or_default();
             }
-            node.groups.add(name);
+            node.groups.add(name, &mut self.turns);
         } else {
             let groups = self.subjects.entry(name.pattern.clone()).or_default();
-            groups.add(name);
+            groups.add(name, &mut self.turns);
         }
     }
 
     /// Removes a group that has lost its last member at some daemon.
-    pub fn remove(&mut self, name: &GroupName) {
+    pub(crate) fn remove(&mut self, name: &GroupName) {
         self.recent.clear();
         if has_wildcard(&name.pattern) {
             let path: Vec<_> = tokens(&name.pattern).collect();
@@ -185,7 +199,7 @@ impl InterestTable {
     }
 
     /// Returns the groups that a message with this subject goes to.
-    pub fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
+    pub(crate) fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
         if let Some(targets) = self.recent.get(subject) {
             return Rc::clone(targets);
         }
@@ -195,7 +209,7 @@ impl InterestTable {
         }
         let path: Vec<_> = subject.split(|byte| *byte == b'.').collect();
         found.walk(&self.patterns, &path);
-        let targets = Rc::new(found.targets());
+        let targets = Rc::new(found.targets(&mut self.turns));
         if self.recent.len() >= REMEMBERED_MAX {
             self.recent.clear();
         }
@@ -226,23 +240,21 @@ fn remove(node: &mut Node, path: &[Bytes], name: &GroupName) {
 
 /// The groups found for one subject.
 #[derive(Default)]
-struct Found {
+struct Found<'a> {
     groups: Vec<GroupId>,
-    queues: BTreeMap<(usize, Bytes), Vec<GroupId>>,
-    patterns: usize,
+    /// By the names of queue groups.
+    queues: BTreeMap<Bytes, Vec<&'a Queue>>,
 }
 
-impl Found {
-    fn add(&mut self, groups: &Groups) {
+impl<'a> Found<'a> {
+    fn add(&mut self, groups: &'a Groups) {
         self.groups.extend(groups.plain.keys());
-        self.patterns += 1;
-        for (queue, groups) in &groups.queues {
-            let groups = groups.keys().copied().collect();
-            self.queues.insert((self.patterns, queue.clone()), groups);
+        for (name, queue) in &groups.queues {
+            self.queues.entry(name.clone()).or_default().push(queue);
         }
     }
 
-    fn walk(&mut self, node: &Node, path: &[&[u8]]) {
+    fn walk(&mut self, node: &'a Node, path: &[&[u8]]) {
         let Some((token, rest)) = path.split_first() else {
             return self.add(&node.groups);
         };
@@ -256,12 +268,12 @@ impl Found {
         }
     }
 
-    fn targets(mut self) -> Targets {
+    fn targets(mut self, turns: &mut Turns) -> Targets {
         self.groups.sort_unstable();
         self.groups.dedup();
         Targets {
             groups: self.groups,
-            queues: self.queues.into_values().collect(),
+            queues: turns.circles(&self.queues),
         }
     }
 }
@@ -306,8 +318,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_to_one_daemon_of_each_queue_group() {
-        let mut table = InterestTable::default();
+    fn a_message_goes_to_one_place_of_each_queue_group() {
+        let mut table = InterestTable::new(DaemonId(0));
         let names = [
             queue("a", "q", 1),
             queue("a", "q", 2),
@@ -317,16 +329,31 @@ mod tests {
         names.iter().for_each(|name| table.add(name));
         let targets = table.targets(b"a");
         assert_eq!(targets.groups, []);
-        let lengths: Vec<_> = targets.queues.iter().map(Vec::len).collect();
-        assert_eq!(lengths, [2, 1, 1]);
+        let places = targets.queues.iter().map(|circle| circle.places().len());
+        assert_eq!(Vec::from_iter(places), [3, 1], "q has two patterns");
         names.iter().for_each(|name| table.remove(name));
         assert!(table.targets(b"a").is_empty());
         assert!(table.patterns.is_empty());
     }
 
     #[test]
+    fn the_turn_of_a_queue_group_is_the_same_for_all_subjects_and_survives_changes_of_others() {
+        let mut table = InterestTable::new(DaemonId(0));
+        let names = [1, 2, 3].map(|daemon| queue("a.*", "q", daemon));
+        names.iter().for_each(|name| table.add(name));
+        let mut chosen = Vec::new();
+        for subject in ["a.b", "a.c", "a.d", "a.b"] {
+            let targets = table.targets(subject.as_bytes());
+            chosen.extend(targets.queues[0].next(|_| 1));
+            table.add(&plain(subject));
+        }
+        let expected = [0, 1, 2, 0].map(|place: usize| names[place].number());
+        assert_eq!(chosen, expected);
+    }
+
+    #[test]
     fn a_group_remains_until_the_last_daemon_has_left_it() {
-        let mut table = InterestTable::default();
+        let mut table = InterestTable::new(DaemonId(0));
         table.add(&plain("a"));
         table.add(&plain("a"));
         table.remove(&plain("a"));
@@ -341,7 +368,7 @@ mod tests {
             patterns in prop::collection::btree_set("[ab*](\\.[ab*]){0,3}(\\.>)?|>", 1..20),
             subjects in prop::collection::vec("[ab](\\.[ab]){0,4}", 1..10),
         ) {
-            let mut table = InterestTable::default();
+            let mut table = InterestTable::new(DaemonId(0));
             patterns.iter().for_each(|pattern| table.add(&plain(pattern)));
             for subject in subjects {
                 let matching = patterns.iter().filter(|p| matches(p.as_bytes(), subject.as_bytes()));

@@ -6,6 +6,7 @@
 //! | `subject.rs` | subjects and patterns |
 //! | `session.rs` | one client, its subscriptions and pending messages |
 //! | `interest.rs` | the subscriptions of all clients at all daemons, by subject |
+//! | `turns.rs` | which member of a queue group gets a message |
 //! | `shares.rs` | the memory that subscriptions may take |
 //! | `serve.rs` | the connection of a client |
 
@@ -17,5 +18,6 @@ pub(super) mod serve;
 pub(super) mod session;
 pub(super) mod shares;
 pub mod subject;
+pub(super) mod turns;
 
 pub(super) use session::ConnectOptions;

@@ -237,10 +237,15 @@ impl NatsSession {
         self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
     }
 
+    /// Returns whether the client wants to know that nobody receives this message.
+    pub(crate) fn may_report_no_responders(&self, message: &Published) -> bool {
+        self.options.headers && self.options.no_responders && message.reply().is_some()
+    }
+
     /// Answers a request that nobody receives, if the client wants that.
     pub(crate) fn report_no_responders(&mut self, request: &Published) {
         const HEADERS: &str = "NATS/1.0 503\r\n\r\n";
-        if self.options.headers && self.options.no_responders {
+        if self.may_report_no_responders(request) {
             self.answer(request, HEADERS, "");
         }
     }

@@ -20,6 +20,16 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
+    /// Sets the number of members for which a member of a group stands: 1 if this is never called.
+    /// Other daemons learn of the sum. The member itself gets each message once. Does nothing for
+    /// clients that are not members of the group.
+    pub fn set_represented(&mut self, now: Time, client: ClientId, group: GroupId, members: u32) {
+        if self.delivery.set_represented(group, client, members.max(1)) {
+            self.announce_members(now, group, P::default());
+            self.do_pending_work(now);
+        }
+    }
+
     pub(super) fn leave(&mut self, now: Time, client: ClientId, group: GroupId) {
         if self.delivery.leave(group, client) {
             self.resume_senders(now, group, client);

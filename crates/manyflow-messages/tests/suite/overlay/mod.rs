@@ -7,6 +7,7 @@ mod lies;
 mod links;
 mod messages;
 mod nats_lines;
+mod queues;
 mod stage;
 mod stopping;
 mod watch;

@@ -39,6 +39,8 @@ pub(super) struct Delivery<P> {
     config: OverlayConfig,
     /// The members of each group at this daemon. No list is empty.
     members: BTreeMap<GroupId, Vec<ClientId>>,
+    /// The number of further members for which members stand. No map is empty, and no number zero.
+    represented: BTreeMap<GroupId, BTreeMap<ClientId, u32>>,
     /// Other daemons' messages to groups with members here, in the order of their origins.
     flows: BTreeMap<(GroupId, DaemonId), Flow<P>>,
     /// The inbox of each connected client.
@@ -68,6 +70,7 @@ impl<P: Payload + Default> Delivery<P> {
         Delivery {
             config,
             members: BTreeMap::new(),
+            represented: BTreeMap::new(),
             flows: BTreeMap::new(),
             inboxes: BTreeMap::new(),
             slow: SlowMembers::default(),
@@ -109,7 +112,40 @@ impl<P: Payload + Default> Delivery<P> {
             self.members.remove(&group);
         }
         self.slow.forget_deadline(group, client);
+        self.forget_represented(group, client);
         true
+    }
+
+    /// Sets the number of members for which a member stands, at least 1. Returns whether it has
+    /// changed.
+    pub(super) fn set_represented(&mut self, group: GroupId, client: ClientId, count: u32) -> bool {
+        let members = self.members.get(&group);
+        if members.is_none_or(|members| !members.contains(&client)) {
+            return false;
+        }
+        let further = count - 1;
+        let known = self.represented.get(&group);
+        let before = known.and_then(|known| known.get(&client)).copied();
+        if before.unwrap_or(0) == further {
+            return false;
+        }
+        match further {
+            0 => self.forget_represented(group, client),
+            _ => {
+                let of_group = self.represented.entry(group).or_default();
+                of_group.insert(client, further);
+            }
+        }
+        true
+    }
+
+    fn forget_represented(&mut self, group: GroupId, client: ClientId) {
+        if let Some(of_group) = self.represented.get_mut(&group) {
+            of_group.remove(&client);
+            if of_group.is_empty() {
+                self.represented.remove(&group);
+            }
+        }
     }
 
     /// Returns the groups of a client.
@@ -161,11 +197,12 @@ impl<P: Payload + Default> Delivery<P> {
         self.flows.retain(|(_, of), _| *of != origin);
     }
 
-    /// Returns the number of a group's members at this daemon.
+    /// Returns the number of a group's members at this daemon, with those for which others stand.
     pub(super) fn count(&self, group: GroupId) -> u32 {
-        self.members
-            .get(&group)
-            .map_or(0, |members| members.len() as u32)
+        let members = self.members.get(&group);
+        let members = members.map_or(0, |members| members.len() as u32);
+        let further = self.represented.get(&group).into_iter().flatten();
+        further.fold(members, |sum, (_, further)| sum.saturating_add(*further))
     }
 
     /// Forgets the flows of a group that no longer has members at this daemon.
@@ -286,6 +323,7 @@ impl<P: Payload + Default> Delivery<P> {
     pub(super) fn state_size(&self) -> usize {
         let early = self.flows.values().map(|flow| flow.order.held());
         let early = early.sum::<usize>();
-        self.members.len() + self.flows.len() + early + self.slow.state_size()
+        let members = self.members.len() + self.represented.len();
+        members + self.flows.len() + early + self.slow.state_size()
     }
 }

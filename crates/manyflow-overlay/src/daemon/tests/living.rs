@@ -222,6 +222,29 @@ fn a_stale_incarnation_is_outbid() {
 }
 
 #[test]
+fn a_member_may_stand_for_several_until_it_leaves() {
+    let mut world = line(&OverlayConfig::default(), 1);
+    let member = world.member(3, G);
+    world.member(3, G);
+    let known = |world: &mut LivingWorld| {
+        world.pass(seconds(1));
+        world.daemon(0).members(G).collect::<Vec<_>>()
+    };
+    for count in [9, 2, 1, 9] {
+        let now = world.now;
+        world.daemon(3).set_represented(now, member.1, G, count);
+        assert_eq!(known(&mut world), [(IDS[3], count + 1)]);
+    }
+    let (now, stranger) = (world.now, world.connect(3));
+    world.daemon(3).set_represented(now, stranger, G, 100);
+    assert_eq!(known(&mut world), [(IDS[3], 10)]);
+    world.say(member, ClientFrame::Leave(G), 0);
+    assert_eq!(known(&mut world), [(IDS[3], 1)]);
+    world.member(3, G);
+    assert_eq!(known(&mut world), [(IDS[3], 2)]);
+}
+
+#[test]
 fn two_names_with_one_number_are_reported_and_the_first_stays() {
     let mut world = line(&OverlayConfig::default(), 1);
     world.member(0, G);
