@@ -27,6 +27,7 @@ mod messages;
 mod metrics;
 mod multicast;
 mod output;
+mod overlay_deaths;
 mod overlay_paths;
 mod post_receive;
 mod relay;

@@ -17,6 +17,6 @@
 mod attacker;
 mod cases;
 mod forge;
-mod overlay;
+pub(crate) mod overlay;
 mod trial;
 mod world;

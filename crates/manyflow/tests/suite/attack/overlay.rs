@@ -66,6 +66,12 @@ impl Overlay {
         overlay
     }
 
+    /// Lets all daemons use this controller.
+    pub(crate) fn with_controller(mut self, name: &str) -> Overlay {
+        writeln!(self.keys, "controller = \"{name}\"").unwrap();
+        self
+    }
+
     /// Adds a user with these permissions, in TOML. The password is the name.
     pub(crate) fn with_user(mut self, name: &str, permissions: &str) -> Overlay {
         let file = format!("{name}.password");
@@ -206,7 +212,8 @@ impl Nats {
         self.try_line().expect("a line arrives")
     }
 
-    fn try_line(&mut self) -> Option<String> {
+    /// Like [`line`](Nats::line), or `None` if no line comes in time.
+    pub(crate) fn try_line(&mut self) -> Option<String> {
         loop {
             let mut line = Vec::new();
             match self.reader.read_until(b'\n', &mut line) {
@@ -237,7 +244,8 @@ impl Nats {
         self.payload_of(line)
     }
 
-    fn payload_of(&mut self, line: String) -> (String, Vec<u8>) {
+    /// Reads the payload of a message whose line has been read.
+    pub(crate) fn payload_of(&mut self, line: String) -> (String, Vec<u8>) {
         let bytes = line.rsplit(' ').next().unwrap().parse::<usize>();
         let bytes = bytes.unwrap_or_else(|_| panic!("{line:?} is not a message"));
         let mut payload = vec![0; bytes + 2];
@@ -257,7 +265,8 @@ impl Nats {
         assert!(is_closed, "{:?}", String::from_utf8_lossy(&rest));
     }
 
-    fn wait_at_most(&self, limit: Duration) {
+    /// Sets the time for which this waits for a line.
+    pub(crate) fn wait_at_most(&self, limit: Duration) {
         self.reader.get_ref().set_read_timeout(Some(limit)).unwrap();
     }
 }
