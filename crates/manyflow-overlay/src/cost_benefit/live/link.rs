@@ -34,12 +34,12 @@ const CORRECTION: (f64, f64) = (-1.0, 3.0);
 const IN_FORCE_SHARE: f64 = 0.3;
 /// The number of updates until messages arrive that were bought at the first price.
 const FIRST_UPDATES: u32 = 4;
-/// A delay below this share of the target leaves room on its link. One below the second leaves some:
-/// it can consist of the jitter of busy machines.
+/// A delay below the first share of the target leaves room on its link. One below the second leaves
+/// some: it can consist of the jitter of busy machines.
 const ROOM: f64 = 0.25;
 const SOME_ROOM: f64 = 0.5;
-/// The factor by which the fall of a price becomes faster with each update that finds some room, and
-/// the maximum rate of that fall, in 1/s. It doubles in the time in which an update has its effect.
+/// The factor by which the fall of a price becomes faster with each update that finds some room,
+/// and the maximum rate of that fall, in 1/s. It doubles in the time in which updates take effect.
 const SOME_HASTE: f64 = 1.19;
 const SOME_FALL_MAX_PER_S: f64 = 0.5;
 /// The maximum number of clients for which the integral part divides what the link carries. A queue

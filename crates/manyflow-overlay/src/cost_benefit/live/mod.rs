@@ -34,9 +34,9 @@
 //!   ln 1/x = I + K d,    dI/dt = G (d - D),    P = e^((I + K d) / 2)
 //! ```
 //!
-//! The delay has two parts: d = q + h. The daemon's own queue takes q to drain. Messages that it has
-//! handed to TCP wait for h, in TCP's buffers and in the queues of routers, which TCP fills as far
-//! as its congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a link
+//! The delay has two parts: d = q + h. The daemon's own queue takes q to drain. Messages that it
+//! has handed to TCP wait for h, in TCP's buffers and in the queues of routers, which TCP fills as
+//! far as its congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a link
 //! carries and hardly more, and its queues stay as short as the daemon's own.
 //!
 //! Clients of this daemon know q at once, without a loop to speak of. Their price has a larger
