@@ -71,11 +71,11 @@ impl GroupName {
 
 /// The groups that a message goes to.
 #[derive(Debug, Default)]
-pub(crate) struct Targets {
+pub struct Targets {
     /// The groups of patterns that match the subject.
-    pub(crate) groups: Vec<GroupId>,
+    pub groups: Vec<GroupId>,
     /// The queue groups of patterns that match the subject. The message goes to one place of each.
-    pub(crate) queues: Vec<Circle>,
+    pub queues: Vec<Circle>,
 }
 
 impl Targets {
@@ -148,7 +148,7 @@ impl Node {
 
 /// All groups with members, by their patterns.
 #[derive(Debug)]
-pub(crate) struct InterestTable {
+pub struct InterestTable {
     /// Patterns without wildcards.
     subjects: HashMap<Bytes, Groups>,
     /// Patterns with wildcards.
@@ -160,7 +160,7 @@ pub(crate) struct InterestTable {
 
 impl InterestTable {
     /// Returns a table without groups, for the publishers at a daemon.
-    pub(crate) fn new(here: DaemonId) -> InterestTable {
+    pub fn new(here: DaemonId) -> InterestTable {
         InterestTable {
             subjects: HashMap::new(),
             patterns: Node::default(),
@@ -170,7 +170,7 @@ impl InterestTable {
     }
 
     /// Adds a group that has gained its first member at some daemon.
-    pub(crate) fn add(&mut self, name: &GroupName) {
+    pub fn add(&mut self, name: &GroupName) {
         self.recent.clear();
         if has_wildcard(&name.pattern) {
             let mut node = &mut self.patterns;
@@ -185,7 +185,7 @@ impl InterestTable {
     }
 
     /// Removes a group that has lost its last member at some daemon.
-    pub(crate) fn remove(&mut self, name: &GroupName) {
+    pub fn remove(&mut self, name: &GroupName) {
         self.recent.clear();
         if has_wildcard(&name.pattern) {
             let path: Vec<_> = tokens(&name.pattern).collect();
@@ -199,7 +199,7 @@ impl InterestTable {
     }
 
     /// Returns the groups that a message with this subject goes to.
-    pub(crate) fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
+    pub fn targets(&mut self, subject: &[u8]) -> Rc<Targets> {
         if let Some(targets) = self.recent.get(subject) {
             return Rc::clone(targets);
         }

@@ -28,7 +28,7 @@ struct Turn {
 
 /// The places of a queue group whose patterns match a subject, and whose turn it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Circle {
+pub struct Circle {
     /// In ascending order.
     places: Vec<Place>,
     turn: Rc<Cell<Turn>>,
@@ -56,7 +56,7 @@ impl Circle {
     }
 
     /// Returns the places.
-    pub(crate) fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[Place] {
         &self.places
     }
 }

@@ -78,7 +78,8 @@ impl Requester {
         Requester { client, sent: 0 }
     }
 
-    /// Sends a request. Returns the answer: the name of a daemon, or 503; `None` if none comes soon.
+    /// Sends a request. Returns the answer, which is the name of a daemon or 503; `None` if none
+    /// comes soon.
     fn ask(&mut self) -> Option<String> {
         self.sent += 1;
         let own = format!("answers.{}", self.sent);
@@ -167,7 +168,7 @@ fn a_daemon_that_is_killed_under_load_does_not_delay_the_others() {
         let mut census = Census::of(&a, "load");
         census.wait_for([1, 1, 1]);
         let mut publisher = Nats::connect(a.clients, OPEN);
-        // So many that the queue of a link has no room for all of them.
+        // More than the queue of a link has room for.
         const MESSAGES: u32 = 6_000;
         let sender = std::thread::spawn(move || {
             let payload = "x".repeat(100);

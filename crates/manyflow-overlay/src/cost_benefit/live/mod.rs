@@ -36,8 +36,8 @@
 //!
 //! The delay has two parts: d = q + h. The daemon's own queue takes q to drain. Messages that it
 //! has handed to TCP wait for h, in TCP's buffers and in the queues of routers, which TCP fills as
-//! far as its congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a link
-//! carries and hardly more, and its queues stay as short as the daemon's own.
+//! far as its congestion control lets it. The hop measures h (`hop/delay.rs`). So TCP gets what a
+//! link carries and hardly more, and its queues stay as short as the daemon's own.
 //!
 //! Clients of this daemon know q at once, without a loop to speak of. Their price has a larger
 //! proportional part for it, which is the same at the target:
