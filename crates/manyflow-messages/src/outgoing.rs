@@ -118,11 +118,6 @@ impl Outgoing {
         self.aborted.notified().await;
     }
 
-    /// Returns whether the connection has been [closed](Outgoing::close).
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.get()
-    }
-
     /// Writes the bytes until the connection is closed. Calls `drained` whenever none are left.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc, oneshot};
 use super::connect::{ReadHalf, WriteHalf, malformed};
 use super::wire::{self, Operation, parse};
 use super::{ClientError, Message};
-use crate::nats::session::REMOVED;
+use crate::nats::errors::is_about_subscription;
 
 /// Bytes of published messages from which on publishers write to the socket themselves.
 const OUTPUT_BYTES: usize = 32 << 10;
@@ -267,13 +267,8 @@ impl State {
     /// connection if the error is fatal.
     fn handle_error(&self, reason: &str) {
         let mut inner = self.inner();
-        let prefixes = ["Permissions Violation for Subscription to ", REMOVED];
-        let refused = prefixes
-            .iter()
-            .find_map(|prefix| reason.strip_prefix(prefix))
-            .map(|pattern| pattern.trim_matches('"'));
         let found = inner.subscriptions.iter().find(|(_, target)| match target {
-            Target::Messages { pattern, .. } => Some(pattern.as_str()) == refused,
+            Target::Messages { pattern, .. } => is_about_subscription(reason, pattern),
             Target::Requests => false,
         });
         match found.map(|(&number, _)| number) {

@@ -302,7 +302,8 @@ impl Client {
         Ok(inbox)
     }
 
-    /// Returns when the daemon has taken everything that was published before.
+    /// Returns when the daemon has taken everything that was published before, or after 15 s if a
+    /// slow member holds these messages back: the daemon then has them, and they enter later.
     ///
     /// # Errors
     /// If the connection has ended.

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use manyflow_core::Time;
 use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
 use serde_json::json;
 
@@ -14,9 +13,10 @@ use super::{CLIENT_BYTES, DaemonCore, Owner, QueueGroup, SessionKey};
 use crate::access::Permissions;
 use crate::fragment;
 use crate::link::LinkError;
+use crate::nats::errors::{Reason, subscription_refused};
 use crate::nats::interest::{GroupName, Targets};
 use crate::nats::parse::Published;
-use crate::nats::session::{NatsSession, Peer, REMOVED, Subscription};
+use crate::nats::session::{NatsSession, Peer, Subscription};
 use crate::nats::shares::subscription_bytes;
 use crate::nats::turns::{Circle, Place};
 use crate::outgoing::Outgoing;
@@ -57,15 +57,25 @@ impl DaemonCore {
         key
     }
 
-    /// Disconnects a client.
-    pub(crate) fn disconnect(&mut self, key: SessionKey) {
+    /// Removes all subscriptions of a client that reads nothing more. Its messages may still wait
+    /// to enter.
+    pub(crate) fn leave_all(&mut self, key: SessionKey) {
         for sid in self.sessions[key].sids() {
             self.unsubscribe(key, &sid);
         }
-        let session = self.sessions.remove(key);
-        self.owners.remove(&session.client);
+        let session = &mut self.sessions[key];
         self.slow_members.remove_client(session.client);
-        self.report_unread(session.unread);
+        let unread = core::mem::take(&mut session.unread);
+        self.report_unread(unread);
+        self.pump();
+    }
+
+    /// Disconnects a client that has [left all groups](DaemonCore::leave_all).
+    pub(crate) fn disconnect(&mut self, key: SessionKey) {
+        let session = self.sessions.remove(key);
+        debug_assert!(session.sids().is_empty(), "subscriptions were removed");
+        self.owners.remove(&session.client);
+        self.drop_held(&session.held);
         let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
         self.daemon
             .handle_client(now, session.client, &frame, Bytes::new());
@@ -225,8 +235,8 @@ impl DaemonCore {
             let (user, peer) = (&session.user, session.peer);
             let (own, all) = (session.group_bytes, self.shares.of_user(user));
             tracing::warn!(
-                "refused {count} subscriptions and closed their connections: the last was of client \
-                 {} at {}, whose subscriptions take {own} bytes, and those of {user} {all}",
+                "refused {count} subscriptions: the last was of client {} at {}, whose subscriptions \
+                 take {own} bytes, and those of {user} {all}",
                 peer.number,
                 peer.address,
             );
@@ -292,8 +302,9 @@ impl DaemonCore {
         for sid in self.sessions[key].sids_of(group) {
             if let Some((subscription, _)) = self.sessions[key].unsubscribe(&sid) {
                 self.give_back(key, &subscription, &sid);
-                let pattern = String::from_utf8_lossy(&subscription.pattern);
-                self.sessions[key].report(&format!("{REMOVED}\"{pattern}\""));
+                let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
+                let error = subscription_refused(pattern, queue, Reason::SlowConsumer);
+                self.sessions[key].report(&error);
             }
         }
     }
@@ -316,28 +327,8 @@ impl DaemonCore {
         self.sessions[key].answer(request, "", &answer);
     }
 
-    /// Publishes a message to all groups that match its subject. Messages to no group vanish.
-    pub(crate) fn publish(&mut self, key: SessionKey, message: &Published) {
-        self.counters.published += 1;
-        self.counters.published_bytes += message.raw().len() as u64;
-        let targets = self.interest.targets(message.subject());
-        let may_report = self.sessions[key].may_report_no_responders(message);
-        if targets.is_empty() || may_report && !self.has_responders(&targets) {
-            return self.sessions[key].report_no_responders(message);
-        }
-        for group in &targets.groups {
-            self.offer(key, *group, message.raw());
-        }
-        for circle in &targets.queues {
-            if let Some(group) = self.choose(circle) {
-                self.offer(key, group, message.raw());
-            }
-        }
-        self.pump();
-    }
-
     /// Returns whether a message would reach anybody now.
-    fn has_responders(&self, targets: &Targets) -> bool {
+    pub(super) fn has_responders(&self, targets: &Targets) -> bool {
         let is_reachable = |group: &GroupId| {
             let mut members = self.daemon.members(*group);
             members.any(|(daemon, _)| self.daemon.topology().contains(daemon))
@@ -348,7 +339,7 @@ impl DaemonCore {
 
     /// Chooses the group of a queue group's members that gets the next message: members at daemons
     /// that can be reached, if there are any.
-    fn choose(&self, circle: &Circle) -> Option<GroupId> {
+    pub(super) fn choose(&self, circle: &Circle) -> Option<GroupId> {
         let reachable = circle.next(|at| self.reachable_members(at));
         reachable.or_else(|| circle.next(|at| self.queue_members(at)))
     }
@@ -365,30 +356,6 @@ impl DaemonCore {
         let mut members = self.daemon.members(group);
         let found = members.find(|(at, _)| *at == daemon);
         found.map_or(0, |(_, count)| count)
-    }
-
-    fn offer(&mut self, key: SessionKey, group: GroupId, raw: &Bytes) {
-        let parts = fragment::divide(raw, self.fragment_bytes).map(|part| (group, part));
-        self.sessions[key].pending.extend(parts);
-        self.send_next(key);
-    }
-
-    /// Hands a client's next message to the daemon, if the last has entered.
-    pub(super) fn send_next(&mut self, key: SessionKey) {
-        let session = &mut self.sessions[key];
-        if session.is_sending {
-            return;
-        }
-        let Some((group, payload)) = session.pending.pop_front() else {
-            return session.ready.notify_one();
-        };
-        session.is_sending = true;
-        let (now, client) = (self.clock.now(), session.client);
-        let frame = ClientFrame::Send {
-            group,
-            sent_us: (now - Time::ZERO).as_micros() as u32,
-        };
-        self.daemon.handle_client(now, client, &frame, payload);
     }
 
     /// Handles the moment at which all bytes for a client have been written.

@@ -3,6 +3,7 @@
 mod clients;
 mod datagrams;
 mod links;
+mod publishing;
 mod queue;
 mod slow;
 mod status;
@@ -10,6 +11,7 @@ mod stop;
 mod trust;
 
 pub(super) use links::Connection;
+pub(super) use publishing::HeldMessages;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -108,6 +110,8 @@ pub(super) struct DaemonCore {
     slow_members: SlowMembers,
     /// The memory that the subscriptions of clients take.
     shares: Shares,
+    /// The bytes that are held for all clients, while their messages wait.
+    held_bytes: usize,
     refused_subscriptions: Seldom,
     /// Clients with wrong credentials, by address.
     refused_clients: Refusals,
@@ -153,6 +157,7 @@ impl DaemonCore {
             counters: Counters::default(),
             slow_members: SlowMembers::default(),
             shares: Shares::new(group_bytes_max),
+            held_bytes: 0,
             refused_subscriptions: Seldom::default(),
             refused_clients: Refusals::default(),
             refused_daemons: Refusals::default(),

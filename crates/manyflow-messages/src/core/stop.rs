@@ -57,6 +57,10 @@ impl DaemonCore {
     /// Closes all connections, after their last bytes.
     pub(crate) fn close(&mut self) {
         self.phase = Phase::Closes;
+        // Connections that wait for messages to enter end now.
+        for (_, session) in &self.sessions {
+            session.ready.notify_one();
+        }
         self.outgoing().for_each(|out| out.close());
     }
 

@@ -3,17 +3,21 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `parse.rs` | the operations of clients |
+//! | `errors.rs` | the errors after which a connection goes on |
 //! | `subject.rs` | subjects and patterns |
 //! | `session.rs` | one client, its subscriptions and pending messages |
 //! | `interest.rs` | the subscriptions of all clients at all daemons, by subject |
 //! | `turns.rs` | which member of a queue group gets a message |
 //! | `shares.rs` | the memory that subscriptions may take |
+//! | `pings.rs` | PINGs that wait for messages before them |
 //! | `serve.rs` | the connection of a client |
 
+pub(super) mod errors;
 // Public for fuzz targets only.
 #[doc(hidden)]
 pub mod interest;
 pub mod parse;
+mod pings;
 pub(super) mod serve;
 pub(super) mod session;
 pub(super) mod shares;

@@ -10,10 +10,13 @@ use bytes::{Bytes, BytesMut};
 use manyflow_net::tls::Identity;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::ConnectOptions;
+use super::errors::{Reason, publish_refused, subscription_refused};
 use super::parse::{Operation, Published, parse, parse_greeting};
+use super::pings::WaitingPings;
 use super::session::Peer;
 use super::subject::{is_pattern, is_subject, is_text};
 use crate::access::{Access, Permissions};
@@ -141,16 +144,19 @@ impl Front {
             bytes: BytesMut::new(),
             greeting_bytes: 0,
             unanswered: 0,
+            pings: WaitingPings::default(),
         };
         let read = connection.run(&mut reader, &session).await;
         connection.return_greeting_bytes();
-        if let Some(key) = session.borrow_mut().take() {
-            self.core.borrow_mut().disconnect(key);
-        }
         if let Err(End::Refused(error)) = &read {
             out.push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
         }
         out.close();
+        let key = session.borrow_mut().take();
+        if let Some(key) = key {
+            connection.finish(key).await;
+            self.core.borrow_mut().disconnect(key);
+        }
         // A client that does not read its last bytes must not hold the connection.
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, writing).await;
     }
@@ -162,7 +168,7 @@ const MEMBERS: &[u8] = b"$MF.members.";
 
 /// Maximum length of a pattern and the name of its queue group together. The name of a group of the
 /// overlay contains both, two spaces and a daemon's number of up to 10 digits.
-const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
+pub(super) const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
 
 /// Reads the options of CONNECT.
 fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
@@ -174,10 +180,12 @@ fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
     }
 }
 
-/// Returns the error for a client without a permission, as nats-server writes it.
-fn violation(operation: &str, subject: &[u8]) -> String {
-    let subject = String::from_utf8_lossy(subject);
-    format!("Permissions Violation for {operation} to \"{subject}\"")
+/// Waits for a notification, if there is one.
+async fn notified(notify: Option<&Notify>) {
+    match notify {
+        Some(notify) => notify.notified().await,
+        None => core::future::pending().await,
+    }
 }
 
 /// Returns whether a subject belongs to daemons.
@@ -217,6 +225,8 @@ struct Connection<'a> {
     greeting_bytes: usize,
     /// The number of PINGs that the client has not answered.
     unanswered: u32,
+    /// The client's PINGs that have not been answered.
+    pings: WaitingPings,
 }
 
 impl Connection<'_> {
@@ -240,18 +250,63 @@ impl Connection<'_> {
         }
         self.return_greeting_bytes();
         let mut ping_at = Instant::now() + self.front.limits.ping_interval;
-        loop {
+        while let Some(key) = self.session {
             if self.front.core.borrow().phase() != Phase::Serves {
                 return self.discard(reader).await;
             }
-            self.handle_operations().await?;
-            match timeout_at(ping_at, self.read(reader)).await {
-                Ok(read) => read?,
-                Err(_) => {
-                    self.ping()?;
-                    ping_at = Instant::now() + self.front.limits.ping_interval;
+            self.handle_operations(key).await?;
+            self.answer_pings(key);
+            let (may_read, waiting) = (self.may_read(key), self.waiting(key));
+            let wake_at = self.pings.deadline().map_or(ping_at, |at| at.min(ping_at));
+            tokio::select! {
+                read = self.read(reader), if may_read => read?,
+                () = notified(waiting.as_deref()), if waiting.is_some() => {}
+                () = sleep_until(wake_at) => {
+                    if wake_at == ping_at {
+                        // The client's PONG would not be read.
+                        if may_read {
+                            self.ping()?;
+                        }
+                        ping_at = Instant::now() + self.front.limits.ping_interval;
+                    }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Returns whether there is room for what the client sends behind a message that waits.
+    fn may_read(&self, key: SessionKey) -> bool {
+        !self.pings.is_full() && self.front.core.borrow().has_room_to_hold(key)
+    }
+
+    /// Returns the notification of a message of the client that has entered; `None` if none waits.
+    fn waiting(&self, key: SessionKey) -> Option<Rc<Notify>> {
+        let mut core = self.front.core.borrow_mut();
+        let session = core.session(key);
+        session.is_busy().then(|| Rc::clone(&session.ready))
+    }
+
+    /// Answers the client's PINGs whose time has come.
+    fn answer_pings(&mut self, key: SessionKey) {
+        if self.pings.deadline().is_none() {
+            return;
+        }
+        let entered = self.front.core.borrow_mut().session(key).entered();
+        for _ in 0..self.pings.take_due(Instant::now(), entered) {
+            self.out.push_answer(&[b"PONG\r\n"]);
+        }
+    }
+
+    /// Waits until the messages that the client had sent before its end have entered, or the daemon
+    /// ends.
+    async fn finish(&self, key: SessionKey) {
+        self.front.core.borrow_mut().leave_all(key);
+        while let Some(ready) = self.waiting(key) {
+            if self.front.core.borrow().phase() == Phase::Closes {
+                return;
+            }
+            ready.notified().await;
         }
     }
 
@@ -331,13 +386,15 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Handles the operations that have been read. Waits while the network is full: the bytes of
-    /// later operations remain in the socket.
-    async fn handle_operations(&mut self) -> Result<(), End> {
+    /// Handles the operations that have been read, as far as there is room for them.
+    async fn handle_operations(&mut self, key: SessionKey) -> Result<(), End> {
         let most = self.front.limits.payload_bytes_max;
-        while let Some(operation) = parse(&mut self.bytes, most)? {
-            self.handle(operation)?;
-            self.wait_until_ready().await;
+        while self.may_read(key) {
+            let before = self.bytes.len();
+            let Some(operation) = parse(&mut self.bytes, most)? else {
+                break;
+            };
+            self.handle(key, operation, before - self.bytes.len())?;
             self.out.wait_for_answers().await;
             if self.front.core.borrow().phase() != Phase::Serves {
                 break;
@@ -356,39 +413,20 @@ impl Connection<'_> {
         }
     }
 
-    async fn wait_until_ready(&self) {
-        let Some(key) = self.session else {
-            return;
-        };
-        loop {
-            let ready = {
-                let mut core = self.front.core.borrow_mut();
-                let session = core.session(key);
-                if !session.is_busy() || self.out.is_closed() {
-                    return;
-                }
-                Rc::clone(&session.ready)
-            };
-            ready.notified().await;
-        }
-    }
-
-    fn handle(&mut self, operation: Operation) -> Result<(), End> {
-        let Some(key) = self.session else {
-            return Ok(());
-        };
+    /// Handles an operation of this many bytes.
+    fn handle(&mut self, key: SessionKey, operation: Operation, bytes: usize) -> Result<(), End> {
         match operation {
-            Operation::Publish(message) => self.publish(key, &message),
+            Operation::Publish(message) => return self.publish(key, message, bytes),
             Operation::Subscribe {
                 pattern,
                 queue,
                 sid,
-            } => self.subscribe(key, pattern, queue, sid)?,
+            } => self.subscribe(key, pattern, queue, sid),
             Operation::Unsubscribe { sid, max } => {
                 self.front.core.borrow_mut().limit(key, &sid, max);
                 self.acknowledge(key);
             }
-            Operation::Ping => self.out.push_answer(&[b"PONG\r\n"]),
+            Operation::Ping => self.handle_ping(key),
             Operation::Pong => self.unanswered = 0,
             Operation::Connect(options) => {
                 // Some clients repeat CONNECT to change their options.
@@ -397,7 +435,18 @@ impl Connection<'_> {
                 self.acknowledge(key);
             }
         }
+        self.front.core.borrow_mut().count_operation(key, bytes);
         Ok(())
+    }
+
+    /// Answers a PING at once if no message waits, or later.
+    fn handle_ping(&mut self, key: SessionKey) {
+        let mut core = self.front.core.borrow_mut();
+        let session = core.session(key);
+        match session.is_busy() {
+            true => self.pings.push(Instant::now(), session.taken),
+            false => self.out.push_answer(&[b"PONG\r\n"]),
+        }
     }
 
     fn acknowledge(&self, key: SessionKey) {
@@ -409,25 +458,28 @@ impl Connection<'_> {
         self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
     }
 
-    fn publish(&mut self, key: SessionKey, message: &Published) {
+    fn publish(&self, key: SessionKey, message: Published, bytes: usize) -> Result<(), End> {
         let subject = message.subject();
         let may_publish = self
             .permissions
             .as_ref()
             .is_some_and(|own| own.may_publish(subject));
         if message.reply().is_some_and(|reply| !is_text(reply)) {
-            self.report("Invalid Reply Subject");
+            self.report(&publish_refused(subject, Reason::Reply));
         } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
-            self.answer_members(key, pattern, message);
+            self.answer_members(key, pattern, &message);
         } else if !is_subject(subject) || is_reserved(subject) {
-            self.report("Invalid Publish Subject");
+            self.report(&publish_refused(subject, Reason::Subject));
         } else if !may_publish {
-            self.report(&violation("Publish", subject));
+            self.report(&publish_refused(subject, Reason::Permission));
         } else {
             let mut core = self.front.core.borrow_mut();
             core.session(key).acknowledge();
-            core.publish(key, message);
+            core.publish(key, message, bytes);
+            return Ok(());
         }
+        self.front.core.borrow_mut().count_operation(key, bytes);
+        Ok(())
     }
 
     /// Answers a request for the members of a group to a client that could become one.
@@ -436,7 +488,7 @@ impl Connection<'_> {
             let mut core = self.front.core.borrow_mut();
             core.answer_members(key, pattern, request);
         } else {
-            self.report(&violation("Subscription", pattern));
+            self.report(&subscription_refused(pattern, None, Reason::Permission));
         }
     }
 
@@ -445,34 +497,40 @@ impl Connection<'_> {
         own.is_some_and(|own| own.may_subscribe(pattern))
     }
 
-    fn subscribe(
-        &mut self,
-        key: SessionKey,
-        pattern: Bytes,
-        queue: Option<Bytes>,
-        sid: Bytes,
-    ) -> Result<(), End> {
-        let may_subscribe = self.may_subscribe(&pattern);
+    fn subscribe(&self, key: SessionKey, pattern: Bytes, queue: Option<Bytes>, sid: Bytes) {
+        if let Err(reason) = self.check_subscription(key, &pattern, queue.as_deref(), &sid) {
+            return self.report(&subscription_refused(&pattern, queue.as_deref(), reason));
+        }
         let mut core = self.front.core.borrow_mut();
-        if !is_pattern(&pattern)
-            || is_reserved(&pattern)
-            || queue.as_ref().is_some_and(|queue| !is_pattern(queue))
+        core.subscribe(key, pattern, queue, sid);
+        core.session(key).acknowledge();
+    }
+
+    fn check_subscription(
+        &self,
+        key: SessionKey,
+        pattern: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+    ) -> Result<(), Reason> {
+        if !is_pattern(pattern)
+            || is_reserved(pattern)
+            || queue.is_some_and(|queue| !is_pattern(queue))
         {
-            self.report("Invalid Subject");
-        } else if pattern.len() + queue.as_ref().map_or(0, Bytes::len) > SUBSCRIPTION_BYTES_MAX {
-            self.report(&format!(
-                "Invalid Subject: a pattern and its queue group have at most {SUBSCRIPTION_BYTES_MAX} bytes"
-            ));
-        } else if !may_subscribe {
-            self.report(&violation("Subscription", &pattern));
-        } else if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
-            || !core.has_room_for(key, &pattern, queue.as_deref(), &sid)
+            return Err(Reason::Subject);
+        }
+        if pattern.len() + queue.map_or(0, <[u8]>::len) > SUBSCRIPTION_BYTES_MAX {
+            return Err(Reason::Length);
+        }
+        if !self.may_subscribe(pattern) {
+            return Err(Reason::Permission);
+        }
+        let mut core = self.front.core.borrow_mut();
+        if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
+            || !core.has_room_for(key, pattern, queue, sid)
         {
             core.refuse_subscription(key);
-            return Err(End::Refused("Maximum Subscriptions Exceeded".to_owned()));
-        } else {
-            core.subscribe(key, pattern, queue, sid);
-            core.session(key).acknowledge();
+            return Err(Reason::Subscriptions);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::parse::Published;
 use super::subject::matches;
+use crate::core::HeldMessages;
 use crate::fragment::Partial;
 use crate::outgoing::Outgoing;
 
@@ -46,9 +47,6 @@ pub(crate) struct ConnectOptions {
 fn yes() -> bool {
     true
 }
-
-/// The error of a client that is removed from a group, before the pattern in quotation marks.
-pub(crate) const REMOVED: &str = "Slow Consumer: removed from the group ";
 
 /// A subscription of a client.
 #[derive(Debug)]
@@ -87,7 +85,11 @@ pub(crate) struct NatsSession {
     pub(crate) pending: VecDeque<(GroupId, Bytes)>,
     /// Whether the daemon has a message of this client that has not entered.
     pub(crate) is_sending: bool,
-    /// Notified when no message is pending.
+    /// Messages of the client behind the one that waits.
+    pub(crate) held: HeldMessages,
+    /// The number of messages that the client has sent, held ones included.
+    pub(crate) taken: u64,
+    /// Notified when a message has entered.
     pub(crate) ready: Rc<Notify>,
     /// The number of messages that clients of the overlay handed over whose bytes wait for a socket
     /// that is slow: this client, and those of its queue groups.
@@ -117,6 +119,8 @@ impl NatsSession {
             by_group: HashMap::new(),
             pending: VecDeque::new(),
             is_sending: false,
+            held: HeldMessages::default(),
+            taken: 0,
             ready: Rc::default(),
             unread: Vec::new(),
             partial: VecDeque::new(),
@@ -126,6 +130,12 @@ impl NatsSession {
     /// Returns whether a message of this client waits to enter the overlay.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_sending || !self.pending.is_empty()
+    }
+
+    /// Returns the number of messages of this client that have entered the overlay, or went to no
+    /// group.
+    pub(crate) fn entered(&self) -> u64 {
+        self.taken - self.held.len() as u64 - u64::from(self.is_busy())
     }
 
     pub(crate) fn subscription_count(&self) -> usize {

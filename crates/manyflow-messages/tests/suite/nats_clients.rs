@@ -468,3 +468,36 @@ async fn async_nats_requests_and_drains_over_three_daemons() {
     let error = nobody.unwrap_err();
     assert_eq!(error.kind(), async_nats::RequestErrorKind::NoResponders);
 }
+
+#[tokio::test]
+async fn async_nats_goes_on_after_a_refused_subscription_and_a_refused_message() {
+    let daemon = start_one(Access::Open).await;
+    let (events, mut errors) = tokio::sync::mpsc::unbounded_channel();
+    let options = async_nats::ConnectOptions::new()
+        .connection_timeout(LIMIT)
+        .event_callback(move |event| {
+            let _ = events.send(event.to_string());
+            async {}
+        });
+    let client = options.connect(address(&daemon)).await.unwrap();
+    let mut news = client.subscribe("news").await.unwrap();
+    // Only the daemon refuses these names.
+    let _refused = client.subscribe("$MF.x").await.unwrap();
+    client.publish("$MF.x", "".into()).await.unwrap();
+    let mut reports = Vec::new();
+    while reports.len() < 2 {
+        let event = timeout(LIMIT, errors.recv()).await.unwrap().unwrap();
+        reports.extend(event.contains("$MF.x").then_some(event));
+    }
+    assert!(reports[0].contains("Subscription to"), "{reports:?}");
+    assert!(reports[1].contains("Publish to"), "{reports:?}");
+    client.publish("news", "data".into()).await.unwrap();
+    assert_eq!(next_of(&mut news).await.payload, "data".as_bytes());
+    assert_eq!(
+        client
+            .statistics()
+            .connects
+            .load(std::sync::atomic::Ordering::Relaxed),
+        1
+    );
+}

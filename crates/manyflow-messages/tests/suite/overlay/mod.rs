@@ -10,4 +10,5 @@ mod nats_lines;
 mod queues;
 mod stage;
 mod stopping;
+mod waiting;
 mod watch;

@@ -53,6 +53,7 @@ fn unescape(text: &str) -> Vec<u8> {
 fn escape(line: &[u8]) -> String {
     let escaped = |byte: &u8| match byte {
         b'\t' => "\\t".to_owned(),
+        b'\\' => "\\\\".to_owned(),
         b' '..=b'~' => char::from(*byte).to_string(),
         byte => format!("\\x{byte:02x}"),
     };

@@ -157,7 +157,7 @@ async fn a_client_that_is_removed_from_a_group_has_an_error_behind_the_last_mess
             None => panic!("the stream ends without an error"),
         }
     };
-    let reason = "removed from the group \"prices.*\"";
+    let reason = "Subscription to \"prices.*\": slow consumer, removed from the group";
     assert!(error.to_string().contains(reason), "{error}");
     assert!(messages.next().await.is_none());
     // The client remains a member of its other groups.
