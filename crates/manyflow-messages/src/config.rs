@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use manyflow_core::ConfigError;
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::{Law, price};
 use manyflow_overlay::tfrc::TfrcConfig;
+use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 
 use super::access::Access;
+use super::hello::is_name;
 use super::security::LinkSecurity;
 
 /// The number of clients that may be connected.
@@ -21,6 +24,13 @@ const QUEUE_MESSAGES: usize = 4096;
 /// The number of messages that wait for a client when it counts as slow: some tenths of a second of
 /// a fast group, in which the client's process may be busy.
 const CLIENT_MESSAGES: usize = 2048;
+/// The time between two PINGs to a client.
+const PING_INTERVAL: Duration = Duration::from_secs(120);
+/// The length of the longest message, headers included: nats-server's default.
+const PAYLOAD_BYTES: usize = 1 << 20;
+/// The maximum of [`DaemonConfig::payload_bytes_max`]: half of the messages that a daemon keeps for
+/// other daemons.
+const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 /// The time after which a member that takes no message is removed under the policy `evict`.
 pub const EVICT_AFTER: Duration = Duration::from_secs(10);
 
@@ -133,6 +143,12 @@ pub struct DaemonConfig {
     /// The time for which the status lists a neighbour whose connection has broken and that is not
     /// one of `links`. The members behind it count for [`OverlayConfig::hold`].
     pub hold: Duration,
+    /// The time between two PINGs to a client, 100 ms to 1 d. A client that has not answered two is
+    /// disconnected at the third.
+    pub ping_interval: Duration,
+    /// The length of the longest message that clients may publish, headers included, 1 KiB to
+    /// 32 MiB. Clients of other daemons get longer ones if these accept them.
+    pub payload_bytes_max: usize,
     /// The parameters of the overlay.
     pub overlay: OverlayConfig,
     /// The flow control.
@@ -158,6 +174,8 @@ impl DaemonConfig {
             access: Access::Open,
             connections_max: CONNECTIONS_MAX,
             hold: HOLD,
+            ping_interval: PING_INTERVAL,
+            payload_bytes_max: PAYLOAD_BYTES,
             overlay: live_overlay_config(),
             controller: ControllerConfig::CostBenefit(Law::Live),
         }
@@ -166,5 +184,45 @@ impl DaemonConfig {
     /// Returns the daemon's number.
     pub fn number(&self) -> DaemonId {
         self.id.unwrap_or_else(|| super::daemon_id(&self.name))
+    }
+    /// Checks the ranges of all parameters but those of the overlay and of the controller.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let names = self.links.iter().map(|link| &link.name);
+        let in_range = |weight| (1..=WEIGHT_MAX).contains(&weight);
+        let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
+        ConfigError::first_of([
+            (
+                "the name of a daemon or an overlay",
+                "1 to 128 letters, digits, dots, hyphens and underscores",
+                names
+                    .chain([&self.name, &self.overlay_name])
+                    .all(|name| is_name(name)),
+            ),
+            (
+                "the name of a neighbour",
+                "another than the daemon's own",
+                self.links.iter().all(|link| link.name != self.name),
+            ),
+            (
+                "a link's weight",
+                "1 to 65,535",
+                self.links.iter().all(|link| in_range(link.weight)),
+            ),
+            (
+                "hold",
+                "100 ms to 1 h",
+                (least..=hour).contains(&self.overlay.hold),
+            ),
+            (
+                "ping-interval",
+                "100 ms to 1 d",
+                (least..=24 * hour).contains(&self.ping_interval),
+            ),
+            (
+                "max-payload",
+                "1 KiB to 32 MiB",
+                (1024..=PAYLOAD_BYTES_MAX).contains(&self.payload_bytes_max),
+            ),
+        ])
     }
 }

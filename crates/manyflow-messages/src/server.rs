@@ -14,7 +14,6 @@ use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::tfrc::Tfrc;
-use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{Daemon, DaemonId};
 use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
@@ -28,7 +27,7 @@ use super::config::{ControllerConfig, DaemonConfig};
 use super::core::DaemonCore;
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
-use super::hello::{Hello, is_name};
+use super::hello::Hello;
 use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
@@ -148,7 +147,7 @@ impl DaemonHandle {
 /// # Errors
 /// Returns an error if an address cannot be used or a parameter is outside its range.
 pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
-    check(&config)?;
+    config.check()?;
     let (overlay_name, id) = (&config.overlay_name, config.number());
     let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
@@ -267,32 +266,6 @@ async fn listen(
     opened.map(Some)
 }
 
-fn check(config: &DaemonConfig) -> Result<(), ConfigError> {
-    let names = config.links.iter().map(|link| &link.name);
-    ConfigError::first_of([
-        (
-            "the name of a daemon or an overlay",
-            "1 to 128 letters, digits, dots, hyphens and underscores",
-            names
-                .chain([&config.name, &config.overlay_name])
-                .all(|name| is_name(name)),
-        ),
-        (
-            "the name of a neighbour",
-            "another than the daemon's own",
-            config.links.iter().all(|link| link.name != config.name),
-        ),
-        (
-            "a link's weight",
-            "1 to 65,535",
-            config
-                .links
-                .iter()
-                .all(|link| (1..=WEIGHT_MAX).contains(&link.weight)),
-        ),
-    ])
-}
-
 /// The parts of a running daemon.
 struct Server {
     core: Rc<RefCell<DaemonCore>>,
@@ -322,6 +295,7 @@ impl Server {
             );
         }
         let controller = controller(&config.controller, id, incarnation)?;
+        let limits = ClientLimits::of(&config);
         let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let daemon = signing(daemon, notary);
@@ -353,7 +327,7 @@ impl Server {
             Rc::new(Front {
                 core: Rc::clone(&core),
                 access: config.access,
-                limits: ClientLimits::default(),
+                limits,
                 server_id: format!("{}-{incarnation:08x}", config.name),
                 name: config.name,
                 local: *local,

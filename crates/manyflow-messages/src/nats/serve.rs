@@ -20,6 +20,7 @@ use super::pings::WaitingPings;
 use super::session::Peer;
 use super::subject::{is_pattern, is_subject, is_text};
 use crate::access::{Access, Permissions};
+use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase, SessionKey};
 use crate::outgoing::Outgoing;
 
@@ -44,12 +45,13 @@ pub(crate) struct ClientLimits {
     pub(crate) ping_interval: Duration,
 }
 
-impl Default for ClientLimits {
-    fn default() -> ClientLimits {
+impl ClientLimits {
+    /// Returns the parameters of a daemon.
+    pub(crate) fn of(config: &DaemonConfig) -> ClientLimits {
         ClientLimits {
-            payload_bytes_max: 1 << 20,
+            payload_bytes_max: config.payload_bytes_max,
             subscriptions_max: 100_000,
-            ping_interval: Duration::from_secs(120),
+            ping_interval: config.ping_interval,
         }
     }
 }

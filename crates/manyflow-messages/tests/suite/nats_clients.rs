@@ -25,19 +25,14 @@ fn config(name: &str, neighbour: Option<(&str, String)>, access: Access) -> Daem
     };
     DaemonConfig {
         overlay_name: "test".to_owned(),
-        name: name.to_owned(),
-        id: None,
         listen: Some("127.0.0.1:0".to_owned()),
         clients: Some("127.0.0.1:0".to_owned()),
         links: neighbour.map(link).into_iter().collect(),
-        accepts: None,
-        security: LinkSecurity::Insecure,
-        client_tls: None,
         access,
         connections_max: 100,
-        hold: Duration::from_secs(5),
         overlay: OverlayConfig::default(),
         controller: ControllerConfig::Open,
+        ..DaemonConfig::new(name, LinkSecurity::Insecure)
     }
 }
 
@@ -500,4 +495,69 @@ async fn async_nats_goes_on_after_a_refused_subscription_and_a_refused_message()
             .load(std::sync::atomic::Ordering::Relaxed),
         1
     );
+}
+
+#[tokio::test]
+async fn a_daemon_takes_messages_of_the_length_of_its_file_and_asks_clients_whether_they_live() {
+    let config = DaemonConfig {
+        payload_bytes_max: 3 << 20,
+        ping_interval: Duration::from_millis(100),
+        ..config("a", None, Access::Open)
+    };
+    let daemon = start(config).await.unwrap();
+    let client = connect(&daemon).await;
+    let mut messages = client.join("long").await.unwrap();
+    client.publish("long", vec![7; 3 << 20]).await.unwrap();
+    assert_eq!(next(&mut messages).await.payload().len(), 3 << 20);
+    let error = client.publish("long", vec![7; (3 << 20) + 1]).await;
+    assert!(
+        matches!(error, Err(ClientError::TooLong { .. })),
+        "{error:?}"
+    );
+    // A client that answers no PING is disconnected.
+    let mut silent = tokio::net::TcpStream::connect(address(&daemon))
+        .await
+        .unwrap();
+    let (mut read, connect) = (Vec::new(), b"CONNECT {}\r\n");
+    tokio::io::AsyncWriteExt::write_all(&mut silent, connect)
+        .await
+        .unwrap();
+    let end = tokio::io::AsyncReadExt::read_to_end(&mut silent, &mut read);
+    timeout(LIMIT, end).await.unwrap().unwrap();
+    assert!(read.ends_with(b"PING\r\nPING\r\n-ERR 'Stale Connection'\r\n"));
+}
+
+#[tokio::test]
+async fn values_outside_their_ranges_are_refused_by_the_names_of_their_keys() {
+    let own = || config("a", None, Access::Open);
+    let short = Duration::from_millis(99);
+    for (config, key) in [
+        (
+            DaemonConfig {
+                overlay: OverlayConfig {
+                    hold: short,
+                    ..OverlayConfig::default()
+                },
+                ..own()
+            },
+            "hold",
+        ),
+        (
+            DaemonConfig {
+                ping_interval: short,
+                ..own()
+            },
+            "ping-interval",
+        ),
+        (
+            DaemonConfig {
+                payload_bytes_max: (32 << 20) + 1,
+                ..own()
+            },
+            "max-payload",
+        ),
+    ] {
+        let error = start(config).await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{key} must be ")), "{error}");
+    }
 }

@@ -22,6 +22,7 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   clients = "0.0.0.0:4222"       # NATS clients connect here
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
   controller = "cost-benefit"    # or "none"
+  max-payload = "1 MiB"          # of a message; also ping-interval and hold (docs)
 
   [links]
   b = "b.example.net:4747"

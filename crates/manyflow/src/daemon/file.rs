@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
+use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
     Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig,
     LinkSecurity, LinkTls, User, group_number,
@@ -15,7 +17,8 @@ use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 use manyflow_scenario::protocols::{
     ControllerName, CostBenefitTable, LawName, SlowName, TfrcTable,
 };
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::address;
 use crate::cli::DaemonArgs;
@@ -45,6 +48,15 @@ pub(super) struct DaemonFile {
     /// The daemons that may connect besides those of `links`; every daemon if missing.
     accept: Option<Vec<String>>,
     connections_max: Option<usize>,
+    /// The time for which messages are kept for members that cannot be reached.
+    #[serde(default, deserialize_with = "duration")]
+    hold: Option<Duration>,
+    /// The time between two PINGs to a client.
+    #[serde(default, deserialize_with = "duration")]
+    ping_interval: Option<Duration>,
+    /// The length of the longest message.
+    #[serde(default, deserialize_with = "bytes")]
+    max_payload: Option<usize>,
     #[serde(default = "cost_benefit")]
     controller: ControllerName,
     #[serde(default)]
@@ -107,6 +119,19 @@ struct UserTable {
     priority: Option<u16>,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
+}
+
+/// Reads a time such as `"5 s"`.
+fn duration<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(value)?;
+    parse_duration(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// Reads a size such as `"1 MiB"`.
+fn bytes<'de, D: Deserializer<'de>>(value: D) -> Result<Option<usize>, D::Error> {
+    let text = String::deserialize(value)?;
+    let bytes: Bytes = text.parse().map_err(D::Error::custom)?;
+    usize::try_from(bytes.0).map(Some).map_err(D::Error::custom)
 }
 
 fn overlay_name() -> String {
@@ -197,7 +222,10 @@ impl DaemonFile {
         Ok(DaemonConfig {
             access: self.access()?,
             client_tls: self.client_tls()?,
-            overlay: self.overlay_config(defaults.overlay),
+            overlay: self.overlay_config(OverlayConfig {
+                hold: self.hold.unwrap_or(defaults.overlay.hold),
+                ..defaults.overlay
+            }),
             controller: match self.controller {
                 ControllerName::CostBenefit => {
                     let law = self.cost_benefit.law(LawName::Live);
@@ -215,6 +243,8 @@ impl DaemonFile {
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
             connections_max: self.connections_max.unwrap_or(defaults.connections_max),
+            ping_interval: self.ping_interval.unwrap_or(defaults.ping_interval),
+            payload_bytes_max: self.max_payload.unwrap_or(defaults.payload_bytes_max),
             ..defaults
         })
     }
@@ -328,5 +358,41 @@ fn link((name, entry): (String, LinkEntry)) -> LinkConfig {
         id: table.id.map(DaemonId),
         address: table.address,
         weight: table.weight.unwrap_or(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &str) -> Result<DaemonFile> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("daemon.toml");
+        std::fs::write(&path, format!("name = \"a\"\n{lines}\n")).unwrap();
+        DaemonFile::read(&path)
+    }
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        let lines = "hold = \"20 s\"\nping-interval = \"1 min\"\nmax-payload = \"2 MiB\"";
+        let config = read(lines).unwrap().config().unwrap();
+        assert_eq!(config.overlay.hold, Duration::from_secs(20));
+        assert_eq!(config.ping_interval, Duration::from_secs(60));
+        assert_eq!(config.payload_bytes_max, 2 << 20);
+        let defaults = read("").unwrap().config().unwrap();
+        assert_eq!(defaults.overlay.hold, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_wrong_time_or_size_is_refused_with_its_line() {
+        for (line, reason) in [
+            ("hold = \"5\"", "`5` is not a time"),
+            ("ping-interval = 5", "expected a string"),
+            ("max-payload = \"1 s\"", "`1 s` is not a size"),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.contains("daemon.toml:2: "), "{error}");
+            assert!(error.contains(reason), "{error}");
+        }
     }
 }
