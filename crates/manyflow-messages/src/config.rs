@@ -1,8 +1,11 @@
 //! The configuration of a live daemon.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use manyflow_core::ConfigError;
+use manyflow_net::address::Address;
+use manyflow_net::interfaces::reachable_addresses;
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::{Law, price};
 use manyflow_overlay::tfrc::TfrcConfig;
@@ -128,6 +131,9 @@ pub struct DaemonConfig {
     pub listen: Option<String>,
     /// The host and port for clients, if there are any.
     pub clients: Option<String>,
+    /// The host and port that clients of other daemons get for this one. If `None`, that of
+    /// `clients`; for an unspecified address, those of this machine's interfaces.
+    pub advertise: Option<String>,
     /// The daemons that this one connects to.
     pub links: Vec<LinkConfig>,
     /// The names of daemons that may connect besides those of `links`; every name if `None`.
@@ -167,6 +173,7 @@ impl DaemonConfig {
             id: None,
             listen: None,
             clients: None,
+            advertise: None,
             links: Vec::new(),
             accepts: None,
             security,
@@ -185,12 +192,32 @@ impl DaemonConfig {
     pub fn number(&self) -> DaemonId {
         self.id.unwrap_or_else(|| super::daemon_id(&self.name))
     }
+    /// Returns the addresses that clients of other daemons get, if this one listens at `local`.
+    pub(super) fn advertised(&self, local: SocketAddr) -> Vec<String> {
+        if let Some(address) = &self.advertise {
+            return vec![address.clone()];
+        }
+        let ips = match local.ip().is_unspecified() {
+            true => reachable_addresses(local.ip()),
+            false => vec![local.ip()],
+        };
+        let ips = ips.into_iter();
+        ips.map(|ip| SocketAddr::new(ip, local.port()).to_string())
+            .collect()
+    }
+
     /// Checks the ranges of all parameters but those of the overlay and of the controller.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let names = self.links.iter().map(|link| &link.name);
         let in_range = |weight| (1..=WEIGHT_MAX).contains(&weight);
         let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
+        let is_address = |text: &String| Address::parse(text, None).is_ok();
         ConfigError::first_of([
+            (
+                "advertise",
+                "the host and port at which clients of other daemons reach this one",
+                self.advertise.iter().all(is_address),
+            ),
             (
                 "the name of a daemon or an overlay",
                 "1 to 128 letters, digits, dots, hyphens and underscores",

@@ -24,7 +24,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use super::client::CLIENT_PORT;
 use super::config::{ControllerConfig, DaemonConfig};
-use super::core::DaemonCore;
+use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::Hello;
@@ -48,6 +48,8 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which a daemon that stops waits until its messages have been acknowledged. Other
 /// daemons acknowledge after 200 ms; with a broken link they would not.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time for which changes of daemons' addresses are gathered before clients get them.
+const ADDRESSES_PAUSE: Duration = Duration::from_millis(100);
 /// The time for which clients' last bytes are written when a daemon stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -296,17 +298,12 @@ impl Server {
         }
         let controller = controller(&config.controller, id, incarnation)?;
         let limits = ClientLimits::of(&config);
+        let clients_at = sockets.clients.as_ref().map(|(_, local)| *local);
+        let advertised = clients_at.map_or(Vec::new(), |local| config.advertised(local));
+        let hello = hello(&config, id, incarnation);
         let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let daemon = signing(daemon, notary);
-        let hello = Hello {
-            overlay: config.overlay_name,
-            name: config.name.clone(),
-            id,
-            incarnation,
-            dials: false,
-            datagrams: config.controller.needs_datagrams(),
-        };
         let datagrams = sockets.datagrams.map(Datagrams::new);
         let datagrams = datagrams.transpose().map_err(DaemonError::Thread)?;
         let core = Rc::new(RefCell::new(DaemonCore::new(
@@ -323,14 +320,15 @@ impl Server {
             datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
-        let front = sockets.clients.as_ref().map(|(_, local)| {
+        let front = clients_at.map(|local| {
             Rc::new(Front {
+                advertised,
                 core: Rc::clone(&core),
                 access: config.access,
                 limits,
                 server_id: format!("{}-{incarnation:08x}", config.name),
                 name: config.name,
-                local: *local,
+                local,
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
             })
@@ -372,6 +370,9 @@ impl Server {
             ))),
             _ => None,
         };
+        if let Some(front) = &self.front {
+            spawn_local(announce_addresses(Rc::clone(front)));
+        }
         let core = Rc::clone(&self.core);
         let links = Rc::clone(&self.links);
         let report = report(core, self.hold, self.controller, links, status);
@@ -387,9 +388,27 @@ impl Server {
     }
 }
 
+/// Announces the addresses of this daemon for clients to other daemons, and those of all daemons to
+/// the clients, whenever they change.
+async fn announce_addresses(front: Rc<Front>) {
+    let core = &front.core;
+    core.borrow_mut().announce_addresses(&front.advertised);
+    let changed = Rc::clone(&core.borrow().addresses_changed);
+    loop {
+        changed.notified().await;
+        // A daemon often comes or goes with others.
+        sleep(ADDRESSES_PAUSE).await;
+        let core = core.borrow();
+        if core.phase() == Phase::Serves {
+            core.send_info(|peer| front.info(peer));
+        }
+    }
+}
+
 /// Announces the end to clients, and delivers the messages that the daemon has accepted.
 async fn retire(core: &RefCell<DaemonCore>, front: Option<&Front>, grace: Duration) {
     if let Some(front) = front {
+        core.borrow_mut().withdraw_addresses();
         let line = |peer| front.lame_duck_info(peer);
         core.borrow().send_to_clients(line);
     }
@@ -436,6 +455,17 @@ fn signing(daemon: Daemon<Bytes>, notary: Option<StateNotary>) -> Daemon<Bytes> 
     match notary {
         Some(notary) => daemon.with_notary(Box::new(notary)),
         None => daemon,
+    }
+}
+
+fn hello(config: &DaemonConfig, id: DaemonId, incarnation: u32) -> Hello {
+    Hello {
+        overlay: config.overlay_name.clone(),
+        name: config.name.clone(),
+        id,
+        incarnation,
+        dials: false,
+        datagrams: config.controller.needs_datagrams(),
     }
 }
 

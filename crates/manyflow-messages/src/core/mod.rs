@@ -1,5 +1,6 @@
 //! The daemon with all its connections. Every task of the daemon's thread calls it.
 
+mod addresses;
 mod clients;
 mod datagrams;
 mod links;
@@ -36,6 +37,7 @@ use super::outgoing::Outgoing;
 use super::refusals::Refusals;
 use super::status::Counters;
 use super::{datagram, fragment};
+use addresses::ClientAddresses;
 use queue::QueueGroup;
 use slow::SlowMembers;
 pub(super) use stop::Phase;
@@ -48,6 +50,8 @@ const CLIENT_BYTES: usize = 64 * 1024;
 /// The beginning of the subjects of groups whose only member is a daemon. Clients cannot publish or
 /// subscribe below `$MF`.
 const NAMES: &[u8] = b"$MF.daemon.";
+/// The beginning of all subjects of daemons.
+const RESERVED: &[u8] = b"$MF.";
 
 /// The key of a session among those of a daemon.
 pub(super) type SessionKey = usize;
@@ -94,9 +98,14 @@ pub(super) struct DaemonCore {
     interest: InterestTable,
     /// The names of all groups with members.
     pub(super) groups: BTreeMap<GroupId, GroupName>,
-    /// Those of `groups` by which daemons announce their names. A status needs them without a
-    /// search among all groups.
+    /// Those of `groups` by which daemons announce names and addresses. A status needs them without
+    /// a search among all groups.
     daemon_groups: BTreeSet<GroupId>,
+    client_addresses: ClientAddresses,
+    /// Notified when `client_addresses` changes.
+    pub(super) addresses_changed: Rc<Notify>,
+    /// The client of the overlay that announces the addresses of this daemon.
+    announcer: Option<ClientId>,
     /// Messages that clients have read, which the daemon has not been told.
     taken: Vec<(ClientId, u32)>,
     /// Sessions whose last message to a subscription has been delivered.
@@ -149,6 +158,9 @@ impl DaemonCore {
             interest,
             groups: BTreeMap::new(),
             daemon_groups: BTreeSet::new(),
+            client_addresses: ClientAddresses::default(),
+            addresses_changed: Rc::default(),
+            announcer: None,
             taken: Vec::new(),
             ended: Vec::new(),
             armed: None,
@@ -230,14 +242,20 @@ impl DaemonCore {
         };
         if interest.has_members {
             self.interest.add(&name);
-            if name.pattern.starts_with(NAMES) {
+            if name.pattern.starts_with(RESERVED) {
                 self.daemon_groups.insert(interest.group);
+            }
+            if self.client_addresses.add(interest.group, &name.pattern) {
+                self.addresses_changed.notify_one();
             }
             self.groups.insert(interest.group, name);
         } else {
             self.interest.remove(&name);
             self.groups.remove(&interest.group);
             self.daemon_groups.remove(&interest.group);
+            if self.client_addresses.remove(interest.group) {
+                self.addresses_changed.notify_one();
+            }
         }
     }
 

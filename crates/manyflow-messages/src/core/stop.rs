@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::DaemonCore;
-use crate::nats::session::Peer;
+use crate::nats::session::{NatsSession, Peer};
 use crate::outgoing::Outgoing;
 
 /// The stage of a daemon between its start and its end.
@@ -31,6 +31,16 @@ impl DaemonCore {
             session
                 .out
                 .push(line(session.peer).as_bytes(), Bytes::new());
+        }
+    }
+
+    /// Sends INFO again to the clients that take it more than once.
+    pub(crate) fn send_info(&self, line: impl Fn(Peer) -> String) {
+        let takes_info = |session: &&NatsSession| session.options.protocol >= 1;
+        let sessions = self.sessions.iter().map(|(_, session)| session);
+        for session in sessions.filter(takes_info) {
+            let line = line(session.peer);
+            session.out.push(line.as_bytes(), Bytes::new());
         }
     }
 

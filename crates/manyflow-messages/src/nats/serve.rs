@@ -67,6 +67,8 @@ pub(crate) struct Front {
     pub(crate) server_id: String,
     /// The address at which clients connect.
     pub(crate) local: SocketAddr,
+    /// The addresses that other daemons announce to their clients for this one.
+    pub(crate) advertised: Vec<String>,
     /// The certificate for clients, which then have to use TLS.
     pub(crate) tls: Option<Identity>,
     /// The bytes of the buffers of clients that have not sent CONNECT.
@@ -103,6 +105,13 @@ impl Front {
             "client_id": peer.number,
             "client_ip": peer.address.ip().to_string(),
         });
+        let core = self.core.borrow();
+        let addresses = core.addresses_of_daemons(peer.address.ip());
+        let is_other = |address: &&str| !self.advertised.iter().any(|own| own == address);
+        // A daemon without others has no list, as a nats-server without a cluster.
+        if addresses.iter().any(is_other) {
+            info["connect_urls"] = addresses.into();
+        }
         // As nats-server does, without those that are false.
         for (name, holds) in [
             ("auth_required", self.access.is_restricted()),

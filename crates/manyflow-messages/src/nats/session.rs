@@ -21,6 +21,9 @@ pub(crate) struct ConnectOptions {
     /// The client's own name.
     #[serde(default)]
     pub(crate) name: Option<String>,
+    /// The version of the protocol: with 1 or more, the client takes INFO more than once.
+    #[serde(default)]
+    pub(crate) protocol: i64,
     /// Whether each operation is answered with +OK.
     #[serde(default)]
     pub(crate) verbose: bool,

@@ -37,6 +37,8 @@ pub(super) struct DaemonFile {
     id: Option<u16>,
     listen: Option<String>,
     clients: Option<String>,
+    /// The address of `clients` as clients of other daemons reach it.
+    advertise: Option<String>,
     metrics: Option<String>,
     /// Neither TLS nor passwords.
     #[serde(default)]
@@ -240,6 +242,7 @@ impl DaemonFile {
             id: self.id.map(DaemonId),
             listen: self.listen,
             clients: self.clients,
+            advertise: self.advertise,
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
             connections_max: self.connections_max.unwrap_or(defaults.connections_max),

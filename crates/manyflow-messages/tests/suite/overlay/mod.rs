@@ -1,6 +1,7 @@
 //! Live daemons of an overlay on loopback, and the clients that they serve.
 
 mod access;
+mod addresses;
 mod attackers;
 mod datagrams;
 mod lies;
