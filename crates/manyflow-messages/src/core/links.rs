@@ -21,6 +21,9 @@ use crate::outgoing::Outgoing;
 /// changes, or a router that begins again, costs no change of the topology if both ends are
 /// connected again in this time.
 const GRACE: Duration = Duration::from_millis(200);
+/// The time for which a link remains besides while its ends agree on another connection, which says
+/// how the link continues.
+const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// A connection of a link.
 #[derive(Debug, Default)]
@@ -40,6 +43,10 @@ impl DaemonCore {
     /// connection: a message that still arrived over it would be repeated over the new one.
     pub(crate) fn resume(&mut self, neighbour: DaemonId) -> Resume {
         self.end_connection(neighbour);
+        let until = self.clock.now() + HANDSHAKE;
+        if let Some(known) = self.neighbours.get_mut(&neighbour) {
+            known.handshake_until = until;
+        }
         let known = self.neighbours.get(&neighbour);
         let hop = self.daemon.hop(neighbour);
         match (known, hop) {
@@ -121,6 +128,7 @@ impl DaemonCore {
             datagrams: None,
             readable: Rc::default(),
             broken_at: None,
+            handshake_until: Time::ZERO,
             traffic: LinkTraffic::default(),
         });
         known.out = Some(out);
@@ -136,6 +144,7 @@ impl DaemonCore {
         known.incarnation = hello.incarnation;
         known.connection = self.connections;
         known.broken_at = None;
+        known.handshake_until = Time::ZERO;
         known.readable.notify_waiters();
         known.traffic.attach(meter);
         if !continues {
@@ -206,14 +215,17 @@ impl DaemonCore {
             return;
         }
         let broken = self.neighbours.iter();
-        let broken = broken.filter_map(|(id, known)| Some((*id, known.broken_at?)));
+        let broken = broken.filter_map(|(id, known)| {
+            let due = (known.broken_at? + GRACE).max(known.handshake_until);
+            Some((*id, due))
+        });
         let broken: Vec<_> = broken.collect();
-        for (id, at) in broken {
-            if at + GRACE <= now {
+        for (id, due) in broken {
+            if due <= now {
                 self.daemon.remove_link(now, id);
             } else {
-                let next = self.removal_at.get_or_insert(at + GRACE);
-                *next = (*next).min(at + GRACE);
+                let next = self.removal_at.get_or_insert(due);
+                *next = (*next).min(due);
             }
         }
     }
@@ -375,7 +387,10 @@ mod tests {
         let own = core.resume(other.id);
         core.attach(&other, (own, resume(0)), 1, Connection::default());
         core.resume(other.id);
-        pass(&mut core, 2 * GRACE).await;
+        // Meanwhile the ends may agree that the link continues.
+        pass(&mut core, HANDSHAKE * 9 / 10).await;
+        assert!(core.daemon.hop(other.id).is_some());
+        pass(&mut core, GRACE + HANDSHAKE / 5).await;
         assert!(core.daemon.hop(other.id).is_none());
     }
 

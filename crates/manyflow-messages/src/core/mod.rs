@@ -79,6 +79,8 @@ pub(super) struct Neighbour {
     readable: Rc<Notify>,
     /// When the connection broke.
     pub(super) broken_at: Option<Time>,
+    /// The time until which a handshake for another connection may take.
+    handshake_until: Time,
     pub(super) traffic: LinkTraffic,
 }
 
