@@ -1,11 +1,10 @@
 //! The PINGs of a client whose messages wait to enter the overlay.
 //!
-//! Libraries use PING for two purposes. A program that flushes wants to know that the daemon has
-//! taken everything before, so PONG should wait until it has entered the overlay. The library
-//! itself checks every one or two minutes whether the connection is alive, and gives the connection
-//! up if two PONGs are missing, so PONG must not wait without a limit. Flushes time out in
-//! libraries after 10 s by default; a PONG that comes later is no sign for the program, but is one
-//! of life.
+//! Libraries use PING for two purposes. A program that flushes wants to know that its messages have
+//! been taken, so PONG waits until they have entered the overlay. The library itself checks every
+//! one or two minutes whether the connection is alive, and gives it up if two PONGs are missing, so
+//! PONG must not wait without a limit. By default a flush fails after 10 s. A later PONG therefore
+//! tells the program nothing, but still tells the library that the connection is alive.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -35,8 +35,8 @@ pub struct Circle {
 }
 
 impl Circle {
-    /// Returns the group that gets the next message. `members` is the number of members at a place
-    /// that may get one. Returns `None` if there are none.
+    /// Returns the group that gets the next message; `None` if no member may get one. `members` is
+    /// the number of members at a place that may.
     pub(crate) fn next(&self, members: impl Fn(Place) -> u32) -> Option<GroupId> {
         let turn = self.turn.get();
         let first = self.places.partition_point(|place| *place < turn.at);

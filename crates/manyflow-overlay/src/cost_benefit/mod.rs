@@ -23,6 +23,7 @@
 //! | `price.rs` | the prices that a daemon knows, and the cost of a message |
 //! | `updates.rs` | a daemon's reports about its own links |
 //! | `salary.rs` | the savings of clients, and their salaries |
+//! | `retries.rs` | the clients that wait until they may ask again, under both laws |
 //! | `benefit.rs` | the benefit of messages, which scales salaries |
 //!
 //! A daemon keeps state for each link that has a price and for each of its own clients, and none
@@ -99,13 +100,14 @@ mod benefit;
 mod config;
 pub mod live;
 mod price;
+mod retries;
 mod salary;
 #[cfg(test)]
 mod tests;
 mod updates;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -117,6 +119,7 @@ pub use salary::Ledger;
 
 use self::live::LiveCostBenefit;
 use self::price::{RemoteQueues, uses_link};
+use self::retries::Retries;
 use self::salary::Account;
 use self::updates::Updates;
 use super::controller::{Audience, Controller, Request, Site};
@@ -163,9 +166,7 @@ pub struct CostBenefit {
     remote_queues: RemoteQueues,
     updates: Updates,
     clients: BTreeMap<ClientId, Account>,
-    /// The times at which waiting clients ask again.
-    retries: BTreeSet<(Time, ClientId)>,
-    ready: VecDeque<ClientId>,
+    retries: Retries,
     ledger: Ledger,
     random: Pcg64Mcg,
 }
@@ -188,8 +189,7 @@ impl CostBenefit {
             config,
             benefit: Box::new(PerMessage),
             clients: BTreeMap::new(),
-            retries: BTreeSet::new(),
-            ready: VecDeque::new(),
+            retries: Retries::default(),
             ledger: Ledger::default(),
             random: Pcg64Mcg::seed_from_u64(seed.rotate_left(16) ^ u64::from(here.0)),
         })
@@ -239,7 +239,7 @@ impl CostBenefit {
 
     /// Schedules the next attempt of a client whose message costs `cost` dollars.
     fn schedule_retry(&mut self, now: Time, client: ClientId, cost: f64) {
-        let Some(account) = self.clients.get_mut(&client) else {
+        let Some(account) = self.clients.get(&client) else {
             return;
         };
         let at = if self.config.randomise {
@@ -251,28 +251,13 @@ impl CostBenefit {
         } else {
             account.payday()
         };
-        debug_assert!(
-            account.retry_at.is_none(),
-            "{client:?} has two retries scheduled"
-        );
-        account.retry_at = Some(at);
-        self.retries.insert((at, client));
+        self.retries.schedule(client, at);
     }
 
     /// Handles new prices: without randomisation, all waiting clients ask again at once.
     fn on_prices(&mut self, now: Time) {
         if !self.config.randomise {
-            self.ask_again(now);
-        }
-    }
-
-    /// Lets all waiting clients ask again at once.
-    fn ask_again(&mut self, now: Time) {
-        for (_, client) in core::mem::take(&mut self.retries) {
-            if let Some(account) = self.clients.get_mut(&client) {
-                account.retry_at = Some(now);
-                self.ready.push_back(client);
-            }
+            self.retries.ask_again(now);
         }
     }
 }
@@ -291,8 +276,7 @@ impl Controller for CostBenefit {
             account.pay_due_salaries(now, &self.config, &mut self.ledger);
             self.ledger.taken += account.savings();
             self.check_ledger();
-            self.retries.retain(|(_, waiting)| *waiting != client);
-            self.ready.retain(|waiting| *waiting != client);
+            self.retries.remove(client);
         }
     }
 
@@ -301,7 +285,7 @@ impl Controller for CostBenefit {
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;
         };
-        if account.retry_at.is_some_and(|at| now < at) {
+        if !self.retries.may_ask(now, request.client) {
             return false;
         }
         account.pay_due_salaries(now, &self.config, &mut self.ledger);
@@ -312,9 +296,7 @@ impl Controller for CostBenefit {
         account.weight = account.priority * benefit.clamp(1e-3, 1e3);
         let buys = account.can_pay(cost, &self.config)
             && (!self.config.randomise || self.random.random::<f64>() * cost < 1.0);
-        if let Some(at) = account.retry_at.take() {
-            self.retries.remove(&(at, request.client));
-        }
+        self.retries.asks(request.client);
         if buys {
             account.buy(now, cost, &mut self.ledger);
         } else {
@@ -352,32 +334,24 @@ impl Controller for CostBenefit {
         self.remote_queues.handle_topology(site);
         self.updates.handle_topology(site);
         // Clients may wait for the price of a link that no longer exists.
-        self.ask_again(now);
+        self.retries.ask_again(now);
     }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         if self.updates.handle_timeout(now) {
             self.on_prices(now);
         }
-        while let Some(&(at, client)) = self.retries.first()
-            && at <= now
-        {
-            self.retries.pop_first();
-            self.ready.push_back(client);
-        }
+        self.retries.handle_timeout(now);
         self.check_ledger();
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let ask = self.retries.first().map(|(at, _)| *at);
-        [ask, self.updates.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let times = [self.retries.poll_timeout(), self.updates.poll_timeout()];
+        times.into_iter().flatten().min()
     }
 
     fn poll_ready(&mut self) -> Option<ClientId> {
-        self.ready.pop_front()
+        self.retries.pop_ready()
     }
 
     fn poll_control(&mut self) -> Option<(Audience, Control)> {

@@ -34,8 +34,6 @@ pub(super) struct Account {
     pub(super) weight: f64,
     /// The client's priority, which is the part of the weight without benefits.
     pub(super) priority: f64,
-    /// The time at which the client may ask again; `None` while it does not wait.
-    pub(super) retry_at: Option<Time>,
     /// Savings, in millionths of a dollar.
     savings: u64,
     /// T: the time between salaries at weight 1.
@@ -63,7 +61,6 @@ impl Account {
         Account {
             weight: priority,
             priority,
-            retry_at: None,
             savings: 0,
             period: config.salary_period.1,
             payday,

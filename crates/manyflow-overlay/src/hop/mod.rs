@@ -83,9 +83,8 @@ pub trait Hop<P>: fmt::Debug + Send {
         None
     }
 
-    /// Returns a new measurement of the time for which messages wait below the hop, beyond the
-    /// least that the link takes; `None` if there is none since the last call, or if the hop does
-    /// not measure it.
+    /// Returns the time for which messages wait below the hop, beyond the shortest time that the
+    /// link takes, if the hop has measured it since the last call. Some hops do not measure it.
     fn poll_delay(&mut self) -> Option<Duration> {
         None
     }

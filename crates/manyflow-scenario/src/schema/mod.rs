@@ -300,8 +300,8 @@ pub struct ReceiverTable {
     /// Default: while it is there.
     #[serde(default)]
     pub sends: Vec<SpanTable>,
-    /// With ACP and overlays: the time at which the receiver crashes without a message. The daemon
-    /// of an overlay's client sees that its socket closes.
+    /// With ACP and overlays: the time at which the receiver crashes without a message. In an
+    /// overlay, the client's daemon sees the end of the connection.
     ///
     /// Default: never.
     pub crash: Option<Seconds>,

@@ -54,7 +54,7 @@ async fn clients_learn_the_addresses_of_daemons_that_come_and_stop() {
     let mut all = two.clone();
     all.insert("c.example.net:4222".to_owned());
     wait_for_addresses(&mut client, &all).await;
-    // Daemons announce addresses by groups, which are none of clients.
+    // The groups by which daemons announce addresses do not count.
     wait_until(&daemons[0], |status| {
         status.daemons.len() == 3 && status.groups == 0
     })

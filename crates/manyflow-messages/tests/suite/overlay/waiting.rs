@@ -45,13 +45,19 @@ async fn publish_until_blocked(daemon: &DaemonHandle, sender: &mut Nats) -> usiz
     sent + 10
 }
 
+/// Returns a client whose messages wait for a member, that member, and the number of messages.
+async fn blocked(daemon: &DaemonHandle) -> (Nats, Nats, usize) {
+    let mut member = Nats::connect(daemon).await;
+    member.send_and_wait("SUB slow 1\r\n").await;
+    let mut sender = Nats::connect(daemon).await;
+    let sent = publish_until_blocked(daemon, &mut sender).await;
+    (sender, member, sent)
+}
+
 #[tokio::test]
 async fn a_client_whose_message_waits_joins_other_groups_and_is_alive() {
     let daemon = start_blocking().await;
-    let mut member = Nats::connect(&daemon).await;
-    member.send_and_wait("SUB slow 1\r\n").await;
-    let mut sender = Nats::connect(&daemon).await;
-    let sent = publish_until_blocked(&daemon, &mut sender).await;
+    let (mut sender, mut member, sent) = blocked(&daemon).await;
     // Behind messages that wait, SUB acts at once.
     let groups = daemon.status().borrow().groups;
     sender.send("SUB news 7\r\nPING\r\n").await;
@@ -76,10 +82,7 @@ async fn a_client_whose_message_waits_joins_other_groups_and_is_alive() {
 #[tokio::test]
 async fn messages_of_a_client_that_has_left_enter_when_there_is_room() {
     let daemon = start_blocking().await;
-    let mut member = Nats::connect(&daemon).await;
-    member.send_and_wait("SUB slow 1\r\n").await;
-    let mut sender = Nats::connect(&daemon).await;
-    let sent = publish_until_blocked(&daemon, &mut sender).await;
+    let (sender, mut member, sent) = blocked(&daemon).await;
     drop(sender);
     for _ in 0..sent {
         assert_eq!(member.message().await.1.len(), PAYLOAD_BYTES);

@@ -22,8 +22,6 @@ const ALLOWANCE_MAX: f64 = 1e12;
 #[derive(Debug)]
 pub(super) struct Account {
     priority: f64,
-    /// The time at which the client may ask again; `None` while it does not wait.
-    pub(super) retry_at: Option<Time>,
     /// The messages that the client has earned and not sent.
     earned: f64,
     /// The time up to which it was paid, and its rate in messages per second then.
@@ -36,7 +34,6 @@ impl Account {
     pub(super) fn new(now: Time, priority: f64) -> Account {
         Account {
             priority,
-            retry_at: None,
             earned: 1.0,
             paid: now,
             rate: 0.0,

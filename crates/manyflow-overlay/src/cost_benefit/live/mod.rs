@@ -110,10 +110,11 @@ mod rates;
 mod tests;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use self::account::{Account, Allowance};
 use self::prices::Prices;
+use super::retries::Retries;
 use crate::Event;
 use crate::controller::{Audience, Controller, Request, Site};
 use crate::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
@@ -141,9 +142,7 @@ pub struct LiveCostBenefit {
     allowance: Allowance,
     /// The number of daemons that share the burst.
     daemons: usize,
-    /// The times at which waiting clients ask again.
-    retries: BTreeSet<(Time, ClientId)>,
-    ready: VecDeque<ClientId>,
+    retries: Retries,
 }
 
 impl LiveCostBenefit {
@@ -157,20 +156,6 @@ impl LiveCostBenefit {
     pub fn price(&self, link: LinkId) -> f64 {
         self.prices.own_price(link).unwrap_or(0.0)
     }
-
-    /// Schedules the next attempt of a client.
-    fn schedule_retry(&mut self, now: Time, client: ClientId, wait: Duration) {
-        let Some(account) = self.clients.get_mut(&client) else {
-            return;
-        };
-        debug_assert!(
-            account.retry_at.is_none(),
-            "{client:?} has two retries scheduled"
-        );
-        let at = now + wait.clamp(PURCHASE, WAIT_MAX);
-        account.retry_at = Some(at);
-        self.retries.insert((at, client));
-    }
 }
 
 impl Controller for LiveCostBenefit {
@@ -181,8 +166,7 @@ impl Controller for LiveCostBenefit {
 
     fn remove_client(&mut self, _now: Time, client: ClientId) {
         self.clients.remove(&client);
-        self.retries.retain(|(_, waiting)| *waiting != client);
-        self.ready.retain(|waiting| *waiting != client);
+        self.retries.remove(client);
     }
 
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
@@ -190,12 +174,10 @@ impl Controller for LiveCostBenefit {
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;
         };
-        if account.retry_at.is_some_and(|at| now < at) {
+        if !self.retries.may_ask(now, request.client) {
             return false;
         }
-        if let Some(at) = account.retry_at.take() {
-            self.retries.remove(&(at, request.client));
-        }
+        self.retries.asks(request.client);
         if self.daemons != site.topology.daemons().len() {
             self.daemons = site.topology.daemons().len();
             self.allowance.share_among(self.daemons);
@@ -217,7 +199,8 @@ impl Controller for LiveCostBenefit {
                 true
             }
             Some(wait) => {
-                self.schedule_retry(now, request.client, wait);
+                let at = now + wait.clamp(PURCHASE, WAIT_MAX);
+                self.retries.schedule(request.client, at);
                 false
             }
         }
@@ -254,32 +237,21 @@ impl Controller for LiveCostBenefit {
     fn on_topology(&mut self, now: Time, site: &Site) {
         self.prices.handle_topology(site);
         // Clients may wait for the price of a link that no longer exists.
-        for (_, client) in core::mem::take(&mut self.retries) {
-            if let Some(account) = self.clients.get_mut(&client) {
-                account.retry_at = Some(now);
-                self.ready.push_back(client);
-            }
-        }
+        self.retries.ask_again(now);
     }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         self.prices.handle_timeout(now);
-        while let Some(&(at, client)) = self.retries.first()
-            && at <= now
-        {
-            self.retries.pop_first();
-            self.ready.push_back(client);
-        }
+        self.retries.handle_timeout(now);
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let ask = self.retries.first().map(|(at, _)| *at);
-        let times = [ask, self.prices.poll_timeout()];
+        let times = [self.retries.poll_timeout(), self.prices.poll_timeout()];
         times.into_iter().flatten().min()
     }
 
     fn poll_ready(&mut self) -> Option<ClientId> {
-        self.ready.pop_front()
+        self.retries.pop_ready()
     }
 
     fn poll_control(&mut self) -> Option<(Audience, Control)> {

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::link::ONSET;
@@ -56,11 +57,12 @@ struct World {
     carried: f64,
     bytes: u32,
     queue: usize,
-    /// The messages that a transport below the queue takes, as TCP does; 0 if there is none. Those
-    /// that it has, and what it measures of the time that they wait.
+    /// The maximum number of messages in the transport below the queue; 0 without a transport.
     window: usize,
+    /// The number of messages in the transport.
     below: usize,
     is_paused: bool,
+    /// The delays that the transport has measured, with the times at which they become known.
     measured: VecDeque<(Time, Duration)>,
     /// The time that the queue of other connections on the link takes.
     others: Duration,
@@ -526,6 +528,6 @@ fn a_client_that_disconnects_leaves_nothing() {
     while controller.try_admit(Time::ZERO, &request(0, 1, 1000), &site) {}
     assert_eq!(controller.retries.len(), 1);
     controller.remove_client(Time::ZERO, ClientId(0));
-    assert!(controller.clients.is_empty() && controller.retries.is_empty());
+    assert!(controller.clients.is_empty() && controller.retries.len() == 0);
     assert_eq!(controller.poll_timeout(), None);
 }

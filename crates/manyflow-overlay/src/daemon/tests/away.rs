@@ -9,6 +9,25 @@ use super::world::G;
 
 const STEP: Duration = Duration::from_millis(50);
 
+/// Returns parameters of daemons whose memory is full after 95 messages.
+fn short_of_memory() -> OverlayConfig {
+    OverlayConfig {
+        retain_bytes: 100_000,
+        ..OverlayConfig::default()
+    }
+}
+
+/// Returns a line of daemons after a second, a client of the first, and a member at the second. The
+/// last daemon has a member as well.
+fn two_members(config: &OverlayConfig) -> (LivingWorld, At, At) {
+    let mut world = line(config, 1);
+    let near = world.member(1, G);
+    world.member(3, G);
+    let from = (0, world.connect(0));
+    world.pass(Duration::from_secs(1));
+    (world, from, near)
+}
+
 /// Sends as many messages as may enter, for this time, after each of which the daemons run. Returns
 /// the longest time between two messages that a member read.
 fn longest_gap(world: &mut LivingWorld, from: At, member: At, span: Duration) -> Duration {
@@ -32,12 +51,7 @@ fn longest_gap(world: &mut LivingWorld, from: At, member: At, span: Duration) ->
 #[test]
 fn members_go_on_at_once_when_another_daemon_dies_and_it_misses_nothing_if_it_comes_back() {
     for seed in 0..10 {
-        // The memory is full after 95 messages.
-        let config = OverlayConfig {
-            retain_bytes: 100_000,
-            ..OverlayConfig::default()
-        };
-        let mut world = line(&config, seed);
+        let mut world = line(&short_of_memory(), seed);
         let [near, far] = [1, 3].map(|at| world.member(at, G));
         let from = (0, world.connect(0));
         world.pass(Duration::from_secs(1));
@@ -59,15 +73,7 @@ fn members_go_on_at_once_when_another_daemon_dies_and_it_misses_nothing_if_it_co
 
 #[test]
 fn members_go_on_at_once_when_another_daemon_dies_and_when_its_members_no_longer_count() {
-    let config = OverlayConfig {
-        retain_bytes: 100_000,
-        ..OverlayConfig::default()
-    };
-    let mut world = line(&config, 1);
-    let near = world.member(1, G);
-    world.member(3, G);
-    let from = (0, world.connect(0));
-    world.pass(Duration::from_secs(1));
+    let (mut world, from, near) = two_members(&short_of_memory());
     world.crash(3);
     let gap = longest_gap(&mut world, from, near, Duration::from_secs(8));
     assert!(gap <= Duration::from_millis(500), "{gap:?}");
@@ -76,15 +82,7 @@ fn members_go_on_at_once_when_another_daemon_dies_and_when_its_members_no_longer
 
 #[test]
 fn the_memory_for_a_daemon_that_is_away_lasts_for_the_hold_time() {
-    let config = OverlayConfig {
-        retain_bytes: 100_000,
-        ..OverlayConfig::default()
-    };
-    let mut world = line(&config, 1);
-    let near = world.member(1, G);
-    world.member(3, G);
-    let from = (0, world.connect(0));
-    world.pass(Duration::from_secs(1));
+    let (mut world, from, near) = two_members(&short_of_memory());
     world.cut(2, 3, 0);
     // A quarter at once, and the rest over the hold time.
     for (ms, share) in [(50, 0.25), (2500, 0.6), (4950, 0.98)] {
@@ -99,11 +97,7 @@ fn the_memory_for_a_daemon_that_is_away_lasts_for_the_hold_time() {
 /// A slow member at a daemon that dies would hold its group up for the hold time.
 #[test]
 fn a_pause_of_a_daemon_that_cannot_be_reached_ends_and_counts_again_when_it_is_back() {
-    let mut world = line(&OverlayConfig::default(), 1);
-    let near = world.member(1, G);
-    world.member(3, G);
-    let from = (0, world.connect(0));
-    world.pass(Duration::from_secs(1));
+    let (mut world, from, near) = two_members(&OverlayConfig::default());
     let now = world.now;
     for at in [1, 3] {
         world.daemon(at).announce_pause(now, G, true);
