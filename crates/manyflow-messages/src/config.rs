@@ -7,7 +7,7 @@ use manyflow_core::ConfigError;
 use manyflow_net::address::Address;
 use manyflow_net::interfaces::reachable_addresses;
 use manyflow_net::tls::Identity;
-use manyflow_overlay::cost_benefit::{Law, price};
+use manyflow_overlay::cost_benefit::{Benefits, Law, price};
 use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::topology::WEIGHT_MAX;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
@@ -84,8 +84,8 @@ impl LinkConfig {
 pub enum ControllerConfig {
     /// Only the back-pressure of links delays clients.
     Open,
-    /// [Cost-Benefit](manyflow_overlay::cost_benefit).
-    CostBenefit(Law),
+    /// [Cost-Benefit](manyflow_overlay::cost_benefit), with the benefits of messages.
+    CostBenefit(Law, Benefits),
     /// [Many-to-many TFRC](manyflow_overlay::tfrc).
     Tfrc(TfrcConfig),
 }
@@ -95,7 +95,7 @@ impl ControllerConfig {
     pub fn name(&self) -> &'static str {
         match self {
             ControllerConfig::Open => "none",
-            ControllerConfig::CostBenefit(_) => "cost-benefit",
+            ControllerConfig::CostBenefit(..) => "cost-benefit",
             ControllerConfig::Tfrc(_) => "tfrc",
         }
     }
@@ -109,10 +109,10 @@ impl ControllerConfig {
     /// have no prices. Under the live law, this is the price of an idle link.
     pub(super) fn price(&self, queue_messages: usize) -> Option<f64> {
         match self {
-            ControllerConfig::CostBenefit(Law::Paper(config)) => {
+            ControllerConfig::CostBenefit(Law::Paper(config), _) => {
                 Some(price(queue_messages as f64, config))
             }
-            ControllerConfig::CostBenefit(Law::Live) => Some(0.0),
+            ControllerConfig::CostBenefit(Law::Live, _) => Some(0.0),
             ControllerConfig::Open | ControllerConfig::Tfrc(_) => None,
         }
     }
@@ -184,7 +184,7 @@ impl DaemonConfig {
             ping_interval: PING_INTERVAL,
             payload_bytes_max: PAYLOAD_BYTES,
             overlay: live_overlay_config(),
-            controller: ControllerConfig::CostBenefit(Law::Live),
+            controller: ControllerConfig::CostBenefit(Law::Live, Benefits::default()),
         }
     }
 

@@ -476,7 +476,9 @@ fn controller(
 ) -> Result<Box<dyn Controller>, ConfigError> {
     Ok(match config {
         ControllerConfig::Open => Box::new(Open),
-        ControllerConfig::CostBenefit(law) => law.controller(here, u64::from(incarnation))?,
+        ControllerConfig::CostBenefit(law, benefits) => {
+            law.controller(here, u64::from(incarnation), benefits.clone())?
+        }
         ControllerConfig::Tfrc(config) => Box::new(Tfrc::new(config.clone(), here)?),
     })
 }

@@ -85,7 +85,7 @@ mod world;
 pub use controls::Controls;
 pub use file::{Form, Scenario};
 pub use limits::Limits;
-pub use manyflow_model::file::Axis;
+pub use manyflow_model::file::{Axis, read_tables};
 pub use manyflow_model::{
     Combination, Dimension, Environment, Expression, FUNCTIONS, FailedRun, Function, Job,
     Observable, Outcome, Outline, Problem, Quantity, Run, Samples, ScenarioError, Series, Source,

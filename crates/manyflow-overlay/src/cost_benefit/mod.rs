@@ -106,13 +106,12 @@ mod salary;
 mod tests;
 mod updates;
 
-use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-pub use benefit::{Benefit, Diminishing, PerMessage, PerReceiver, Sending};
+pub use benefit::{Benefit, Benefits, Layer};
 pub use config::CostBenefitConfig;
 pub use price::price;
 pub use salary::Ledger;
@@ -128,9 +127,6 @@ use crate::Event;
 use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
 
-/// The time over which [`Sending::messages_per_s`] is averaged.
-pub const RATE_AVERAGE: Duration = Duration::from_secs(10);
-
 /// The form in which Cost-Benefit is stated. All daemons of an overlay use the same one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Law {
@@ -141,8 +137,8 @@ pub enum Law {
 }
 
 impl Law {
-    /// Returns the controller of the daemon `here` under this law. `seed` and the daemon's number
-    /// determine its random choices.
+    /// Returns the controller of the daemon `here` under this law, which pays clients by the
+    /// benefit of their messages. `seed` and the daemon's number determine its random choices.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range.
@@ -150,10 +146,14 @@ impl Law {
         &self,
         here: DaemonId,
         seed: u64,
+        benefits: Benefits,
     ) -> Result<Box<dyn Controller>, ConfigError> {
         Ok(match self {
-            Law::Paper(config) => Box::new(CostBenefit::new(config.clone(), here, seed)?),
-            Law::Live => Box::new(LiveCostBenefit::new()),
+            Law::Paper(config) => {
+                let controller = CostBenefit::new(config.clone(), here, seed)?;
+                Box::new(controller.with_benefits(benefits)?)
+            }
+            Law::Live => Box::new(LiveCostBenefit::new(benefits)?),
         })
     }
 }
@@ -162,7 +162,7 @@ impl Law {
 #[derive(Debug)]
 pub struct CostBenefit {
     config: CostBenefitConfig,
-    benefit: Box<dyn Benefit>,
+    benefits: Benefits,
     remote_queues: RemoteQueues,
     updates: Updates,
     clients: BTreeMap<ClientId, Account>,
@@ -187,7 +187,7 @@ impl CostBenefit {
             updates: Updates::new(&config),
             remote_queues: RemoteQueues::new(&config),
             config,
-            benefit: Box::new(PerMessage),
+            benefits: Benefits::default(),
             clients: BTreeMap::new(),
             retries: Retries::default(),
             ledger: Ledger::default(),
@@ -195,11 +195,14 @@ impl CostBenefit {
         })
     }
 
-    /// Pays clients by a benefit other than [`PerMessage`].
-    #[must_use]
-    pub fn with_benefit(mut self, benefit: Box<dyn Benefit>) -> CostBenefit {
-        self.benefit = benefit;
-        self
+    /// Pays clients by these benefits instead of [`Benefit::PerMessage`].
+    ///
+    /// # Errors
+    /// Returns an error if a parameter is outside its range.
+    pub fn with_benefits(mut self, benefits: Benefits) -> Result<CostBenefit, ConfigError> {
+        benefits.check()?;
+        self.benefits = benefits;
+        Ok(self)
     }
 
     /// Returns the sources and uses of the money of this daemon's clients.
@@ -246,7 +249,7 @@ impl CostBenefit {
             // Above S, no client can buy, so a higher price must not delay the retry further.
             let mean = self.config.retry_per_dollar.as_secs_f64()
                 * cost.min(self.config.savings_dollars)
-                / account.weight;
+                / account.weight();
             now + seconds(-mean * libm::log(1.0 - self.random.random::<f64>()))
         } else {
             account.payday()
@@ -289,11 +292,10 @@ impl Controller for CostBenefit {
             return false;
         }
         account.pay_due_salaries(now, &self.config, &mut self.ledger);
-        let benefit = self.benefit.of(Sending {
-            receivers: site.groups.members(request.group),
-            messages_per_s: account.messages_per_s(now),
-        });
-        account.weight = account.priority * benefit.clamp(1e-3, 1e3);
+        let members = || site.groups.members(request.group);
+        let benefit = self.benefits.of(request.group);
+        let worth = benefit.worth(account.messages_per_s(now), members);
+        account.set_worth(now, worth);
         let buys = account.can_pay(cost, &self.config)
             && (!self.config.randomise || self.random.random::<f64>() * cost < 1.0);
         self.retries.asks(request.client);

@@ -3,9 +3,11 @@
 
 use core::time::Duration;
 
-use super::RATE_AVERAGE;
 use super::config::CostBenefitConfig;
 use manyflow_core::time::Time;
+
+/// The time over which a client's rate of purchases is averaged.
+const RATE_AVERAGE: Duration = Duration::from_secs(10);
 
 /// Returns an amount in millionths of a dollar. Integers keep sums exact.
 pub(super) fn micros(dollars: f64) -> u64 {
@@ -31,9 +33,9 @@ pub struct Ledger {
 pub(super) struct Account {
     /// The factor by which salaries come more often than at weight 1: the client's priority times
     /// the benefit of its messages.
-    pub(super) weight: f64,
+    weight: f64,
     /// The client's priority, which is the part of the weight without benefits.
-    pub(super) priority: f64,
+    priority: f64,
     /// Savings, in millionths of a dollar.
     savings: u64,
     /// T: the time between salaries at weight 1.
@@ -76,6 +78,21 @@ impl Account {
 
     pub(super) fn savings(&self) -> u64 {
         self.savings
+    }
+
+    pub(super) fn weight(&self) -> f64 {
+        self.weight
+    }
+
+    /// Sets what one more message of the client is worth. The next payday comes sooner or later in
+    /// proportion: a client whose messages were worth little would otherwise wait for long.
+    pub(super) fn set_worth(&mut self, now: Time, worth: f64) {
+        let weight = self.priority * worth;
+        if weight != self.weight {
+            let wait = self.payday - now;
+            self.payday = now + wait.mul_f64(self.weight / weight);
+            self.weight = weight;
+        }
     }
 
     pub(super) fn payday(&self) -> Time {

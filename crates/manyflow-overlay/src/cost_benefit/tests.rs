@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use core::time::Duration;
+
 use super::*;
 use crate::message::{CostUpdate, Frame, LinkState, Message};
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
@@ -271,10 +273,11 @@ fn a_client_that_is_not_blocked_keeps_its_period() {
 }
 
 /// Returns the number of messages of two clients in 1000 s, over a link for which 80 messages wait.
-fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) -> [u32; 2] {
+fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Benefit) -> [u32; 2] {
     let mut site = chain();
     site.groups.set(GroupId(4), DaemonId(3), 3, ChangeSeq(1));
-    let mut controller = controller(CostBenefitConfig::default()).with_benefit(benefit);
+    let mut controller = controller(CostBenefitConfig::default());
+    controller.benefits.others = benefit;
     let mut bought = [0; 2];
     for (client, priority) in priorities.into_iter().enumerate() {
         controller.add_client(Time::ZERO, ClientId(client as u32), priority);
@@ -296,14 +299,14 @@ fn contest(priorities: [f64; 2], groups: [u32; 2], benefit: Box<dyn Benefit>) ->
 #[test]
 fn salaries_follow_priorities_and_benefits() {
     let ratio = |[first, second]: [u32; 2]| f64::from(second) / f64::from(first);
-    let even = ratio(contest([1.0, 1.0], [1, 1], Box::new(PerMessage)));
-    let prior = ratio(contest([1.0, 3.0], [1, 1], Box::new(PerMessage)));
-    let larger = ratio(contest([1.0, 1.0], [1, 4], Box::new(PerReceiver)));
+    let even = ratio(contest([1.0, 1.0], [1, 1], Benefit::PerMessage));
+    let prior = ratio(contest([1.0, 3.0], [1, 1], Benefit::PerMessage));
+    let larger = ratio(contest([1.0, 1.0], [1, 4], Benefit::PerReceiver));
     let half_messages_per_s = 0.5;
-    let benefit = Diminishing {
+    let benefit = Benefit::Diminishing {
         half_messages_per_s,
     };
-    let less = ratio(contest([1.0, 3.0], [1, 1], Box::new(benefit)));
+    let less = ratio(contest([1.0, 3.0], [1, 1], benefit));
     println!(
         "even {even:.2}, priority 3 {prior:.2}, three receivers {larger:.2}, priority 3 with diminishing benefit {less:.2}"
     );

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::schema::protocols::{OverlayLinkEntry, OverlayLinkTable};
+use crate::schema::protocols::{BenefitEntry, BenefitTable, OverlayLinkEntry, OverlayLinkTable};
 use crate::schema::{ReceiverEntry, ReceiverTable, Start};
 use manyflow_model::quantity::Seconds;
 
@@ -57,6 +57,31 @@ impl<'de> Deserialize<'de> for OverlayLinkEntry {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OverlayLinkEntry, A::Error> {
                 let table = OverlayLinkTable::deserialize(MapAccessDeserializer::new(map));
                 table.map(OverlayLinkEntry)
+            }
+        }
+        deserializer.deserialize_any(Entry)
+    }
+}
+
+impl<'de> Deserialize<'de> for BenefitEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BenefitEntry, D::Error> {
+        struct Entry;
+        impl<'de> Visitor<'de> for Entry {
+            type Value = BenefitEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(BenefitEntry::EXPECTED)
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<BenefitEntry, E> {
+                let named = BenefitEntry::named(name);
+                named.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BenefitEntry, A::Error> {
+                let table = BenefitTable::deserialize(MapAccessDeserializer::new(map))?;
+                let benefit = table.benefit().map(BenefitEntry);
+                benefit.ok_or_else(|| A::Error::custom("a benefit has `half-at` or `layers`"))
             }
         }
         deserializer.deserialize_any(Entry)

@@ -116,6 +116,7 @@ impl Sessions {
                     let name =
                         numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
                     session.affiliate(table, name, topology, overlays, &mut groups)?;
+                    session.check_benefit(table, schema)?;
                 }
                 if !names.insert(session.name.clone()) {
                     let message = format!("there are two sessions called `{}`", session.name);
@@ -295,6 +296,20 @@ impl PlannedSession {
             clients: table.overlay.clients(),
         });
         Ok(())
+    }
+
+    /// Checks the benefit of an overlay session's messages, if it has its own.
+    fn check_benefit(&self, table: &SessionTable, schema: &Schema) -> Result<(), Fault> {
+        let Some(own) = self.affiliation else {
+            return Ok(());
+        };
+        let overlay = &schema.overlays[own.overlay];
+        let checked = overlay.check_benefit(table.overlay.benefit.as_ref());
+        let within = |fault: Fault| {
+            let session = fault.within("overlay").within(&self.key);
+            session.within("sessions")
+        };
+        checked.map_err(within)
     }
 
     fn new(

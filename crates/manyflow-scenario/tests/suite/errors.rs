@@ -448,3 +448,65 @@ fn a_session_whose_protocol_varies_has_the_keys_of_each() {
     };
     Scenario::parse_form("two.toml", &text, form).unwrap();
 }
+
+/// A chain of two daemons, with a benefit of the overlay and one of a group.
+const CHAIN: &str = r#"
+title = "Chain"
+[run]
+duration = "10 s"
+[nodes]
+names = ["A", "B"]
+[[links]]
+between = ["A", "B"]
+rate = "2 Mbit/s"
+[[overlays]]
+name = "chain"
+daemons = ["A", "B"]
+controller = "cost-benefit"
+benefit = "per-receiver"
+[[sessions]]
+name = "ab"
+protocol = "overlay"
+sender = "A"
+receivers = ["B"]
+overlay.benefit = { half-at = 20 }
+"#;
+
+#[test]
+fn benefits_without_meaning_are_refused_with_their_line() {
+    parse(CHAIN).unwrap();
+    for (line, other, expected) in [
+        (
+            "\"per-receiver\"",
+            "\"per-packet\"",
+            "two.toml:14: `overlays.chain.benefit`: invalid value: string \"per-packet\", expected a benefit such as",
+        ),
+        (
+            "half-at = 20",
+            "half-at = 0",
+            "two.toml:20: `sessions.ab.overlay.benefit`: the rate at which a message is worth a half must be 1e-6",
+        ),
+        (
+            "half-at = 20",
+            "layers = [{ messages = 1, dollars = 1 }, { messages = 1, dollars = 2 }]",
+            "two.toml:20: `sessions.ab.overlay.benefit`: the layers of a benefit must be in the order",
+        ),
+        (
+            "half-at = 20",
+            "",
+            "`sessions.ab.overlay.benefit`: a benefit has `half-at` or `layers`",
+        ),
+        (
+            "\"cost-benefit\"\nbenefit = \"per-receiver\"",
+            "\"tfrc\"",
+            "`sessions.ab.overlay.benefit`: only the controller `cost-benefit` pays clients",
+        ),
+    ] {
+        let text = CHAIN.replacen(line, other, 1);
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(
+            error.contains(expected),
+            "{other}\n  gave {error}\n  not  {expected}"
+        );
+    }
+}

@@ -230,6 +230,8 @@ macro_rules! tables {
                 "overlays.cost-benefit",
                 $list::<protocols::CostBenefitTable>(),
             ),
+            ("benefit", $list::<protocols::BenefitTable>()),
+            ("benefit.layers", $list::<protocols::LayerTable>()),
             ("overlays.tfrc", $list::<protocols::TfrcTable>()),
             (
                 "sessions.overlay",

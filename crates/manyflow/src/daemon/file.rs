@@ -12,17 +12,22 @@ use manyflow_messages::{
     LinkSecurity, LinkTls, User, group_number,
 };
 use manyflow_net::tls::Identity;
+use manyflow_overlay::cost_benefit::Benefits;
 use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 use manyflow_scenario::protocols::{
-    ControllerName, CostBenefitTable, LawName, SlowName, TfrcTable,
+    BenefitEntry, ControllerName, CostBenefitTable, LawName, SlowName, TfrcTable,
 };
+use manyflow_scenario::read_tables;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::address;
 use crate::cli::DaemonArgs;
 use manyflow_terminal::usage;
+
+/// The key of tables of patterns that stands for all others.
+const DEFAULT: &str = "default";
 
 /// The file of a daemon.
 #[derive(Debug, Deserialize)]
@@ -65,6 +70,8 @@ pub(super) struct DaemonFile {
     links: BTreeMap<String, LinkEntry>,
     #[serde(default)]
     slow: BTreeMap<String, SlowName>,
+    #[serde(default)]
+    benefit: BTreeMap<String, BenefitEntry>,
     #[serde(default)]
     cost_benefit: CostBenefitTable,
     #[serde(default)]
@@ -152,15 +159,12 @@ impl DaemonFile {
     pub(super) fn read(path: &Path) -> Result<DaemonFile> {
         let shown = path.display();
         let text = manyflow_terminal::failure::read_description(path)?;
-        let file = toml::from_str(&text).map_err(|error| {
-            let before = error.span().map_or("", |span| &text[..span.start]);
-            let line = before.matches('\n').count() + 1;
-            usage(format!("{shown}:{line}: {}", error.message()))
-        });
+        let file = read_tables(&shown.to_string(), &text);
+        let file: DaemonFile = file.map_err(|error| usage(error.to_string()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(DaemonFile {
             folder: folder.to_owned(),
-            ..file?
+            ..file
         })
     }
 
@@ -231,7 +235,13 @@ impl DaemonFile {
             controller: match self.controller {
                 ControllerName::CostBenefit => {
                     let law = self.cost_benefit.law(LawName::Live);
-                    ControllerConfig::CostBenefit(law.map_err(anyhow::Error::msg)?)
+                    let benefits = self.benefits()?;
+                    ControllerConfig::CostBenefit(law.map_err(anyhow::Error::msg)?, benefits)
+                }
+                _ if !self.benefit.is_empty() => {
+                    let message =
+                        "[benefit] needs controller = \"cost-benefit\": no other pays clients";
+                    return Err(usage(message.to_owned()));
                 }
                 ControllerName::Tfrc => {
                     ControllerConfig::Tfrc(self.tfrc.config(TfrcConfig::live()))
@@ -329,6 +339,22 @@ impl DaemonFile {
         Ok(user)
     }
 
+    /// Returns the benefits of messages.
+    fn benefits(&self) -> Result<Benefits> {
+        let mut benefits = Benefits::default();
+        for (pattern, BenefitEntry(benefit)) in &self.benefit {
+            let check = benefit.check();
+            check.map_err(|error| usage(format!("the benefit of {pattern:?}: {error}")))?;
+            if pattern == DEFAULT {
+                benefits.others = benefit.clone();
+            } else {
+                let group = group_number(pattern);
+                benefits.groups.insert(group, benefit.clone());
+            }
+        }
+        Ok(benefits)
+    }
+
     /// Returns these parameters with the policies of the file.
     fn overlay_config(&self, mut config: OverlayConfig) -> OverlayConfig {
         for (pattern, name) in &self.slow {
@@ -337,7 +363,7 @@ impl DaemonFile {
                 SlowName::Drop => SlowPolicy::Drop,
                 SlowName::Evict => SlowPolicy::EvictStalled(EVICT_AFTER),
             };
-            if pattern == "default" {
+            if pattern == DEFAULT {
                 config.slow = policy;
             } else {
                 config.slow_groups.insert(group_number(pattern), policy);
@@ -396,6 +422,41 @@ mod tests {
             let error = read(line).unwrap_err().to_string();
             assert!(error.contains("daemon.toml:2: "), "{error}");
             assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_the_manual_is_read() {
+        let manual = include_str!("../../../../docs/overlay-operations.md");
+        let (_, file) = manual
+            .split_once("This one has every key:\n\n```toml\n")
+            .unwrap();
+        let (file, _) = file.split_once("```").unwrap();
+        let file: DaemonFile = read_tables("overlay.toml", file).unwrap();
+        assert_eq!(file.benefits().unwrap().groups.len(), 3);
+        let tfrc = file.tfrc.config(TfrcConfig::live());
+        assert_eq!(tfrc.initial_rate.bits_per_s(), 320_000);
+    }
+
+    #[test]
+    fn a_benefit_without_meaning_is_refused() {
+        for (lines, reason) in [
+            (
+                "benefit.default = \"per-packet\"",
+                "expected a benefit such as",
+            ),
+            (
+                "benefit.\"a.>\" = { half-at = 0 }",
+                "the benefit of \"a.>\": the rate",
+            ),
+            (
+                "benefit.default = \"per-receiver\"\ncontroller = \"tfrc\"",
+                "[benefit] needs controller = \"cost-benefit\"",
+            ),
+        ] {
+            let lines = format!("insecure = true\n{lines}");
+            let error = read(&lines).and_then(DaemonFile::config).err().unwrap();
+            assert!(error.to_string().contains(reason), "{error}");
         }
     }
 }

@@ -40,10 +40,15 @@ impl Account {
         }
     }
 
-    /// Buys a message at `cost` dollars, which is positive. Returns how long the client has to wait
-    /// if it cannot pay, and `None` if it has paid.
-    pub(super) fn buy(&mut self, now: Time, cost: f64) -> Option<Duration> {
-        let rate = self.priority / (cost * cost);
+    /// Returns the rate in messages per second that the client may buy at `cost` dollars, which is
+    /// positive, if one more message is worth 1 at any rate.
+    pub(super) fn rate_at(&self, cost: f64) -> f64 {
+        self.priority / (cost * cost)
+    }
+
+    /// Buys a message at a price at which the client may send `rate` messages per second. Returns
+    /// how long the client has to wait if it cannot pay, and `None` if it has paid.
+    pub(super) fn buy(&mut self, now: Time, rate: f64) -> Option<Duration> {
         self.earn(now, rate);
         if self.earned >= 1.0 {
             self.earned -= 1.0;

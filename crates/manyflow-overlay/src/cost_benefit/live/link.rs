@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::UPDATE;
 use super::below::Below;
 use super::rates::Rates;
+use crate::cost_benefit::benefit::Benefits;
 use crate::message::LinkId;
 use manyflow_core::time::Time;
 
@@ -185,7 +186,7 @@ impl OwnLink {
     }
 
     /// Adapts the price to the queue since the last update.
-    pub(super) fn update(&mut self, now: Time) {
+    pub(super) fn update(&mut self, now: Time, benefits: &Benefits) {
         self.set(now, self.messages);
         let span_s = (now - self.updated).as_secs_f64();
         // A link that was first used at this moment has no average yet.
@@ -222,7 +223,8 @@ impl OwnLink {
             let highest = libm::log(CLIENTS_MAX / rate);
             self.integral = self.integral.map(|integral| integral.min(highest));
         }
-        self.begin_or_end(now, rate, delay_s, target_s, surplus);
+        self.end_if_useless(rate, delay_s, target_s, benefits);
+        self.begin(now, rate, delay_s, target_s, surplus);
         self.reported = self
             .integral
             .map(|integral| integral + PROPORTIONAL_PER_S * delay_s);
@@ -273,14 +275,18 @@ impl OwnLink {
         }
     }
 
-    /// Gives the link its first price, or drops a price that limits nobody.
-    fn begin_or_end(&mut self, now: Time, rate: f64, delay_s: f64, target_s: f64, surplus: f64) {
+    /// Drops a price that limits nobody, whatever the benefit of its messages.
+    fn end_if_useless(&mut self, rate: f64, delay_s: f64, target_s: f64, benefits: &Benefits) {
         if delay_s < ROOM * target_s
             && let Some(integral) = self.integral
-            && libm::exp(-integral) > LIMITS_NOBODY * rate
+            && benefits.least_rate(libm::exp(-integral)) > LIMITS_NOBODY * rate
         {
             self.integral = None;
         }
+    }
+
+    /// Gives the link its first price if it is overloaded.
+    fn begin(&mut self, now: Time, rate: f64, delay_s: f64, target_s: f64, surplus: f64) {
         if delay_s < OVERLOAD * target_s {
             self.slow_since = None;
             return;

@@ -22,10 +22,11 @@
 //!   x = w / C^2   messages a second
 //! ```
 //!
-//! with w its priority: a salary of $1 a second buys 1/C messages, and each purchase succeeds with
-//! probability 1/C. The law applies this average itself. A lost draw would cost time without money
-//! being short, and the law needs no draw to keep clients apart: they buy at different times,
-//! because each waits until it has earned its next message.
+//! with w its priority times the worth of one more message at this rate
+//! ([`Benefit::rate`](super::Benefit::rate)): a salary of $1 a second buys 1/C messages, and each
+//! purchase succeeds with probability 1/C. The law applies this average itself. A lost draw would
+//! cost time without money being short, and the law needs no draw to keep clients apart: they buy
+//! at different times, because each waits until it has earned its next message.
 //!
 //! The daemon at the head of a link sets the link's price. With d the delay of the link, D its
 //! target, and the integral taken at each update:
@@ -114,10 +115,12 @@ use std::collections::BTreeMap;
 
 use self::account::{Account, Allowance};
 use self::prices::Prices;
+use super::benefit::Benefits;
 use super::retries::Retries;
 use crate::Event;
 use crate::controller::{Audience, Controller, Request, Site};
 use crate::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
+use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
 
 pub use link::ONSET;
@@ -138,6 +141,7 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub struct LiveCostBenefit {
     prices: Prices,
+    benefits: Benefits,
     clients: BTreeMap<ClientId, Account>,
     allowance: Allowance,
     /// The number of daemons that share the burst.
@@ -146,9 +150,16 @@ pub struct LiveCostBenefit {
 }
 
 impl LiveCostBenefit {
-    /// Returns the controller of a daemon.
-    pub fn new() -> LiveCostBenefit {
-        LiveCostBenefit::default()
+    /// Returns the controller of a daemon that pays clients by the benefit of their messages.
+    ///
+    /// # Errors
+    /// Returns an error if a parameter of the benefits is outside its range.
+    pub fn new(benefits: Benefits) -> Result<LiveCostBenefit, ConfigError> {
+        benefits.check()?;
+        Ok(LiveCostBenefit {
+            benefits,
+            ..LiveCostBenefit::default()
+        })
     }
 
     /// Returns the price P of one of this daemon's links in dollars; 0 if it has none. A client of
@@ -183,7 +194,12 @@ impl Controller for LiveCostBenefit {
             self.allowance.share_among(self.daemons);
         }
         let wait = match cost > 0.0 {
-            true => account.buy(now, cost),
+            true => {
+                let members = || site.groups.members(request.group);
+                let benefit = self.benefits.of(request.group);
+                let rate = benefit.rate(account.rate_at(cost), members);
+                account.buy(now, rate)
+            }
             false => {
                 let has_room = !self.prices.have_queue();
                 let waiting = self.retries.len();
@@ -241,7 +257,7 @@ impl Controller for LiveCostBenefit {
     }
 
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
-        self.prices.handle_timeout(now);
+        self.prices.handle_timeout(now, &self.benefits);
         self.retries.handle_timeout(now);
     }
 

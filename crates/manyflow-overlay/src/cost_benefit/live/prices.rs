@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::link::OwnLink;
 use super::{UPDATE, UPDATE_IDLE};
 use crate::controller::Site;
+use crate::cost_benefit::benefit::Benefits;
 use crate::cost_benefit::price::uses_link;
 use crate::message::{CostUpdate, DaemonId, GroupId, LinkId, LinkState};
 use manyflow_core::time::Time;
@@ -150,14 +151,14 @@ impl Prices {
 
     /// Adapts the prices of this daemon's links if it is time, and queues updates about those that
     /// have a price or just lost it.
-    pub(super) fn handle_timeout(&mut self, now: Time) {
+    pub(super) fn handle_timeout(&mut self, now: Time, benefits: &Benefits) {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
         let mut states = Vec::new();
         for own in &mut self.own {
             let before = own.reported().is_some();
-            own.update(now);
+            own.update(now, benefits);
             if before || own.reported().is_some() {
                 let (to, queue) = (own.link.to, encode(own.reported()));
                 states.push(LinkState { to, queue });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use super::link::ONSET;
 use super::*;
 use crate::Topology;
+use crate::cost_benefit::{Benefit, Layer};
 use crate::message::{CostUpdate, LinkState};
 use crate::sequence::ChangeSeq;
 
@@ -77,7 +78,7 @@ struct World {
 
 impl World {
     fn new(capacity: f64, demands: Vec<f64>) -> World {
-        let mut controller = LiveCostBenefit::new();
+        let mut controller = LiveCostBenefit::default();
         for client in 0..demands.len() {
             controller.add_client(Time::ZERO, ClientId(client as u32), 1.0);
         }
@@ -263,6 +264,38 @@ fn clients_use_a_link_equally_at_every_speed() {
     }
 }
 
+/// Six clients with a stream in layers, of which the first is worth ten times as much for each
+/// message, and one that has twenty times the priority.
+#[test]
+fn clients_have_their_first_layers_before_one_has_more_at_every_speed() {
+    for capacity in [1_000.0, 100_000.0] {
+        let layer = |share: f64, dollars| Layer {
+            messages_per_s: share * capacity,
+            dollars: dollars * capacity,
+        };
+        let mut world = World::new(capacity, vec![2.0 * capacity; 6]);
+        let layers = vec![layer(0.1, 0.5), layer(0.8, 0.4)];
+        world.controller.benefits.others = Benefit::Layers(layers);
+        let (now, favoured) = (Time::ZERO, ClientId(0));
+        world.controller.remove_client(now, favoured);
+        world.controller.add_client(now, favoured, 20.0);
+        world.run(millis(20_000));
+        let before = world.sent.clone();
+        world.run(millis(30_000));
+        let sent = world.sent.iter().zip(&before);
+        let shares: Vec<f64> = sent
+            .map(|(after, before)| (after - before) as f64 / (10.0 * capacity))
+            .collect();
+        println!("{capacity} messages/s: shares {shares:.3?}");
+        assert!(shares.iter().sum::<f64>() > 0.97);
+        assert!(
+            shares[1..]
+                .iter()
+                .all(|share| (0.095..0.105).contains(share))
+        );
+    }
+}
+
 #[test]
 fn a_transport_that_takes_all_messages_has_a_short_queue_too() {
     for capacity in [500.0, 5e3, 5e4] {
@@ -383,7 +416,7 @@ fn a_client_that_sends_little_does_not_wait_behind_greedy_ones() {
 
 #[test]
 fn a_burst_into_an_idle_network_is_free() {
-    let (site, mut controller) = (chain(), LiveCostBenefit::new());
+    let (site, mut controller) = (chain(), LiveCostBenefit::default());
     controller.add_client(Time::ZERO, ClientId(0), 1.0);
     let messages = (0..5000).take_while(|_| {
         let now = millis(1);
@@ -396,7 +429,7 @@ fn a_burst_into_an_idle_network_is_free() {
 
 #[test]
 fn the_allowance_doubles_while_clients_need_it() {
-    let (site, mut controller) = (chain(), LiveCostBenefit::new());
+    let (site, mut controller) = (chain(), LiveCostBenefit::default());
     controller.add_client(Time::ZERO, ClientId(0), 1.0);
     let mut sent = [0u64; 6];
     for ms in 0..300 {
@@ -460,7 +493,7 @@ fn a_price_is_dropped_when_nobody_sends() {
 
 #[test]
 fn a_message_costs_the_prices_of_the_links_on_its_paths() {
-    let (site, mut controller) = (chain(), LiveCostBenefit::new());
+    let (site, mut controller) = (chain(), LiveCostBenefit::default());
     let now = Time::ZERO;
     controller.on_control(now, DaemonId(2), &report(3, 100.0), &site);
     // Links that do not exist, and those of this daemon, are ignored.
@@ -489,7 +522,7 @@ fn a_message_costs_the_prices_of_the_links_on_its_paths() {
 /// The link to a daemon that dies may have a high price.
 #[test]
 fn clients_that_wait_for_the_price_of_a_link_that_is_gone_ask_again_at_once() {
-    let (mut site, mut controller) = (chain(), LiveCostBenefit::new());
+    let (mut site, mut controller) = (chain(), LiveCostBenefit::default());
     let now = Time::ZERO;
     controller.add_client(now, ClientId(1), 1.0);
     controller.on_control(now, DaemonId(2), &report(3, 0.1), &site);
@@ -522,7 +555,7 @@ fn every_report_is_a_price() {
 
 #[test]
 fn a_client_that_disconnects_leaves_nothing() {
-    let (site, mut controller) = (chain(), LiveCostBenefit::new());
+    let (site, mut controller) = (chain(), LiveCostBenefit::default());
     controller.on_control(Time::ZERO, DaemonId(2), &report(3, 0.1), &site);
     controller.add_client(Time::ZERO, ClientId(0), 1.0);
     while controller.try_admit(Time::ZERO, &request(0, 1, 1000), &site) {}

@@ -4,4 +4,4 @@ mod events;
 mod session;
 mod wire;
 
-pub(crate) use session::{Overlays, add_daemons, slow_groups};
+pub(crate) use session::{Overlays, add_daemons, group_benefits, slow_groups};

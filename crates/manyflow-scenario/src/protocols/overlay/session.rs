@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::models::overlay::{Application, ClientEndpoint, Source};
+use manyflow_overlay::cost_benefit::Benefit;
 use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConfig, SlowPolicy};
 
 use manyflow_netsim::NodeId;
@@ -64,6 +65,20 @@ pub(crate) fn slow_groups(
     sessions.0.iter().filter_map(policy).collect()
 }
 
+/// Returns the groups whose messages have a benefit of their own.
+pub(crate) fn group_benefits(
+    overlay: usize,
+    sessions: &Sessions,
+    schema: &Schema,
+) -> BTreeMap<GroupId, Benefit> {
+    let benefit = |session: &PlannedSession| {
+        let own = session.affiliation.filter(|own| own.overlay == overlay)?;
+        let benefit = schema.sessions[session.table].overlay.benefit.clone()?;
+        Some((own.group, benefit.0))
+    };
+    sessions.0.iter().filter_map(benefit).collect()
+}
+
 /// Adds the daemons of an overlay.
 pub(crate) fn add_daemons(
     network: &mut dyn World,
@@ -71,12 +86,14 @@ pub(crate) fn add_daemons(
     overlay: &Overlay,
     table: &OverlayTable,
     slow_groups: BTreeMap<GroupId, SlowPolicy>,
+    benefits: BTreeMap<GroupId, Benefit>,
 ) -> Result<(), Fault> {
     let config = OverlayConfig {
         slow_groups,
         ..table.config()
     };
     let links = table.link_kind();
+    let benefits = table.benefits(benefits);
     let addresses = Arc::new(Addresses::new(overlay.endpoints.iter().collect()));
     for (&node, number) in overlay.nodes.iter().zip(0u16..) {
         let here = DaemonId(number);
@@ -86,7 +103,9 @@ pub(crate) fn add_daemons(
             overlay.name,
             topology.nodes.get(node.0)
         ));
-        let controller = table.controller(here, seed).map_err(Fault::value)?;
+        let controller = table
+            .controller(here, seed, benefits.clone())
+            .map_err(Fault::value)?;
         let topology = Arc::clone(&overlay.topology);
         let addresses = Arc::clone(&addresses);
         let daemon = DaemonEndpoint::new(

@@ -22,8 +22,8 @@ pub use cbr::{CbrPattern, CbrTable};
 pub use command::CommandTable;
 pub use layered::{OutageTable, RlmTable, SimTable};
 pub use overlay::{
-    ControllerName, CostBenefitTable, LawName, OverlayLinkEntry, OverlayLinkTable,
-    OverlaySessionTable, OverlayTable, SlowName, TfrcTable,
+    BenefitEntry, BenefitTable, ControllerName, CostBenefitTable, LawName, LayerTable,
+    OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, SlowName, TfrcTable,
 };
 pub use tcp::{TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;

@@ -1,14 +1,18 @@
 //! The parameters of overlays and of overlay sessions.
 
+mod benefit;
 mod cost_benefit;
 
+pub use benefit::{BenefitEntry, BenefitTable, LayerTable};
 pub use cost_benefit::{CostBenefitTable, LawName};
+
+use std::collections::BTreeMap;
 
 use manyflow_core::ConfigError;
 use manyflow_overlay::controller::{Controller, Open};
-use manyflow_overlay::cost_benefit::{CostBenefitConfig, Law};
+use manyflow_overlay::cost_benefit::{Benefit, Benefits, CostBenefitConfig, Law};
 use manyflow_overlay::tfrc::{LossAverage, Tfrc, TfrcConfig};
-use manyflow_overlay::{DaemonId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
+use manyflow_overlay::{DaemonId, GroupId, LinkKind, OverlayConfig, PAYLOAD_BYTES_MAX, SlowPolicy};
 use manyflow_tcp::{TcpConfig, Variant};
 use serde::Deserialize;
 
@@ -43,6 +47,11 @@ pub struct OverlayTable {
     /// Default: its defaults.
     #[serde(default)]
     pub cost_benefit: CostBenefitTable,
+    /// The gain of a client by its messages under `cost-benefit`, for which it is paid:
+    /// docs/scenarios.md#benefit.
+    ///
+    /// Default: `per-message`.
+    pub benefit: Option<BenefitEntry>,
     /// The parameters of the controller `tfrc`.
     ///
     /// Default: its defaults.
@@ -240,6 +249,10 @@ pub struct OverlaySessionTable {
     ///
     /// Default: 1.
     pub priority: Option<Number>,
+    /// The gain of the clients by messages to the group: docs/scenarios.md#benefit.
+    ///
+    /// Default: that of the overlay.
+    pub benefit: Option<BenefitEntry>,
     /// The policy for slow members of the group: `block`, `drop`, `evict`.
     ///
     /// Default: that of the overlay.
@@ -323,14 +336,37 @@ impl OverlayTable {
         &self,
         here: DaemonId,
         seed: u64,
+        benefits: Benefits,
     ) -> Result<Box<dyn Controller>, ConfigError> {
         Ok(match self.controller {
-            ControllerName::CostBenefit => self.law().controller(here, seed)?,
+            ControllerName::CostBenefit => self.law().controller(here, seed, benefits)?,
             ControllerName::Tfrc => {
                 Box::new(Tfrc::new(self.tfrc.config(TfrcConfig::default()), here)?)
             }
             ControllerName::None => Box::new(Open),
         })
+    }
+
+    /// Returns the benefits of messages, of which some groups have their own.
+    pub(crate) fn benefits(&self, groups: BTreeMap<GroupId, Benefit>) -> Benefits {
+        let others = self.benefit.clone();
+        Benefits {
+            others: others.map(|entry| entry.0).unwrap_or_default(),
+            groups,
+        }
+    }
+
+    /// Checks a benefit of this overlay or of one of its groups.
+    pub(crate) fn check_benefit(&self, benefit: Option<&BenefitEntry>) -> Result<(), Fault> {
+        let Some(BenefitEntry(benefit)) = benefit else {
+            return Ok(());
+        };
+        let problem = match benefit.check() {
+            Ok(()) if self.controller == ControllerName::CostBenefit => return Ok(()),
+            Ok(()) => "only the controller `cost-benefit` pays clients by benefits".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(Fault::at(&["benefit"], Problem::Value(problem)))
     }
 
     /// Returns the law of Cost-Benefit, whose keys have been checked.
@@ -374,7 +410,8 @@ impl OverlayTable {
             .or_else(|message| refuse("tcp", message))?;
         self.tcp.check().map_err(|fault| fault.within("tcp"))?;
         self.config().check().map_err(Fault::value)?;
-        let controller = self.controller(DaemonId(0), 0);
+        self.check_benefit(self.benefit.as_ref())?;
+        let controller = self.controller(DaemonId(0), 0, Benefits::default());
         controller.map(|_| ()).map_err(Fault::value)
     }
 }
