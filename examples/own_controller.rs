@@ -100,7 +100,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut now = Time::ZERO;
     let group = GroupId(1);
     let client = daemon.connect(now, 100);
-    let send = ClientFrame::Send { group, sent_us: 0 };
+    let send = ClientFrame::Send {
+        groups: group.into(),
+        sent_us: 0,
+    };
     daemon.handle_client(now, client, &send, b"tick".to_vec());
     let mut sent = 0;
     while sent < 5 {

@@ -44,7 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut wire: VecDeque<(DaemonId, DaemonId, Frame, Bytes)> = VecDeque::new();
     for step in 0..50 {
         if step == 10 {
-            let send = ClientFrame::Send { group, sent_us: 0 };
+            let send = ClientFrame::Send {
+                groups: group.into(),
+                sent_us: 0,
+            };
             daemons[0].handle_client(now, writer, &send, b"hello, group".to_vec());
         }
         for (place, daemon) in daemons.iter_mut().enumerate() {

@@ -7,12 +7,14 @@ local frames = {}
 local DATA, CHANGE, WELCOME, PART, COST, REPORT, ROUND_TRIP, DATAGRAM, FEEDBACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local SUMMARY, REQUEST, RESENT, ANSWER, ACKNOWLEDGE, SEAL = 10, 11, 12, 13, 14, 15
 local CONNECT, JOIN, LEAVE, SEND, TOOK, DISCONNECT, READY, DELIVER, VIEW, EVICTED = 16, 17, 18, 19, 20, 21, 22, 23, 24, 25
+local SHARED, AGAIN = 28, 29
 local ASKED, ANSWERED = 26, 27
 local KINDS = {
     [DATA] = "Data", [CHANGE] = "Change", [WELCOME] = "Welcome", [PART] = "Part", [COST] = "Cost",
     [REPORT] = "Report", [ROUND_TRIP] = "RoundTrip", [DATAGRAM] = "Datagram", [FEEDBACK] = "Feedback",
     [SUMMARY] = "Summary", [REQUEST] = "Request", [RESENT] = "Resent", [ANSWER] = "Answer",
-    [ACKNOWLEDGE] = "Acknowledge", [SEAL] = "Seal", [CONNECT] = "Connect", [JOIN] = "Join", [LEAVE] = "Leave",
+    [SHARED] = "Shared", [AGAIN] = "Again", [ACKNOWLEDGE] = "Acknowledge", [SEAL] = "Seal",
+    [CONNECT] = "Connect", [JOIN] = "Join", [LEAVE] = "Leave",
     [SEND] = "Send", [TOOK] = "Took", [DISCONNECT] = "Disconnect", [READY] = "Ready",
     [DELIVER] = "Deliver", [VIEW] = "View", [EVICTED] = "Evicted",
     [ASKED] = "Asked", [ANSWERED] = "Answered",
@@ -224,6 +226,8 @@ end
 -- The messages between daemons. Each decoder returns the field of what may follow the header.
 local MESSAGES = {
     [DATA] = function(reader) data(reader) return f.payload end,
+    [SHARED] = function(reader) data(reader) return f.payload end,
+    [AGAIN] = function(reader) data(reader) end,
     [RESENT] = function(reader) resent(reader) return f.payload end,
     [WELCOME] = function(reader) welcome(reader) end,
     [ANSWER] = function(reader) answer(reader) end,
@@ -254,6 +258,19 @@ local function group(reader)
     reader:take(f.group, 4)
 end
 
+-- A client's message to one to four groups, each named once.
+local function send(reader, count)
+    local known = { [reader:take(f.group, 4) or -1] = true }
+    reader:take(f.sent_us, 4)
+    for _ = 1, count do
+        local further = reader:take(f.group, 4)
+        if further and known[further] then
+            reader:refuse("a message's further group is %.0f: it must be another than those before", further)
+        end
+        known[further or -1] = true
+    end
+end
+
 -- The frames between clients and daemons.
 local CLIENTS = {
     [CONNECT] = function() end,
@@ -262,7 +279,7 @@ local CLIENTS = {
     [JOIN] = function(reader) group(reader) return f.name end,
     [LEAVE] = group,
     [EVICTED] = group,
-    [SEND] = function(reader) group(reader) reader:take(f.sent_us, 4) return f.payload end,
+    [SEND] = function(reader, count) send(reader, count) return f.payload end,
     [TOOK] = function(reader) at_least(reader, f.messages, 4, 1, "the number of messages that were taken") end,
     [DELIVER] = function(reader) data(reader) return f.payload end,
     [VIEW] = function(reader) group(reader) reader:take(f.members, 4) end,
@@ -294,7 +311,7 @@ local function first(reader)
         reader:refuse("version %d is not known: this is version %d", math.floor(byte / 32), VERSION)
     end
     local kind = byte and byte % 32
-    local has_count = kind == COST or kind == ACKNOWLEDGE or kind == FEEDBACK
+    local has_count = kind == COST or kind == ACKNOWLEDGE or kind == FEEDBACK or kind == SEND
     if MESSAGES[kind] then
         reader:show(f.repaired, 1)
     end
@@ -339,14 +356,14 @@ local function message(reader, kind, count)
     return KINDS[kind]
 end
 
-local function client_frame(reader, kind, half)
+local function client_frame(reader, kind, count, half)
     local decoder = CLIENTS[kind]
     if not decoder then
         return reader:refuse("kind %d is not known", kind)
     elseif kind == CONNECT and half == 0 then
         return reader:refuse("a client's priority in percent is 0: it must be at least 1")
     end
-    trailing(reader, decoder(reader))
+    trailing(reader, decoder(reader, count))
     return KINDS[kind]
 end
 
@@ -379,8 +396,8 @@ local function frame(reader)
         return datagram(reader)
     elseif kind == FEEDBACK then
         return feedback(reader, count)
-    elseif kind >= CONNECT then
-        return client_frame(reader, kind, half)
+    elseif kind >= CONNECT and kind <= EVICTED then
+        return client_frame(reader, kind, count, half)
     end
     return message(reader, kind, count)
 end
@@ -405,7 +422,7 @@ frames.stream_frame = stream_frame
 
 -- The words behind the first word of each header on a stream, without those that are counted.
 local WORDS = {
-    [DATA] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
+    [DATA] = 5, [SHARED] = 5, [AGAIN] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
     [SUMMARY] = 2, [SEAL] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
     [ASKED] = 1, [ANSWERED] = 1,
 }
@@ -424,7 +441,7 @@ function frames.is_undecided(reader)
         return false
     elseif kind == FEEDBACK and (flags ~= 16 * count or half ~= 0) then
         return false
-    elseif kind >= ASKED and (flags ~= 0 or half ~= 0) then
+    elseif (kind == ASKED or kind == ANSWERED) and (flags ~= 0 or half ~= 0) then
         return false
     end
     return reader:left() < 4 + 4 * (WORDS[kind] + count * (COUNTED_WORDS[kind] or 0))

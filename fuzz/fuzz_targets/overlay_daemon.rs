@@ -13,8 +13,8 @@ use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{
     Ack, Body, Change, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId,
-    Data, Feedback, Frame, GroupId, Item, LinkSeq, LinkState, Message, OriginSeq, OverlayConfig,
-    Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
+    Data, Feedback, Frame, GroupId, GroupSet, Item, LinkSeq, LinkState, Message, OriginSeq,
+    OverlayConfig, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
 use manyflow_tcp::TcpConfig;
 
@@ -292,7 +292,18 @@ impl World {
             }
             20..60 => ClientFrame::Join(group),
             60..80 => ClientFrame::Leave(group),
-            80..180 => ClientFrame::Send { group, sent_us: 0 },
+            80..180 => {
+                let others = [
+                    group,
+                    GroupId((group.0 + 1) % 4),
+                    GroupId((group.0 + 2) % 4),
+                ];
+                let count = 1 + usize::from(number % 3);
+                ClientFrame::Send {
+                    groups: GroupSet::of(&others[..count]).expect("the groups differ"),
+                    sent_us: 0,
+                }
+            }
             180..235 => ClientFrame::Took {
                 messages: u32::from(number % 80),
             },

@@ -142,7 +142,10 @@ impl World {
                 let frame = match kind % 8 {
                     0 | 1 => ClientFrame::Join(group),
                     2 => ClientFrame::Leave(group),
-                    _ => ClientFrame::Send { group, sent_us: 0 },
+                    _ => ClientFrame::Send {
+                        groups: group.into(),
+                        sent_us: 0,
+                    },
                 };
                 let payload = Length(kind.into());
                 self.daemon

@@ -380,7 +380,7 @@ impl World {
         if core::mem::take(&mut self.is_ready) {
             self.sent += 1;
             let send = ClientFrame::Send {
-                group: GROUP,
+                groups: GROUP.into(),
                 sent_us: 0,
             };
             let payload = Length(self.sent);

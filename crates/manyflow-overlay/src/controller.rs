@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::groups::Groups;
-use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
+use super::message::{ClientId, Control, DaemonId, Data, GroupId, GroupSet, LinkId};
 use super::topology::Topology;
 use crate::Event;
 use manyflow_core::time::Time;
@@ -49,6 +49,13 @@ impl Site {
         found.map(|topology| &**topology)
     }
 
+    /// Returns the number of members of these groups, at all daemons.
+    pub fn members_of(&self, groups: &GroupSet) -> u32 {
+        let groups = groups.as_slice().iter();
+        let members = groups.map(|group| self.groups.members(*group));
+        members.fold(0, u32::saturating_add)
+    }
+
     /// Returns the daemons with members of a group that can be reached, in ascending order. The
     /// members of other daemons still count for the hold time, but nothing reaches them now.
     pub fn reachable(&self, group: GroupId) -> impl Iterator<Item = DaemonId> {
@@ -62,8 +69,8 @@ impl Site {
 pub struct Request {
     /// The client that wants to send the message.
     pub client: ClientId,
-    /// The group that the message is for.
-    pub group: GroupId,
+    /// The groups that the message is for.
+    pub groups: GroupSet,
     /// Bytes that the message takes on a link, payload and all headers included.
     pub bytes: u32,
 }
@@ -90,6 +97,12 @@ pub trait Controller: fmt::Debug + Any + Send {
 
     /// Removes a client that has disconnected.
     fn remove_client(&mut self, now: Time, client: ClientId);
+
+    /// Returns whether a message to several groups enters once for all of them, so that a link
+    /// carries one copy. Otherwise it enters for one group after the other.
+    fn shares_copies(&self) -> bool {
+        true
+    }
 
     /// Admits a client's message and charges the client for it, if the message may enter now.
     /// Returns `false` if the client must wait until [`poll_ready`](Controller::poll_ready) names

@@ -122,7 +122,7 @@
 //! let mut read = Vec::new();
 //! for step in 0..50 {
 //!     if step == 10 {
-//!         let send = ClientFrame::Send { group, sent_us: 0 };
+//!         let send = ClientFrame::Send { groups: group.into(), sent_us: 0 };
 //!         daemons[0].handle_client(now, writer, &send, b"hello, group".to_vec());
 //!     }
 //!     now += Duration::from_millis(1);
@@ -170,7 +170,7 @@ pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};
 pub use event::{Event, Misconduct};
 pub use message::{
     Ack, Acknowledge, Answer, Body, CLIENT_WINDOW, Change, ClientFrame, ClientId, Control,
-    CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId, Item,
+    CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item,
     LENGTH_BYTES, LinkId, LinkState, Message, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, Part, Report,
     Resent, RoundTrip, Summary, Welcome,
 };

@@ -1,9 +1,11 @@
 //! The messages between daemons, and the frames that carry them over a link or to a client.
 
 mod control;
+mod group_set;
 
 use super::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 pub use control::{Control, CostUpdate, LinkState, Report, RoundTrip};
+pub use group_set::GroupSet;
 use manyflow_core::Header;
 use manyflow_tcp as tcp;
 
@@ -75,6 +77,12 @@ pub struct Message {
 pub enum Body {
     /// A client's message to a group. The payload follows the header.
     Data(Data),
+    /// A client's message to one of several groups. The payload follows the header, and messages
+    /// behind this one on the same link may repeat it.
+    Shared(Data),
+    /// A client's message to one of several groups. The payload is that of the last
+    /// [`Body::Shared`] on the same link.
+    Again(Data),
     /// A client's message to a group, sent again to one daemon. The payload follows the header.
     Resent(Resent),
     /// Announces to one daemon with members which messages to a group are guaranteed to reach it.
@@ -362,8 +370,8 @@ pub enum ClientFrame {
     /// To the daemon: a message, which is the payload. The client sends its next message only after
     /// [`ClientFrame::Ready`].
     Send {
-        /// The group that the message is for.
-        group: GroupId,
+        /// The groups that the message is for.
+        groups: GroupSet,
         /// The time at which the message was ready, in microseconds modulo 2^32 by the client's
         /// clock.
         sent_us: u32,
@@ -399,14 +407,22 @@ pub enum ClientFrame {
 impl Message {
     /// Returns whether this is a client's message. All others are the overlay's own.
     pub fn is_data(&self) -> bool {
-        matches!(self.body, Body::Data(_) | Body::Resent(_))
+        self.data().is_some() || matches!(self.body, Body::Resent(_))
+    }
+
+    /// Returns the header of a client's message that is sent to all members of its group.
+    pub fn data(&self) -> Option<Data> {
+        match self.body {
+            Body::Data(data) | Body::Shared(data) | Body::Again(data) => Some(data),
+            _ => None,
+        }
     }
 
     /// Returns the version of the topology whose tree the message follows; `None` if the message is
     /// not sent down a tree of a particular topology.
     pub(super) fn version(&self) -> Option<u16> {
         match &{ self.body } {
-            Body::Data(data) => Some(data.version),
+            Body::Data(data) | Body::Shared(data) | Body::Again(data) => Some(data.version),
             Body::Resent(resent) => Some(resent.data.version),
             Body::Welcome(welcome) => Some(welcome.version),
             Body::Answer(answer) => Some(answer.version),
@@ -434,6 +450,7 @@ impl Message {
             Body::Change(change) => change.item.has_payload(),
             Body::Part(part) => part.item.has_payload(),
             Body::Seal(_) => true,
+            Body::Again(_) => false,
             _ => self.is_data(),
         }
     }
@@ -442,7 +459,7 @@ impl Message {
     pub fn wire_bytes(&self) -> u32 {
         // Kind, flags and origin take 4 bytes.
         4 + match &{ self.body } {
-            Body::Data(_) => DATA_BYTES - 4,
+            Body::Data(_) | Body::Shared(_) | Body::Again(_) => DATA_BYTES - 4,
             Body::Resent(_) => RESENT_BYTES - 4,
             Body::Welcome(_) | Body::Answer(_) | Body::Change(_) | Body::Part(_) => 24,
             Body::Acknowledge(acknowledge) => 4 + 8 * acknowledge.flows().count() as u32,
@@ -548,7 +565,8 @@ impl ClientFrame {
             | ClientFrame::Leave(_)
             | ClientFrame::Took { .. }
             | ClientFrame::Evicted(_) => 4,
-            ClientFrame::Send { .. } | ClientFrame::View { .. } => 8,
+            ClientFrame::Send { groups, .. } => 4 + 4 * groups.as_slice().len() as u32,
+            ClientFrame::View { .. } => 8,
             ClientFrame::Deliver { .. } => DATA_BYTES - 4,
         }
     }

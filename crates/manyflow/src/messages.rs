@@ -66,6 +66,9 @@ async fn connect(args: &ClientArgs) -> Result<Client> {
 /// If the daemon cannot be reached or refuses the client, or if a request is not answered.
 pub(crate) async fn publish(args: &PubArgs, display: &Display) -> Result<()> {
     let mut message = Message::new(&args.subject, "")?;
+    for subject in &args.also {
+        message = message.also_to(subject)?;
+    }
     for header in &args.header {
         message = message.with_header(&header.name, &header.value)?;
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::ClientError;
+use crate::nats::parse::ALSO;
 use crate::nats::subject::is_subject;
 
 /// Version line of the headers of a message.
@@ -79,7 +80,19 @@ impl Message {
         Ok(self)
     }
 
-    /// The subject that the message was published to.
+    /// Adds a subject: the message goes to the members of all its subjects' groups, and links
+    /// between daemons carry one copy for up to three groups. A member of several gets it once for
+    /// each of its patterns.
+    ///
+    /// # Errors
+    /// If nobody can publish to this subject.
+    pub fn also_to(self, subject: &str) -> Result<Message, ClientError> {
+        check_subject(subject)?;
+        self.with_header(ALSO, subject)
+    }
+
+    /// The subject that the message was published to. Of several, the first that fits the pattern
+    /// by which it was received.
     pub fn subject(&self) -> &str {
         text(&self.subject)
     }

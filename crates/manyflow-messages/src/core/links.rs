@@ -316,7 +316,7 @@ pub(super) fn is_message(frame: &Frame) -> bool {
     else {
         return false;
     };
-    matches!(message.body, Body::Data(_) | Body::Resent(_))
+    message.is_data()
 }
 
 #[cfg(test)]

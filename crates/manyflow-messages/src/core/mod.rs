@@ -123,6 +123,8 @@ pub(super) struct DaemonCore {
     shares: Shares,
     /// The bytes that are held for all clients, while their messages wait.
     held_bytes: usize,
+    /// The groups of the message that is being published; empty otherwise.
+    chosen: Vec<GroupId>,
     refused_subscriptions: Seldom,
     /// Clients with wrong credentials, by address.
     refused_clients: Refusals,
@@ -172,6 +174,7 @@ impl DaemonCore {
             slow_members: SlowMembers::default(),
             shares: Shares::new(group_bytes_max),
             held_bytes: 0,
+            chosen: Vec::new(),
             refused_subscriptions: Seldom::default(),
             refused_clients: Refusals::default(),
             refused_daemons: Refusals::default(),

@@ -5,10 +5,11 @@
 //! operations act at once. It stops reading when the messages that it holds take too much memory.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use manyflow_core::Time;
-use manyflow_overlay::{ClientFrame, GroupId};
+use manyflow_overlay::{ClientFrame, GroupSet};
 
 use super::{DaemonCore, SessionKey};
 use crate::fragment;
@@ -101,26 +102,30 @@ impl DaemonCore {
         held.len() == 0 || held.bytes < CLIENT_HELD_BYTES_MAX.min(free / 2)
     }
 
-    /// Chooses the groups of a message.
+    /// Chooses the groups of a message. As many of them as possible share its copies.
     fn offer(&mut self, key: SessionKey, message: &Published) {
-        let targets = self.interest.targets(message.subject());
+        let targets = match message.also().next() {
+            None => self.interest.targets(message.subject()),
+            Some(_) => Rc::new(self.interest.targets_of(message.subjects())),
+        };
         let may_report = self.sessions[key].may_report_no_responders(message);
         if targets.is_empty() || may_report && !self.has_responders(&targets) {
             return self.sessions[key].report_no_responders(message);
         }
-        for group in &targets.groups {
-            self.divide(key, *group, message.raw());
-        }
+        let mut groups = core::mem::take(&mut self.chosen);
+        groups.extend(&targets.groups);
         for circle in &targets.queues {
-            if let Some(group) = self.choose(circle) {
-                self.divide(key, group, message.raw());
+            groups.extend(self.choose(circle).filter(|group| !groups.contains(group)));
+        }
+        for some in groups.chunks(GroupSet::MAX) {
+            if let Some(set) = GroupSet::of(some) {
+                let parts = fragment::divide(message.raw(), self.fragment_bytes);
+                let parts = parts.map(|part| (set, part));
+                self.sessions[key].pending.extend(parts);
             }
         }
-    }
-
-    fn divide(&mut self, key: SessionKey, group: GroupId, raw: &Bytes) {
-        let parts = fragment::divide(raw, self.fragment_bytes).map(|part| (group, part));
-        self.sessions[key].pending.extend(parts);
+        groups.clear();
+        self.chosen = groups;
     }
 
     /// Hands a client's next message to the daemon, if the last has entered.
@@ -130,8 +135,8 @@ impl DaemonCore {
             if session.is_sending {
                 return;
             }
-            if let Some((group, payload)) = session.pending.pop_front() {
-                return self.send(key, group, payload);
+            if let Some((groups, payload)) = session.pending.pop_front() {
+                return self.send(key, groups, payload);
             }
             // A message has entered. A PING may be due, and there is more room.
             session.ready.notify_one();
@@ -143,12 +148,12 @@ impl DaemonCore {
         }
     }
 
-    fn send(&mut self, key: SessionKey, group: GroupId, payload: Bytes) {
+    fn send(&mut self, key: SessionKey, groups: GroupSet, payload: Bytes) {
         let session = &mut self.sessions[key];
         session.is_sending = true;
         let (now, client) = (self.clock.now(), session.client);
         let frame = ClientFrame::Send {
-            group,
+            groups,
             sent_us: (now - Time::ZERO).as_micros() as u32,
         };
         self.daemon.handle_client(now, client, &frame, payload);

@@ -203,19 +203,28 @@ impl InterestTable {
         if let Some(targets) = self.recent.get(subject) {
             return Rc::clone(targets);
         }
-        let mut found = Found::default();
-        if let Some(groups) = self.subjects.get(subject) {
-            found.add(groups);
-        }
-        let path: Vec<_> = subject.split(|byte| *byte == b'.').collect();
-        found.walk(&self.patterns, &path);
-        let targets = Rc::new(found.targets(&mut self.turns));
+        let targets = Rc::new(self.targets_of([subject].into_iter()));
         if self.recent.len() >= REMEMBERED_MAX {
             self.recent.clear();
         }
         let subject = Bytes::copy_from_slice(subject);
         self.recent.insert(subject, Rc::clone(&targets));
         targets
+    }
+}
+
+impl InterestTable {
+    /// Returns the groups that a message with these subjects goes to, each once.
+    pub fn targets_of<'a>(&mut self, subjects: impl Iterator<Item = &'a [u8]>) -> Targets {
+        let mut found = Found::default();
+        for subject in subjects {
+            if let Some(groups) = self.subjects.get(subject) {
+                found.add(groups);
+            }
+            let path: Vec<_> = subject.split(|byte| *byte == b'.').collect();
+            found.walk(&self.patterns, &path);
+        }
+        found.targets(&mut self.turns)
     }
 }
 
@@ -250,7 +259,10 @@ impl<'a> Found<'a> {
     fn add(&mut self, groups: &'a Groups) {
         self.groups.extend(groups.plain.keys());
         for (name, queue) in &groups.queues {
-            self.queues.entry(name.clone()).or_default().push(queue);
+            let queues = self.queues.entry(name.clone()).or_default();
+            if !queues.iter().any(|known| core::ptr::eq(*known, queue)) {
+                queues.push(queue);
+            }
         }
     }
 
@@ -334,6 +346,24 @@ mod tests {
         names.iter().for_each(|name| table.remove(name));
         assert!(table.targets(b"a").is_empty());
         assert!(table.patterns.is_empty());
+    }
+
+    #[test]
+    fn a_message_with_several_subjects_goes_to_each_group_once() {
+        let mut table = InterestTable::new(DaemonId(0));
+        let names = [
+            plain("a"),
+            plain("*"),
+            queue("*", "q", 1),
+            queue("b", "q", 2),
+        ];
+        names.iter().for_each(|name| table.add(name));
+        let targets = table.targets_of([&b"a"[..], b"b"].into_iter());
+        let mut expected = [plain("a").number(), plain("*").number()];
+        expected.sort_unstable();
+        assert_eq!(targets.groups, expected);
+        let places = targets.queues.iter().map(|circle| circle.places().len());
+        assert_eq!(Vec::from_iter(places), [2]);
     }
 
     #[test]

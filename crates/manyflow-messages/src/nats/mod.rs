@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `parse.rs` | the operations of clients |
+//! | `parse/published.rs` | a message as its client wrote it |
 //! | `errors.rs` | the errors after which a connection goes on |
 //! | `subject.rs` | subjects and patterns |
 //! | `session.rs` | one client, its subscriptions and pending messages |

@@ -7,20 +7,20 @@
 //! payload. Nothing is copied from the bytes that were read from the client's socket. The daemons
 //! of subscribers parse the line again.
 
+mod published;
+
 use core::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::subject::{is_subject, is_text};
+use published::Parts;
+
+pub use published::{ALSO, Published};
 
 /// The maximum length of the line of an operation, except CONNECT, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 /// The maximum length of a CONNECT in bytes. It may contain a token of some kilobytes.
 pub const CONNECT_BYTES_MAX: usize = 64 * 1024;
-
-/// The first bytes of a block of headers, and its last ones.
-const HEADERS_BEGIN: &[u8] = b"NATS/1.0";
-const HEADERS_END: &[u8] = b"\r\n\r\n";
 
 /// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,18 +49,6 @@ pub enum Operation {
     Ping,
     /// PONG.
     Pong,
-}
-
-/// A published message, in the client's own bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// The whole operation, from PUB or HPUB to the CR LF behind the payload.
-    raw: Bytes,
-    subject: Range<usize>,
-    reply: Range<usize>,
-    /// Where the headers begin; the payload, if there are none.
-    content: usize,
-    header_bytes: usize,
 }
 
 /// The reason why bytes are not an operation. The connection should be closed.
@@ -124,109 +112,6 @@ pub fn parse_greeting(bytes: &mut BytesMut) -> Result<Option<Operation>, ParseEr
     match Words::of(&bytes[..line.content]).operation()? {
         Name::Connect | Name::Ping | Name::Pong => parse(bytes, 0),
         _ => Err(ParseError::Greeting),
-    }
-}
-
-impl Published {
-    /// Decodes a message that another daemon has forwarded. Returns `None` if the bytes are not
-    /// exactly one PUB or HPUB that an honest daemon accepts from its client: the other may lie.
-    pub fn decode(raw: Bytes) -> Option<Published> {
-        let end = memchr_lf(&raw)?;
-        let words = Words::of(&raw[..end]);
-        let Ok(Name::Publish(has_headers)) = words.operation() else {
-            return None;
-        };
-        let mut parts = words.published(has_headers).ok()??;
-        parts.content = end + 1;
-        let (subject, reply) = (&raw[parts.subject.clone()], &raw[parts.reply.clone()]);
-        let is_valid = parts.end()? == raw.len()
-            && parts.is_framed(&raw)
-            && is_subject(subject)
-            && is_text(reply);
-        is_valid.then(|| parts.with(raw))
-    }
-
-    /// Returns the bytes that another daemon [decodes](Published::decode).
-    pub fn raw(&self) -> &Bytes {
-        &self.raw
-    }
-
-    /// Returns the subject.
-    pub fn subject(&self) -> &[u8] {
-        &self.raw[self.subject.clone()]
-    }
-
-    /// Returns the subject for replies, if there is one.
-    pub fn reply(&self) -> Option<&[u8]> {
-        let reply = &self.raw[self.reply.clone()];
-        (!reply.is_empty()).then_some(reply)
-    }
-
-    /// Returns the number of bytes of headers at the beginning of the
-    /// [content](Published::content).
-    pub fn header_bytes(&self) -> usize {
-        self.header_bytes
-    }
-
-    /// Returns headers, payload, and the CR LF behind them.
-    pub fn content(&self) -> Bytes {
-        self.raw.slice(self.content..)
-    }
-
-    /// Returns the payload and the CR LF behind it, without headers.
-    pub fn payload(&self) -> Bytes {
-        self.raw.slice(self.content + self.header_bytes..)
-    }
-}
-
-/// The parts of a PUB or HPUB whose line has been read.
-struct Parts {
-    subject: Range<usize>,
-    reply: Range<usize>,
-    content: usize,
-    header_bytes: usize,
-    /// Bytes of headers and payload.
-    length: usize,
-}
-
-impl Parts {
-    /// Returns the length of the whole operation.
-    fn end(&self) -> Option<usize> {
-        self.content.checked_add(self.length)?.checked_add(2)
-    }
-
-    /// Takes the operation from the bytes, if it is complete.
-    fn take(self, bytes: &mut BytesMut) -> Result<Option<Operation>, ParseError> {
-        let end = self.end().ok_or(ParseError::Unknown)?;
-        if bytes.len() < end {
-            bytes.reserve(end - bytes.len());
-            return Ok(None);
-        }
-        if !self.is_framed(&bytes[..end]) {
-            return Err(ParseError::Unknown);
-        }
-        let raw = bytes.split_to(end).freeze();
-        Ok(Some(Operation::Publish(self.with(raw))))
-    }
-
-    /// Whether CR LF follows the payload of a whole operation, and its headers, if it has any,
-    /// begin with the version and end with an empty line. Subscribers get these bytes unchanged, so
-    /// other bytes would let a publisher write operations in the daemon's name.
-    fn is_framed(&self, raw: &[u8]) -> bool {
-        let (content, behind) = raw[self.content..].split_at(self.length);
-        let headers = &content[..self.header_bytes];
-        let is_block = headers.starts_with(HEADERS_BEGIN) && headers.ends_with(HEADERS_END);
-        behind == b"\r\n" && (headers.is_empty() || is_block)
-    }
-
-    fn with(self, raw: Bytes) -> Published {
-        Published {
-            raw,
-            subject: self.subject,
-            reply: self.reply,
-            content: self.content,
-            header_bytes: self.header_bytes,
-        }
     }
 }
 
@@ -467,6 +352,24 @@ mod tests {
         let connect = Operation::Connect(Bytes::from_static(b"{}"));
         assert_eq!(parse_greeting(&mut bytes), Ok(Some(connect)));
         assert_eq!(parse_greeting(&mut bytes), Ok(None));
+    }
+
+    #[test]
+    fn a_header_names_further_subjects() {
+        let headers = "NATS/1.0\r\nOther: x\r\nmanyflow-also: b.c  d\r\nManyflow-Also:e\r\n\r\n";
+        let line = |headers: &str| {
+            let (one, two) = (headers.len(), headers.len() + 2);
+            format!("HPUB a {one} {two}\r\n{headers}hi\r\n")
+        };
+        let message = publish(line(headers).as_bytes());
+        assert!(message.subjects().eq([&b"a"[..], b"b.c", b"d", b"e"]));
+        assert_eq!(message.subject_for(b"*.c"), Some(&b"b.c"[..]));
+        assert_eq!(message.subject_for(b">"), Some(&b"a"[..]));
+        assert_eq!(message.subject_for(b"x"), None);
+        assert!(Published::decode(message.raw().clone()).is_some());
+        // Only a lying daemon forwards subjects that its client could not publish to.
+        let wrong = publish(line("NATS/1.0\r\nManyflow-Also: b..c\r\n\r\n").as_bytes());
+        assert_eq!(Published::decode(wrong.raw().clone()), None);
     }
 
     #[test]

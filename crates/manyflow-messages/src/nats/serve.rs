@@ -471,18 +471,16 @@ impl Connection<'_> {
 
     fn publish(&self, key: SessionKey, message: Published, bytes: usize) -> Result<(), End> {
         let subject = message.subject();
-        let may_publish = self
-            .permissions
-            .as_ref()
-            .is_some_and(|own| own.may_publish(subject));
+        let refused = message.subjects().find_map(|subject| {
+            let reason = self.check_publication(subject)?;
+            Some(publish_refused(subject, reason))
+        });
         if message.reply().is_some_and(|reply| !is_text(reply)) {
             self.report(&publish_refused(subject, Reason::Reply));
         } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
             self.answer_members(key, pattern, &message);
-        } else if !is_subject(subject) || is_reserved(subject) {
-            self.report(&publish_refused(subject, Reason::Subject));
-        } else if !may_publish {
-            self.report(&publish_refused(subject, Reason::Permission));
+        } else if let Some(error) = refused {
+            self.report(&error);
         } else {
             let mut core = self.front.core.borrow_mut();
             core.session(key).acknowledge();
@@ -491,6 +489,16 @@ impl Connection<'_> {
         }
         self.front.core.borrow_mut().count_operation(key, bytes);
         Ok(())
+    }
+
+    /// Returns why the client may not publish to a subject, if it may not.
+    fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
+        let own = self.permissions.as_ref();
+        match own.is_some_and(|own| own.may_publish(subject)) {
+            _ if !is_subject(subject) || is_reserved(subject) => Some(Reason::Subject),
+            true => None,
+            false => Some(Reason::Permission),
+        }
     }
 
     /// Answers a request for the members of a group to a client that could become one.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use manyflow_overlay::{ClientId, GroupId};
+use manyflow_overlay::{ClientId, GroupId, GroupSet};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
@@ -85,7 +85,7 @@ pub(crate) struct NatsSession {
     /// The subscriptions of each group that this client is a member of, without queue groups.
     by_group: HashMap<GroupId, BTreeSet<Bytes>>,
     /// Messages that have not entered the overlay, with their groups.
-    pub(crate) pending: VecDeque<(GroupId, Bytes)>,
+    pub(crate) pending: VecDeque<(GroupSet, Bytes)>,
     /// Whether the daemon has a message of this client that has not entered.
     pub(crate) is_sending: bool,
     /// Messages of the client behind the one that waits.
@@ -209,11 +209,11 @@ impl NatsSession {
             let Some(subscription) = self.subscriptions.get_mut(sid) else {
                 continue;
             };
-            if !matches(&subscription.pattern, message.subject()) {
+            let Some(subject) = message.subject_for(&subscription.pattern) else {
                 continue;
-            }
+            };
             subscription.delivered += 1;
-            write_message(&self.out, sid, message, self.options.headers);
+            write_message(&self.out, sid, subject, message, self.options.headers);
             if subscription
                 .max
                 .is_some_and(|max| subscription.delivered >= max)
@@ -231,7 +231,9 @@ impl NatsSession {
             return false;
         };
         subscription.delivered += 1;
-        write_message(&self.out, sid, message, self.options.headers);
+        let subject = message.subject_for(&subscription.pattern);
+        let subject = subject.unwrap_or(message.subject());
+        write_message(&self.out, sid, subject, message, self.options.headers);
         subscription
             .max
             .is_some_and(|max| subscription.delivered >= max)
@@ -292,7 +294,7 @@ impl NatsSession {
 }
 
 /// Writes MSG or HMSG.
-fn write_message(out: &Outgoing, sid: &[u8], message: &Published, headers: bool) {
+fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published, headers: bool) {
     let (reply, space) = match message.reply() {
         Some(reply) => (reply, &b" "[..]),
         None => (&b""[..], &b""[..]),
@@ -303,7 +305,7 @@ fn write_message(out: &Outgoing, sid: &[u8], message: &Published, headers: bool)
         let (one, two) = (Digits::of(header_bytes), Digits::of(content.len() - 2));
         let line: [&[u8]; 10] = [
             b"HMSG ",
-            message.subject(),
+            subject,
             b" ",
             sid,
             b" ",
@@ -320,7 +322,7 @@ fn write_message(out: &Outgoing, sid: &[u8], message: &Published, headers: bool)
         let length = Digits::of(payload.len() - 2);
         let line: [&[u8]; 9] = [
             b"MSG ",
-            message.subject(),
+            subject,
             b" ",
             sid,
             b" ",

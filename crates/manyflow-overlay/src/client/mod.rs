@@ -40,7 +40,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::collections::{BTreeSet, VecDeque};
 
-use super::message::{CLIENT_WINDOW, ClientFrame, DaemonId, Data, GroupId, PAYLOAD_BYTES_MAX};
+use super::message::{
+    CLIENT_WINDOW, ClientFrame, DaemonId, Data, GroupId, GroupSet, PAYLOAD_BYTES_MAX,
+};
 #[cfg(debug_assertions)]
 use super::sequence::OriginSeq;
 use manyflow_core::Payload;
@@ -208,12 +210,18 @@ impl<P: Payload + Default> Client<P> {
         self.is_connected() && !self.is_sending
     }
 
-    /// Sends a message to a group; the client need not be a member. `sent_us` is the time at which
+    /// Sends a message to a group, or to [several](GroupSet) at once; the client need not be a
+    /// member. `sent_us` is the time at which
     /// the message was ready, in microseconds modulo 2^32.
     ///
     /// # Errors
     /// Returns an error if the client may not send now, or if the payload is too long.
-    pub fn send(&mut self, group: GroupId, sent_us: u32, payload: P) -> Result<(), SendError> {
+    pub fn send(
+        &mut self,
+        groups: impl Into<GroupSet>,
+        sent_us: u32,
+        payload: P,
+    ) -> Result<(), SendError> {
         if !self.is_connected() {
             return Err(SendError::NotConnected);
         }
@@ -224,7 +232,8 @@ impl<P: Payload + Default> Client<P> {
             return Err(SendError::TooLong(payload.length()));
         }
         self.is_sending = true;
-        let frame = ClientFrame::Send { group, sent_us };
+        let groups = groups.into();
+        let frame = ClientFrame::Send { groups, sent_us };
         self.frames.push_back((frame, payload));
         Ok(())
     }

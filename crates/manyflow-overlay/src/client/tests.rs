@@ -45,7 +45,7 @@ fn one_message_at_a_time_goes_to_the_daemon() {
         "the first has not entered"
     );
     let send = ClientFrame::Send {
-        group: GROUP,
+        groups: GROUP.into(),
         sent_us: 5,
     };
     assert_eq!(client.poll_transmit(), Some((send, Length(10))));

@@ -122,7 +122,7 @@ use self::retries::Retries;
 use self::salary::Account;
 use self::updates::Updates;
 use super::controller::{Audience, Controller, Request, Site};
-use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
+use super::message::{ClientId, Control, DaemonId, Data, GroupId, GroupSet, LinkId};
 use crate::Event;
 use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
@@ -217,13 +217,13 @@ impl CostBenefit {
 
     /// Eq. (2): returns the sum of the fee and the prices of all links on a message's paths, in
     /// dollars.
-    fn cost(&self, now: Time, group: GroupId, site: &Site) -> f64 {
+    fn cost(&self, now: Time, groups: &GroupSet, site: &Site) -> f64 {
         let waiting = self
             .updates
             .waiting(now)
             .chain(self.remote_queues.waiting(now));
         let links = waiting
-            .filter(|(link, _)| uses_link(*link, group, site))
+            .filter(|(link, _)| uses_link(*link, groups, site))
             .map(|(_, waiting)| price(waiting, &self.config));
         self.config.fee_dollars + links.sum::<f64>()
     }
@@ -284,7 +284,7 @@ impl Controller for CostBenefit {
     }
 
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        let cost = self.cost(now, request.group, site);
+        let cost = self.cost(now, &request.groups, site);
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;
         };
@@ -292,8 +292,8 @@ impl Controller for CostBenefit {
             return false;
         }
         account.pay_due_salaries(now, &self.config, &mut self.ledger);
-        let members = || site.groups.members(request.group);
-        let benefit = self.benefits.of(request.group);
+        let members = || site.members_of(&request.groups);
+        let benefit = self.benefits.of(request.groups.first());
         let worth = benefit.worth(account.messages_per_s(now), members);
         account.set_worth(now, worth);
         let buys = account.can_pay(cost, &self.config)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::config::CostBenefitConfig;
 use crate::controller::Site;
-use crate::message::{CostUpdate, DaemonId, GroupId, LinkId};
+use crate::message::{CostUpdate, DaemonId, GroupId, GroupSet, LinkId};
 use manyflow_core::time::Time;
 
 /// The lifetime of a report, in maximum times between updates. A congested link is reported far
@@ -20,17 +20,17 @@ pub fn price(waiting: f64, config: &CostBenefitConfig) -> f64 {
     config.savings_dollars * libm::expm1(utilisation) / libm::expm1(1.0)
 }
 
-/// Returns whether a group's messages use a link on a path from this daemon: the link is in the
-/// tree rooted here, and a member is below it.
-pub(super) fn uses_link(link: LinkId, group: GroupId, site: &Site) -> bool {
+/// Returns whether messages to these groups use a link on a path from this daemon: the link is in
+/// the tree rooted here, and a member of one of them is below it.
+pub(super) fn uses_link(link: LinkId, groups: &GroupSet, site: &Site) -> bool {
     let Some(tree) = site.topology.tree(site.here) else {
         return false;
     };
-    tree.parent(link.to) == Some(link.from)
-        && site
-            .groups
-            .daemons(group)
-            .any(|member| tree.is_below(link.to, member))
+    let is_below = |group: &GroupId| {
+        let mut members = site.groups.daemons(*group);
+        members.any(|member| tree.is_below(link.to, member))
+    };
+    tree.parent(link.to) == Some(link.from) && groups.as_slice().iter().any(is_below)
 }
 
 /// The queues of other daemons' links as last reported, in sixteenths of a message. Empty queues

@@ -40,7 +40,7 @@ fn update(to: u16, messages: u16) -> Control {
 fn request(client: u32, group: u32) -> Request {
     Request {
         client: ClientId(client),
-        group: GroupId(group),
+        groups: GroupId(group).into(),
         bytes: 1000,
     }
 }
@@ -62,7 +62,8 @@ fn a_message_costs_the_prices_of_its_links_and_the_fee() {
     controller.on_control(Time::ZERO, DaemonId(2), &update(3, 100), &site);
     controller.on_queue(Time::ZERO, behind, 50);
     let later = millis(1000);
-    let [far, near, nowhere] = [1, 2, 3].map(|group| controller.cost(later, GroupId(group), &site));
+    let [far, near, nowhere] =
+        [1, 2, 3].map(|group| controller.cost(later, &GroupId(group).into(), &site));
     assert!((far - 21.0).abs() < 1e-9);
     assert!((near - 8.5508).abs() < 1e-4);
     assert_eq!(nowhere, 1.0);
@@ -75,7 +76,7 @@ fn updates_about_links_that_do_not_exist_are_ignored() {
     for (from, to) in [(3, 3), (0, 3), (2, 60_000)] {
         controller.on_control(Time::ZERO, DaemonId(from), &update(to, 100), &site);
     }
-    assert_eq!(controller.cost(Time::ZERO, GroupId(1), &site), 1.0);
+    assert_eq!(controller.cost(Time::ZERO, &GroupId(1).into(), &site), 1.0);
 }
 
 #[test]
@@ -270,6 +271,22 @@ fn a_client_that_is_not_blocked_keeps_its_period() {
         assert!(controller.try_admit(millis(1000 * second), &request(1, 1), &site));
     }
     assert_eq!(controller.clients[&ClientId(1)].period(), period);
+}
+
+#[test]
+fn a_message_to_several_groups_pays_for_each_link_once() {
+    let mut site = chain();
+    site.groups.set(GroupId(4), DaemonId(3), 3, ChangeSeq(1));
+    let mut controller = controller(CostBenefitConfig::default());
+    controller.on_control(millis(0), DaemonId(2), &update(3, 80), &site);
+    let cost = |groups: &[u32]| {
+        let groups: Vec<_> = groups.iter().copied().map(GroupId).collect();
+        controller.cost(millis(1), &GroupSet::of(&groups).unwrap(), &site)
+    };
+    let (far, near) = (cost(&[1]), cost(&[2]));
+    assert!(far > near);
+    assert_eq!(cost(&[1, 4]), far);
+    assert_eq!(cost(&[2, 1]), far);
 }
 
 /// Returns the number of messages of two clients in 1000 s, over a link for which 80 messages wait.

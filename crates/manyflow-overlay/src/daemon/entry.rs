@@ -5,14 +5,14 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::controller::{Controller, Request, Site};
-use crate::message::{ClientId, DATA_BYTES, GroupId};
+use crate::message::{ClientId, DATA_BYTES, GroupId, GroupSet};
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
 /// A client's message that waits for admission. Its client sends no other message in the meantime.
 #[derive(Clone, Debug)]
 struct Waiting<P> {
-    group: GroupId,
+    groups: GroupSet,
     sent_us: u32,
     payload: P,
 }
@@ -21,7 +21,7 @@ struct Waiting<P> {
 #[derive(Debug)]
 pub(super) struct Admitted<P> {
     pub(super) sender: ClientId,
-    pub(super) group: GroupId,
+    pub(super) groups: GroupSet,
     pub(super) sent_us: u32,
     pub(super) payload: P,
     /// Bytes that the message takes on a link.
@@ -79,7 +79,7 @@ impl<P: Payload> Entry<P> {
     pub(super) fn offer(
         &mut self,
         client: ClientId,
-        group: GroupId,
+        groups: GroupSet,
         sent_us: u32,
         payload: P,
     ) -> bool {
@@ -87,45 +87,57 @@ impl<P: Payload> Entry<P> {
             return false;
         };
         *slot = Some(Waiting {
-            group,
+            groups,
             sent_us,
             payload,
         });
         true
     }
 
-    /// Returns the group of a client's waiting message, if there is one.
-    pub(super) fn waiting_group(&self, client: ClientId) -> Option<GroupId> {
+    /// Returns the groups of a client's waiting message, if there is one.
+    pub(super) fn waiting_groups(&self, client: ClientId) -> Option<GroupSet> {
         let waiting = self.clients.get(&client)?.as_ref()?;
-        Some(waiting.group)
+        Some(waiting.groups)
     }
 
-    /// Offers a client's waiting message to the controller. Returns the message if the controller
-    /// admits it.
+    /// Offers a client's waiting message to the controller for some of its groups. Returns the
+    /// message if the controller admits it; it then waits for its other groups only.
     pub(super) fn try_admit(
         &mut self,
         now: Time,
         client: ClientId,
+        groups: GroupSet,
         overhead_bytes: u32,
         controller: &mut dyn Controller,
         site: &Site,
     ) -> Option<Admitted<P>> {
         let slot = self.clients.get_mut(&client)?;
         let waiting = slot.as_ref()?;
+        // Each group has a header of its own, and the payload is sent once.
+        let count = groups.as_slice().len() as u32;
         let request = Request {
             client,
-            group: waiting.group,
-            bytes: waiting.payload.length() + DATA_BYTES + overhead_bytes,
+            groups,
+            bytes: waiting.payload.length() + count * (DATA_BYTES + overhead_bytes),
         };
         if !controller.try_admit(now, &request, site) {
             return None;
         }
         self.last_sender = client;
         let waiting = slot.take()?;
+        let sent_us = waiting.sent_us;
+        if let Some(groups) = waiting.groups.without(&groups) {
+            let payload = waiting.payload.clone();
+            *slot = Some(Waiting {
+                groups,
+                sent_us,
+                payload,
+            });
+        }
         Some(Admitted {
             sender: client,
-            group: waiting.group,
-            sent_us: waiting.sent_us,
+            groups,
+            sent_us,
             payload: waiting.payload,
             bytes: request.bytes,
         })
@@ -141,7 +153,8 @@ impl<P: Payload> Entry<P> {
         let in_turn = self.clients.range(after).chain(self.clients.range(..=last));
         let waiting = in_turn.filter(|(_, slot)| {
             let waiting = slot.as_ref();
-            waiting.is_some_and(|waiting| concerned(waiting.group))
+            let groups = waiting.map_or(&[][..], |waiting| waiting.groups.as_slice());
+            groups.iter().any(|group| concerned(*group))
         });
         self.turns.extend(waiting.map(|(client, _)| *client));
     }
@@ -163,9 +176,9 @@ mod tests {
         let mut entry = Entry::default();
         let clients: Vec<_> = (0..4).map(|_| entry.connect()).collect();
         for client in [clients[0], clients[1], clients[3]] {
-            assert!(entry.offer(client, G, 0, Length(1)));
+            assert!(entry.offer(client, G.into(), 0, Length(1)));
             assert!(
-                !entry.offer(client, G, 0, Length(2)),
+                !entry.offer(client, G.into(), 0, Length(2)),
                 "a message already waits"
             );
         }
@@ -174,6 +187,6 @@ mod tests {
         let turns: Vec<_> = core::iter::from_fn(|| entry.pop_turn()).collect();
         assert_eq!(turns, [clients[3], clients[0], clients[1]]);
         entry.disconnect(clients[3]);
-        assert_eq!(entry.waiting_group(clients[3]), None);
+        assert_eq!(entry.waiting_groups(clients[3]), None);
     }
 }

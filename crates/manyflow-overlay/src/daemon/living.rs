@@ -97,7 +97,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             repaired: false,
             body,
         };
-        self.links.enqueue(index, message, payload.clone());
+        self.links.enqueue(index, message, payload, None);
     }
 
     /// Sends a message to all neighbours, except the one that it came from.

@@ -17,9 +17,8 @@
 //! ```
 //!
 //! A daemon consists of eight parts. Each part owns its fields; none calls another or knows its
-//! fields. [`Daemon`] calls all of them: this file handles messages, `changes.rs` handles joins,
-//! leaves and pauses, `living.rs` a topology that changes, and `repair.rs` messages that got lost
-//! by it.
+//! fields. [`Daemon`] calls all of them: `messages.rs` handles messages, `changes.rs` joins, leaves
+//! and pauses, `living.rs` a topology that changes, and `repair.rs` messages that got lost by it.
 //!
 //! | part | what it owns |
 //! |---|---|
@@ -44,6 +43,7 @@ mod entry;
 mod links;
 mod living;
 mod membership;
+mod messages;
 mod outbox;
 mod receipts;
 mod repair;
@@ -56,10 +56,8 @@ use std::sync::Arc;
 
 use super::config::OverlayConfig;
 use super::controller::{Audience, Controller};
-use super::hop::{Arrival, Hop};
-use super::message::{
-    Body, ClientFrame, ClientId, Control, DATA_BYTES, DaemonId, Data, Frame, GroupId, Message,
-};
+use super::hop::Hop;
+use super::message::{Body, ClientFrame, ClientId, Control, DaemonId, Frame, GroupId};
 use super::notary::Notary;
 use super::sequence::LinkSeq;
 use super::topology::Topology;
@@ -67,8 +65,8 @@ use crate::Event;
 use crate::event::Misconduct;
 use database::Database;
 use delivery::Delivery;
-use entry::{Admitted, Entry};
-use links::{Links, NeighbourIndex, QueueLength};
+use entry::Entry;
+use links::{Links, NeighbourIndex};
 use manyflow_core::ConfigError;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
@@ -206,8 +204,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         match *frame {
             ClientFrame::Join(group) => self.join(now, client, group, payload),
             ClientFrame::Leave(group) => self.leave(now, client, group),
-            ClientFrame::Send { group, sent_us } => {
-                if self.entry.offer(client, group, sent_us, payload) {
+            ClientFrame::Send { groups, sent_us } => {
+                if self.entry.offer(client, groups, sent_us, payload) {
                     self.try_enter(now, client);
                 }
             }
@@ -439,160 +437,5 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             any = true;
         }
         any
-    }
-}
-
-/// Handling of messages: entry, forwarding and delivery.
-impl<P: Payload + Default + PartialEq> Daemon<P> {
-    /// Offers the waiting messages of clients to `concerned` groups in turn, and lets them enter if
-    /// they may.
-    fn let_enter(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
-        self.entry.queue_turns(concerned);
-        while let Some(client) = self.entry.pop_turn() {
-            self.try_enter(now, client);
-        }
-    }
-
-    /// Lets a client's waiting message enter, if no queue is half full, there is room to keep it,
-    /// the group's senders need not wait for a slow member, and the controller admits the message.
-    fn try_enter(&mut self, now: Time, client: ClientId) {
-        let Some(group) = self.entry.waiting_group(client) else {
-            return;
-        };
-        let must_wait = self.links.are_half_full() || self.membership.is_paused(group);
-        if must_wait || self.retention.must_wait(now, group) {
-            return;
-        }
-        let overhead = self.links.overhead_bytes();
-        let (controller, site) = (&mut *self.controller, self.membership.site());
-        let admitted = self
-            .entry
-            .try_admit(now, client, overhead, controller, site);
-        if let Some(admitted) = admitted {
-            self.enter(now, admitted);
-        }
-    }
-
-    /// Numbers an admitted message, forwards it, and delivers it to members at this daemon.
-    fn enter(&mut self, now: Time, admitted: Admitted<P>) {
-        self.begin_sending(now, admitted.group);
-        let data = Data {
-            group: admitted.group,
-            version: self.membership.site().topology.version(),
-            sequence: self.membership.number_message(admitted.group),
-            sender: admitted.sender,
-            sent_us: admitted.sent_us,
-        };
-        let site = self.membership.site();
-        self.controller.on_sent(now, &data, admitted.bytes, site);
-        if !self.database.is_fixed() {
-            self.retention.push(now, data, &admitted.payload);
-        }
-        let message = self.membership.message(Body::Data(data));
-        self.forward(now, message, &admitted.payload);
-        self.deliver(now, message.origin, data, &admitted.payload);
-        self.outbox
-            .notify_client(admitted.sender, ClientFrame::Ready);
-    }
-
-    /// Handles a message from a neighbour.
-    fn handle_message(&mut self, now: Time, from: NeighbourIndex, arrival: Arrival<P>) {
-        let Arrival { message, payload } = arrival;
-        let origin = message.origin;
-        if let Some(version) = message.version() {
-            if origin != self.membership.site().here && self.is_present(origin, version) {
-                self.forward(now, message, &payload);
-                self.handle_routed(now, &message, payload);
-            }
-        } else if self.database.is_fixed() {
-            if let Body::Change(change) = &{ message.body }
-                && self.membership.is_other(origin)
-            {
-                self.forward(now, message, &payload);
-                self.handle_change(now, from, origin, change, payload);
-            }
-        } else {
-            self.handle_state(now, from, &message, payload);
-        }
-    }
-
-    /// Handles a message that was sent down a tree.
-    fn handle_routed(&mut self, now: Time, message: &Message, payload: P) {
-        let origin = message.origin;
-        let here = self.membership.site().here;
-        match &{ message.body } {
-            Body::Data(data) => self.handle_data(now, message, *data, payload),
-            Body::Resent(resent) if resent.to == here => {
-                self.handle_data(now, message, resent.data, payload);
-            }
-            Body::Welcome(welcome) => self.handle_welcome(now, origin, welcome),
-            Body::Answer(answer) => self.handle_answer(now, origin, answer),
-            Body::Acknowledge(acknowledge) => self.handle_acknowledge(now, origin, acknowledge),
-            Body::Control(control) => {
-                let site = self.membership.site();
-                self.controller.on_control(now, origin, control, site);
-            }
-            _ => {}
-        }
-    }
-
-    /// Queues a message for its next hops.
-    fn forward(&mut self, now: Time, message: Message, payload: &P) {
-        self.links.route(self.membership.site(), &message);
-        while let Some(neighbour) = self.links.pop_next_hop() {
-            let queue = self.links.enqueue(neighbour, message, payload.clone());
-            if let Some(QueueLength { link, messages }) = queue {
-                self.controller.on_queue(now, link, messages);
-                if message.is_data() {
-                    let messages = messages as u32;
-                    self.outbox.push_event(Event::Queue { link, messages });
-                }
-            }
-        }
-    }
-
-    /// Handles another daemon's message to a group.
-    fn handle_data(&mut self, now: Time, message: &Message, data: Data, payload: P) {
-        if !self.delivery.has_members(data.group) {
-            return;
-        }
-        let bytes = payload.length() + DATA_BYTES + self.links.overhead_bytes();
-        let (origin, repaired) = (message.origin, message.repaired);
-        self.controller
-            .on_arrival(now, origin, &data, repaired, bytes);
-        self.delivery.insert(origin, data, payload);
-        self.deliver_in_order(now, origin, data.group);
-    }
-
-    /// Delivers the messages of one origin to a group, up to the first gap.
-    fn deliver_in_order(&mut self, now: Time, origin: DaemonId, group: GroupId) {
-        let mut arrived = (0, 0u32);
-        while let Some((data, payload)) = self.delivery.pop_in_order(group, origin) {
-            arrived = (arrived.0 + 1, arrived.1.saturating_add(payload.length()));
-            self.deliver(now, origin, data, &payload);
-        }
-        self.add_receipt(now, origin, group, arrived);
-    }
-
-    /// Delivers a message to the group's members at this daemon.
-    fn deliver(&mut self, now: Time, origin: DaemonId, data: Data, payload: &P) {
-        let must_pause = self
-            .delivery
-            .deliver(now, origin, data, payload, &mut self.outbox);
-        if must_pause {
-            self.announce_pause(now, data.group, true);
-        }
-    }
-
-    /// Handles a message that was sent directly. Only controllers send such messages; they are not
-    /// forwarded.
-    fn handle_direct(&mut self, now: Time, from: DaemonId, message: &Message) {
-        if let Body::Control(control) = &{ message.body }
-            && { message.origin } == from
-            && self.membership.is_other(from)
-        {
-            let site = self.membership.site();
-            self.controller.on_control(now, from, control, site);
-        }
     }
 }

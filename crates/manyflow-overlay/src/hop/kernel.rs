@@ -154,6 +154,10 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         tcp::HEADER_BYTES + LENGTH_BYTES
     }
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn has_room(&self) -> bool {
         self.room.is_some_and(|bytes| bytes > 0)
     }

@@ -48,6 +48,11 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// payload. Lower layers are included.
     fn overhead_bytes(&self) -> u32;
 
+    /// Returns whether messages arrive in the order in which the hop accepts them, without gaps.
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     /// Returns whether the hop accepts another message now. Messages that the hop could not send
     /// soon should wait in the daemon's queue, where controllers observe them.
     fn has_room(&self) -> bool;

@@ -116,6 +116,10 @@ impl<P: Payload + Default + core::fmt::Debug + Send> Hop<P> for StreamHop<P> {
         tcp::HEADER_BYTES + LENGTH_BYTES
     }
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn has_room(&self) -> bool {
         self.sender.unsent_segments() <= UNSENT
     }

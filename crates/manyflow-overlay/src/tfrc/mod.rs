@@ -245,12 +245,15 @@ impl Controller for Tfrc {
         }
     }
 
+    /// Each group has a rate of its own, so that a message enters for each of its groups when this
+    /// one's turn comes.
+    fn shares_copies(&self) -> bool {
+        false
+    }
+
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        let Request {
-            client,
-            group: id,
-            bytes,
-        } = *request;
+        let Request { client, bytes, .. } = *request;
+        let id = request.groups.first();
         if Tfrc::remote_members(self.here, id, site).next().is_none() {
             return true;
         }

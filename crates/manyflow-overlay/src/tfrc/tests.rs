@@ -122,7 +122,7 @@ impl World {
     fn offer(&mut self) {
         let request = Request {
             client: CLIENT,
-            group: GROUP,
+            groups: GROUP.into(),
             bytes: BYTES,
         };
         self.waiting = false;
@@ -351,7 +351,7 @@ fn messages_to_local_members_only_are_not_delayed() {
     world.change(SENDER, true);
     let request = Request {
         client: CLIENT,
-        group: GROUP,
+        groups: GROUP.into(),
         bytes: BYTES,
     };
     let (now, site) = (world.now, &world.sites[SENDER]);

@@ -1,10 +1,11 @@
 //! The encoding of frames between clients and daemons.
 
 use super::{
-    CONNECT, DELIVER, DISCONNECT, EVICTED, Encoded, First, JOIN, LEAVE, READY, SEND, TOOK, VIEW,
-    WireError, at_least_one, check_rest, words, zero,
+    CONNECT, COUNT, COUNT_MAX, DELIVER, DISCONNECT, EVICTED, Encoded, First, JOIN, LEAVE, READY,
+    SEND, TOOK, VIEW, WireError, at_least_one, check_rest, count_flags, range, some_words, words,
+    zero,
 };
-use crate::message::{ClientFrame, DaemonId, Data, GroupId};
+use crate::message::{ClientFrame, DaemonId, Data, GroupId, GroupSet};
 
 impl ClientFrame {
     /// Encodes the header. The payload, if any, follows it on the wire.
@@ -13,7 +14,15 @@ impl ClientFrame {
             ClientFrame::Connect { priority } => Encoded::first(CONNECT, 0, priority),
             ClientFrame::Join(group) => Encoded::of(JOIN, 0, 0, [group.0]),
             ClientFrame::Leave(group) => Encoded::of(LEAVE, 0, 0, [group.0]),
-            ClientFrame::Send { group, sent_us } => Encoded::of(SEND, 0, 0, [group.0, sent_us]),
+            ClientFrame::Send { groups, sent_us } => {
+                let further = &groups.as_slice()[1..];
+                let flags = count_flags(further.len());
+                let mut encoded = Encoded::of(SEND, flags, 0, [groups.first().0, sent_us]);
+                for group in further {
+                    encoded.put(&group.0.to_be_bytes());
+                }
+                encoded
+            }
             ClientFrame::Took { messages } => Encoded::of(TOOK, 0, 0, [messages]),
             ClientFrame::Disconnect => Encoded::first(DISCONNECT, 0, 0),
             ClientFrame::Ready => Encoded::first(READY, 0, 0),
@@ -46,9 +55,13 @@ impl ClientFrame {
                 origin: DaemonId(first.half),
                 data: Data::of_words(words(bytes)?)?,
             },
+            SEND => send(first, bytes)?,
             kind => with_words(kind, bytes)?,
         };
-        first.flags_among(0)?;
+        first.flags_among(match first.kind {
+            SEND => COUNT,
+            _ => 0,
+        })?;
         if !matches!(first.kind, CONNECT | DELIVER) {
             zero(first.half.into())?;
         }
@@ -63,11 +76,6 @@ fn with_words(kind: u8, bytes: &[u8]) -> Result<ClientFrame, WireError> {
         JOIN => ClientFrame::Join(group(bytes)?),
         LEAVE => ClientFrame::Leave(group(bytes)?),
         EVICTED => ClientFrame::Evicted(group(bytes)?),
-        SEND => {
-            let [group, sent_us] = words(bytes)?;
-            let group = GroupId(group);
-            ClientFrame::Send { group, sent_us }
-        }
         TOOK => {
             let [messages] = words(bytes)?;
             let messages = at_least_one("the number of messages that were taken", messages)?;
@@ -80,6 +88,21 @@ fn with_words(kind: u8, bytes: &[u8]) -> Result<ClientFrame, WireError> {
         }
         other => return Err(WireError::Kind(other)),
     })
+}
+
+/// Decodes a message of a client to one to four groups.
+fn send(first: First, bytes: &[u8]) -> Result<ClientFrame, WireError> {
+    let count = first.count();
+    let mut all = [0; 2 + COUNT_MAX];
+    some_words(bytes, &mut all[..2 + count])?;
+    let [group, sent_us, further @ ..] = all;
+    let mut groups = GroupSet::from(GroupId(group));
+    for &group in &further[..count] {
+        let name = "a message's further group";
+        let twice = || range(name, group.into(), "another than those before");
+        groups = groups.with(GroupId(group)).ok_or_else(twice)?;
+    }
+    Ok(ClientFrame::Send { groups, sent_us })
 }
 
 fn group(bytes: &[u8]) -> Result<GroupId, WireError> {

@@ -2,8 +2,8 @@
 //! simulator's TCP.
 
 use super::{
-    ANSWERED, ASKED, COUNT, DATAGRAM, Encoded, FEEDBACK, First, WireError, check_payload,
-    check_rest, count_flags, some_words, words, zero,
+    ANSWERED, ASKED, CONNECT, COUNT, DATAGRAM, EVICTED, Encoded, FEEDBACK, First, WireError,
+    check_payload, check_rest, count_flags, some_words, words, zero,
 };
 use crate::message::{Ack, ClientFrame, Delay, Feedback, Frame, Message};
 use crate::sequence::LinkSeq;
@@ -14,8 +14,6 @@ use manyflow_tcp::{self as tcp, EncodedHeader};
 const SEGMENT_BYTES: u32 = 1;
 /// The offset of the checksum in a TCP header (RFC 9293 section 3.1).
 const CHECKSUM: usize = 16;
-/// The lowest kind of a client frame.
-const CLIENTS: u8 = super::CONNECT;
 
 impl Frame {
     /// Encodes the bytes between the header of UDP or TCP (see [`encode_tcp`](Frame::encode_tcp))
@@ -53,7 +51,7 @@ impl Frame {
         match first.kind {
             DATAGRAM => datagram(first, bytes),
             FEEDBACK => feedback(first, bytes),
-            CLIENTS.. => {
+            CONNECT..=EVICTED => {
                 ClientFrame::decode(bytes).map(|(frame, header)| (Frame::Client(frame), header))
             }
             _ => Message::decode(bytes).map(|(message, header)| (Frame::Direct(message), header)),

@@ -1,9 +1,9 @@
 //! The encoding of messages between daemons.
 
 use super::{
-    ACKNOWLEDGE, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPAIRED, REPORT,
-    REQUEST, RESENT, ROUND_TRIP, SEAL, SUMMARY, WELCOME, WireError, at_least_one, check_rest,
-    count_flags, range, some_words, words, zero,
+    ACKNOWLEDGE, AGAIN, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPAIRED, REPORT,
+    REQUEST, RESENT, ROUND_TRIP, SEAL, SHARED, SUMMARY, WELCOME, WireError, at_least_one,
+    check_rest, count_flags, range, some_words, words, zero,
 };
 use crate::message::{
     Acknowledge, Answer, Body, Change, ClientId, Control, CostUpdate, DaemonId, Data, GroupId,
@@ -25,6 +25,8 @@ impl Message {
         let origin = self.origin.0;
         match &{ self.body } {
             Body::Data(data) => Encoded::of(DATA, flags, origin, data.words()),
+            Body::Shared(data) => Encoded::of(SHARED, flags, origin, data.words()),
+            Body::Again(data) => Encoded::of(AGAIN, flags, origin, data.words()),
             Body::Resent(resent) => {
                 let mut encoded = Encoded::of(RESENT, flags, origin, resent.data.words());
                 encoded.put(&word(resent.to.0, 0).to_be_bytes());
@@ -76,6 +78,8 @@ impl Message {
 fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
     Ok(match first.kind {
         DATA => Body::Data(Data::of_words(words(bytes)?)?),
+        SHARED => Body::Shared(Data::of_words(words(bytes)?)?),
+        AGAIN => Body::Again(Data::of_words(words(bytes)?)?),
         RESENT => Body::Resent(Resent::of_words(words(bytes)?)?),
         WELCOME => Body::Welcome(Welcome::of_words(words(bytes)?)?),
         ANSWER => Body::Answer(Answer::of_words(words(bytes)?)?),

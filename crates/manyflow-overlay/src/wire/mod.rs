@@ -4,6 +4,8 @@
 //! ```text
 //!   byte  0       4              8               12             16             20             24
 //!   Data        | first | group        | version, sequence: 16, 48 bits | sender     | sent_us      | the payload ...
+//!   Shared      | first | as in Data, to sent_us      | the payload ...
+//!   Again       | first | as in Data, to sent_us      |
 //!   Resent      | first | group        | version, sequence: 16, 48 bits | sender     | sent_us      | to, 0: 16, 16 bits | the payload ...
 //!   Welcome     | first | group        | version, start: 16, 48 bits    | to, next: 16, 48 bits     | change |
 //!   Answer      | first | group        | version, expected: 16, 48 bits | to, next: 16, 48 bits     | change |
@@ -33,13 +35,13 @@
 //!   Connect, Disconnect, Ready      | first |
 //!   Join                            | first | group      | the group's name ...
 //!   Leave, Evicted                  | first | group      |
-//!   Send       | first | group      | sent_us    | the payload ...
+//!   Send       | first | group      | sent_us    | further groups ... | the payload ...
 //!   Took       | first | messages   |
 //!   Deliver    | first | group      | version, sequence: 16, 48 bits | sender     | sent_us      | the payload ...
 //!   View       | first | group      | members    |
 //!
 //!   first      | version: 3 bits, kind: 5 bits | flags | origin, in Connect the priority, or 0: 16 bits |
-//!   flags      | repaired | 0 | links, groups or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
+//!   flags      | repaired | 0 | links, groups, further groups or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
 //! ```
 //!
 //! A [direct](Frame::Direct) message has no header of its own, because its kind differs from the
@@ -99,12 +101,15 @@ const VIEW: u8 = 24;
 const EVICTED: u8 = 25;
 const ASKED: u8 = 26;
 const ANSWERED: u8 = 27;
+const SHARED: u8 = 28;
+const AGAIN: u8 = 29;
 
 const REPAIRED: u8 = 0x80;
-/// The bits that hold the number of links in a cost update, of groups in an acknowledgement, or of
-/// ranges in feedback.
+/// The bits that hold the number of links in a cost update, of groups in an acknowledgement, of
+/// further groups of a client's message, or of ranges in feedback.
 const COUNT: u8 = 0x30;
 const COUNT_SHIFT: u32 = 4;
+const COUNT_MAX: usize = 3;
 
 /// Bytes of the longest encoded header: a datagram with a message to one daemon.
 const HEADER_BYTES_MAX: usize = 36;
@@ -126,7 +131,7 @@ pub enum WireError {
     Version(u8),
     /// The kind in the first byte is unknown, or is not allowed here.
     #[error(
-        "kind {0} is not known here: 1 to 7 and 10 to 15 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients, 26 and 27 to streams between daemons"
+        "kind {0} is not known here: 1 to 7, 10 to 15, 28 and 29 are messages, 8 and 9 belong to links of datagrams, 16 to 25 to clients, 26 and 27 to streams between daemons"
     )]
     Kind(u8),
     /// Bits that have no meaning in this kind of frame are not zero.

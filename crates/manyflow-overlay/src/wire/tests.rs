@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::message::{
     Ack, Acknowledge, Body, Change, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES,
-    DaemonId, Data, Delay, Feedback, Frame, GroupId, Item, LinkState, Message, Part, Resent,
-    Welcome,
+    DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState, Message, Part,
+    Resent, Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use any::{any_client_frame, any_datagram, any_segment, any_stream};
@@ -228,6 +228,38 @@ fn other_frames_are_encoded_as_documented() {
             [&[0x37, 0, 1, 2][..], &DATA_WORDS].concat(),
         ),
     ]);
+}
+
+#[test]
+fn messages_to_several_groups_are_encoded_as_documented() {
+    let groups = GroupSet::of(&[7, 1, 2].map(GroupId)).unwrap();
+    let send = ClientFrame::Send { groups, sent_us: 6 };
+    let bytes = [
+        &[0x33, 0x20, 0, 0, 0, 0, 0, 7, 0, 0, 0, 6][..],
+        &[0, 0, 0, 1, 0, 0, 0, 2],
+    ]
+    .concat();
+    let datagram = |body| Frame::Datagram {
+        number: LinkSeq(7),
+        message: message(body),
+    };
+    let encoded = |kind: u8| {
+        let begin = [0x28, 0, 0, 0, 0, 0, 0, 7, kind, 0, 1, 2];
+        [&begin[..], &DATA_WORDS].concat()
+    };
+    assert_encodings(&[
+        (Frame::Client(send), bytes.clone()),
+        (datagram(Body::Shared(DATA_HEADER)), encoded(0x3c)),
+        (datagram(Body::Again(DATA_HEADER)), encoded(0x3d)),
+    ]);
+    let mut twice = bytes;
+    twice[15] = 7;
+    let error = Frame::decode(&twice).unwrap_err().to_string();
+    assert!(error.contains("further group is 7"), "{error}");
+    // The payload of a message that repeats it is elsewhere.
+    let mut again = encoded(0x3d);
+    again.push(0);
+    assert_eq!(Frame::decode(&again), Err(WireError::Trailing(1)));
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Line {
     /// Sends a message, and runs until the last client has read it.
     pub(crate) fn message(&mut self) {
         let send = ClientFrame::Send {
-            group: GROUP,
+            groups: GROUP.into(),
             sent_us: 0,
         };
         let read = self.read();

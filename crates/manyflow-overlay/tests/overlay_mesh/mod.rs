@@ -61,7 +61,10 @@ impl Mesh {
 
     fn send(&mut self) -> ClientFrame {
         let group = self.any_group();
-        ClientFrame::Send { group, sent_us: 0 }
+        ClientFrame::Send {
+            groups: group.into(),
+            sent_us: 0,
+        }
     }
 
     /// Returns a client of a daemon that is not connected.

@@ -443,7 +443,10 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
             missing: ranges,
         }),
         4 => Frame::Direct(message),
-        5 => Frame::Client(ClientFrame::Send { group, sent_us: c }),
+        5 => Frame::Client(ClientFrame::Send {
+            groups: group.into(),
+            sent_us: c,
+        }),
         _ => Frame::Client(ClientFrame::Deliver { origin, data }),
     }
 }

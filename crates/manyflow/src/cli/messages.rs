@@ -83,6 +83,9 @@ pub(crate) struct PubArgs {
     /// The maximum rate of publishing: messages per second, or a rate such as 10Mbit/s
     #[arg(long, value_name = "MESSAGES|RATE")]
     pub(crate) rate: Option<PublishRate>,
+    /// Publish to this subject, too; links carry one copy for several; can be repeated
+    #[arg(long, value_name = "SUBJECT")]
+    pub(crate) also: Vec<String>,
     /// Add a header; can be repeated
     #[arg(long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<HeaderArg>,

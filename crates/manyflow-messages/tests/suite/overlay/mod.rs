@@ -9,6 +9,7 @@ mod links;
 mod messages;
 mod nats_lines;
 mod queues;
+mod several_groups;
 mod stage;
 mod stopping;
 mod waiting;

@@ -181,7 +181,7 @@ impl Controller for LiveCostBenefit {
     }
 
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool {
-        let cost = self.prices.cost(now, request.group, site);
+        let cost = self.prices.cost(now, &request.groups, site);
         let Some(account) = self.clients.get_mut(&request.client) else {
             return false;
         };
@@ -195,8 +195,8 @@ impl Controller for LiveCostBenefit {
         }
         let wait = match cost > 0.0 {
             true => {
-                let members = || site.groups.members(request.group);
-                let benefit = self.benefits.of(request.group);
+                let members = || site.members_of(&request.groups);
+                let benefit = self.benefits.of(request.groups.first());
                 let rate = benefit.rate(account.rate_at(cost), members);
                 account.buy(now, rate)
             }
@@ -209,7 +209,7 @@ impl Controller for LiveCostBenefit {
         match wait {
             None => {
                 if cost > 0.0 {
-                    self.prices.note_bought(request.group, site);
+                    self.prices.note_bought(&request.groups, site);
                     self.allowance.note_priced(now, request.bytes);
                 }
                 true

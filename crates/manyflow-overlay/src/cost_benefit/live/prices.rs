@@ -8,7 +8,7 @@ use super::{UPDATE, UPDATE_IDLE};
 use crate::controller::Site;
 use crate::cost_benefit::benefit::Benefits;
 use crate::cost_benefit::price::uses_link;
-use crate::message::{CostUpdate, DaemonId, GroupId, LinkId, LinkState};
+use crate::message::{CostUpdate, DaemonId, GroupSet, LinkId, LinkState};
 use manyflow_core::time::Time;
 
 /// The time for which a report counts, in updates of an idle daemon. The last report of a link can
@@ -65,9 +65,9 @@ impl Prices {
         own.log_cost().map(price_of)
     }
 
-    /// Returns the cost of a message to a group in dollars: the sum of the prices of all links on
-    /// its paths.
-    pub(super) fn cost(&self, now: Time, group: GroupId, site: &Site) -> f64 {
+    /// Returns the cost of a message to these groups in dollars: the sum of the prices of all links
+    /// on its paths.
+    pub(super) fn cost(&self, now: Time, groups: &GroupSet, site: &Site) -> f64 {
         let own = self.own.iter();
         let own = own.filter_map(|own| Some((own.link, own.log_cost()?)));
         let own = own.map(|(link, log_cost)| (link, price_of(log_cost)));
@@ -76,16 +76,16 @@ impl Prices {
         let remote = remote.filter(|(_, reported)| now - reported.at <= lifetime);
         let remote = remote.map(|(link, reported)| (*link, reported.price));
         own.chain(remote)
-            .filter(|(link, _)| uses_link(*link, group, site))
+            .filter(|(link, _)| uses_link(*link, groups, site))
             .map(|(_, price)| price)
             .sum()
     }
 
-    /// Notes that a client of this daemon has bought a message to a group.
-    pub(super) fn note_bought(&mut self, group: GroupId, site: &Site) {
+    /// Notes that a client of this daemon has bought a message to these groups.
+    pub(super) fn note_bought(&mut self, groups: &GroupSet, site: &Site) {
         for own in &mut self.own {
             if let Some(log_cost) = own.log_cost()
-                && uses_link(own.link, group, site)
+                && uses_link(own.link, groups, site)
             {
                 own.note_bought(log_cost);
             }

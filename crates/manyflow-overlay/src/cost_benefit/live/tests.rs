@@ -36,7 +36,7 @@ fn millis(millis: u64) -> Time {
 fn request(client: u32, group: u32, bytes: u32) -> Request {
     Request {
         client: ClientId(client),
-        group: GroupId(group),
+        groups: GroupId(group).into(),
         bytes,
     }
 }
@@ -500,7 +500,9 @@ fn a_message_costs_the_prices_of_the_links_on_its_paths() {
     controller.on_control(now, DaemonId(0), &report(3, 1.0), &site);
     controller.on_control(now, HERE, &report(2, 1.0), &site);
     let cost = |controller: &LiveCostBenefit, ms, group| {
-        controller.prices.cost(millis(ms), GroupId(group), &site)
+        controller
+            .prices
+            .cost(millis(ms), &GroupId(group).into(), &site)
     };
     assert!((cost(&controller, 0, 1) - 0.1).abs() < 1e-3);
     assert_eq!(cost(&controller, 0, 2), 0.0);

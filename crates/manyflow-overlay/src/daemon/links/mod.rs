@@ -61,6 +61,10 @@ pub(super) struct Filled {
 }
 
 /// All links of a daemon.
+/// Messages of one origin to several groups with the same payload. The number is this daemon's own.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Share(u64);
+
 #[derive(Debug)]
 pub(super) struct Links<P> {
     here: DaemonId,
@@ -82,6 +86,8 @@ pub(super) struct Links<P> {
     armed: Vec<Option<Time>>,
     route: Route,
     overhead_bytes: u32,
+    /// The last share.
+    share: Share,
     /// A neighbour that does not take its control messages.
     overflowed: Option<DaemonId>,
 }
@@ -102,6 +108,7 @@ impl<P: Payload + Default> Links<P> {
             timers: BTreeSet::new(),
             armed: Vec::new(),
             route: Route::default(),
+            share: Share::default(),
             overflowed: None,
         }
     }
@@ -257,23 +264,37 @@ impl<P: Payload + Default> Links<P> {
 
     /// Returns the next message that has arrived from a neighbour. Returns `None` while the queue
     /// of another neighbour is full.
-    pub(super) fn poll_arrival(&mut self, now: Time, index: NeighbourIndex) -> Option<Arrival<P>> {
+    pub(super) fn poll_arrival(
+        &mut self,
+        now: Time,
+        index: NeighbourIndex,
+    ) -> Option<(Arrival<P>, Option<Share>)> {
         let (full, limit) = (self.full, self.queue_messages);
+        let next = Share(self.share.0 + 1);
         let neighbour = self.at(index);
         let own = usize::from(neighbour.waiting_data() >= limit);
         if full > own {
             return None;
         }
-        neighbour.poll_arrival(now)
+        let (arrival, share) = neighbour.poll_arrival(now, next)?;
+        self.share = self.share.max(share.unwrap_or_default());
+        Some((arrival, share))
     }
 
-    /// Queues a message for a neighbour. Returns the queue's length if the message waits with
-    /// clients' messages.
+    /// Begins a share: messages with the same payload, which each link carries once.
+    pub(super) fn begin_share(&mut self) -> Share {
+        self.share.0 += 1;
+        self.share
+    }
+
+    /// Queues a message, which can be one of a share, for a neighbour. Returns the queue's length
+    /// if the message waits with clients' messages.
     pub(super) fn enqueue(
         &mut self,
         index: NeighbourIndex,
         message: Message,
-        payload: P,
+        payload: &P,
+        share: Option<Share>,
     ) -> Option<QueueLength> {
         let neighbour = self.at(index);
         let length = message.waits_with_data().then(|| QueueLength {
@@ -281,12 +302,12 @@ impl<P: Payload + Default> Links<P> {
             messages: neighbour.waiting_data() + 1,
         });
         if let Some(QueueLength { messages, .. }) = length {
-            neighbour.push_data(message, payload);
+            neighbour.push_data(message, payload, share);
             self.full += usize::from(messages == self.queue_messages);
             self.half_full += usize::from(messages == self.half());
             self.check_counts();
         } else {
-            neighbour.push_control(message, payload);
+            neighbour.push_control(message, payload.clone());
             if neighbour.has_overflowed() {
                 self.overflowed = Some(neighbour.id());
             }
@@ -330,7 +351,7 @@ impl<P: Payload + Default> Links<P> {
         for place in 0..self.places.len() {
             let index = self.places[place].1;
             if Some(index) != except {
-                self.enqueue(index, message, payload.clone());
+                self.enqueue(index, message, payload, None);
             }
         }
     }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::Share;
 use crate::hop::{Arrival, Hop};
 use crate::message::{Body, Control, CostUpdate, DaemonId, Frame, LinkId, Message};
 use crate::sequence::LinkSeq;
@@ -32,6 +33,10 @@ pub(super) struct Neighbour<P> {
     requests: VecDeque<DaemonId>,
     /// The number of messages of the last state that was queued for this neighbour.
     state_messages: usize,
+    /// The last share whose payload was queued for this neighbour.
+    given: Option<Share>,
+    /// The last share that began at this neighbour, and its payload.
+    taken: Option<(Share, P)>,
 }
 
 impl<P: Payload + Default> Neighbour<P> {
@@ -44,6 +49,8 @@ impl<P: Payload + Default> Neighbour<P> {
             data: VecDeque::new(),
             requests: VecDeque::new(),
             state_messages: 0,
+            given: None,
+            taken: None,
         }
     }
 
@@ -72,12 +79,23 @@ impl<P: Payload + Default> Neighbour<P> {
         self.data.len()
     }
 
-    pub(super) fn push_data(&mut self, message: Message, payload: P) {
+    /// Queues a client's message, or one that waits with them. The payload of a share is queued
+    /// with its first message only.
+    pub(super) fn push_data(&mut self, message: Message, payload: &P, share: Option<Share>) {
         debug_assert!(
             message.waits_with_data(),
             "{message:?} is a control message"
         );
-        self.data.push_back((message, payload));
+        let share = share.filter(|_| self.hop.keeps_order());
+        let (body, payload) = match (share, message.data()) {
+            (Some(_), Some(data)) if self.given == share => (Body::Again(data), P::default()),
+            (Some(_), Some(data)) => {
+                self.given = share;
+                (Body::Shared(data), payload.clone())
+            }
+            _ => (message.body, payload.clone()),
+        };
+        self.data.push_back((Message { body, ..message }, payload));
     }
 
     /// Queues a control message. A cost update replaces a waiting update of the same links.
@@ -179,8 +197,28 @@ impl<P: Payload + Default> Neighbour<P> {
         self.hop.handle_timeout(now);
     }
 
-    pub(super) fn poll_arrival(&mut self, now: Time) -> Option<Arrival<P>> {
-        self.hop.poll_arrival(now)
+    /// Returns the next message that has arrived, whole, and its share. A share that begins is
+    /// `next`. Drops messages whose payload came before this link began: their origin sends them
+    /// again.
+    pub(super) fn poll_arrival(
+        &mut self,
+        now: Time,
+        next: Share,
+    ) -> Option<(Arrival<P>, Option<Share>)> {
+        loop {
+            let Arrival { message, payload } = self.hop.poll_arrival(now)?;
+            let (data, (share, payload)) = match message.body {
+                Body::Shared(data) => (data, self.taken.insert((next, payload)).clone()),
+                Body::Again(data) => match &self.taken {
+                    Some(taken) => (data, taken.clone()),
+                    None => continue,
+                },
+                _ => return Some((Arrival { message, payload }, None)),
+            };
+            let body = Body::Data(data);
+            let message = Message { body, ..message };
+            return Some((Arrival { message, payload }, Some(share)));
+        }
     }
 
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Frame, P)> {
@@ -242,7 +280,7 @@ mod tests {
                 sender: ClientId(0),
                 sent_us: 0,
             };
-            neighbour.push_data(message(Body::Data(data)), Length(1));
+            neighbour.push_data(message(Body::Data(data)), &Length(1), None);
         }
         let order = core::iter::from_fn(|| neighbour.pop());
         let is_data = order.map(|(message, _)| message.is_data());

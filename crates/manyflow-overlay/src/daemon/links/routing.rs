@@ -47,7 +47,9 @@ impl<P: Payload + Default> Links<P> {
         );
         let origin = message.origin;
         match &{ message.body } {
-            Body::Data(data) => self.route_to_group(site, data.version, origin, data.group),
+            Body::Data(data) | Body::Shared(data) | Body::Again(data) => {
+                self.route_to_group(site, data.version, origin, data.group);
+            }
             Body::Resent(resent) => {
                 self.route_to_daemon(site, resent.data.version, origin, resent.to);
             }

@@ -36,7 +36,7 @@ fn message(number: u64) -> Message {
 
 fn enqueue(links: &mut Links<Length>, index: NeighbourIndex, count: u64) {
     for number in 1..=count {
-        let queue = links.enqueue(index, message(number), Length(1));
+        let queue = links.enqueue(index, message(number), &Length(1), None);
         assert!(queue.is_some());
     }
 }

@@ -3,6 +3,7 @@
 use super::super::*;
 use super::world::{G, Pipe};
 use crate::controller::Open;
+use crate::message::Message;
 use crate::message::{Change, Item};
 use crate::sequence::ChangeSeq;
 use manyflow_core::Length;

@@ -7,6 +7,7 @@ use rand::RngExt;
 use super::super::*;
 use super::living_world::{At, IDS, LivingWorld};
 use super::world::G;
+use crate::message::GroupSet;
 
 /// A line of four daemons, with the members and the sender of a test at its ends.
 pub(super) fn line(config: &OverlayConfig, seed: u64) -> LivingWorld {
@@ -381,9 +382,19 @@ fn random_changes_of_the_topology_end_in_agreement() {
                     world.now += Duration::from_millis(ms);
                     world.tick();
                 }
-                6..25 if !senders.is_empty() => {
+                6..20 if !senders.is_empty() => {
                     let place = world.random.random_range(0..senders.len());
                     world.send(senders[place], group);
+                }
+                20..25 if !senders.is_empty() => {
+                    let place = world.random.random_range(0..senders.len());
+                    let groups = [
+                        group,
+                        GroupId((group.0 + 1) % 3),
+                        GroupId((group.0 + 2) % 3),
+                    ];
+                    let count = world.random.random_range(2..=3);
+                    world.send(senders[place], GroupSet::of(&groups[..count]).unwrap());
                 }
                 _ => {
                     world.step();

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::super::*;
 use super::world::Pipe;
 use crate::controller::Open;
+use crate::message::{GroupSet, Message};
 use crate::notary::{Claim, Notary};
 
 /// Sparse numbers, as hashes of names are.
@@ -81,6 +82,8 @@ pub(super) struct LivingWorld {
     /// Frames in transit, by source and destination.
     frames: BTreeMap<(usize, usize), VecDeque<Numbered>>,
     pub(super) read: BTreeMap<At, Vec<(Read, u32)>>,
+    /// The lengths of the payloads that a client read of the messages of a daemon to a group.
+    lengths: BTreeMap<(At, DaemonId, GroupId), Vec<usize>>,
     pub(super) ready: BTreeMap<At, u32>,
     pub(super) events: Vec<(usize, Event)>,
     pub(super) interests: Vec<(usize, Interest<Vec<u8>>)>,
@@ -115,6 +118,7 @@ impl LivingWorld {
             connections: 0,
             frames: BTreeMap::new(),
             read: BTreeMap::new(),
+            lengths: BTreeMap::new(),
             ready: BTreeMap::new(),
             events: Vec::new(),
             interests: Vec::new(),
@@ -214,8 +218,19 @@ impl LivingWorld {
         (at, client)
     }
 
-    pub(super) fn send(&mut self, from: At, group: GroupId) {
-        self.say(from, ClientFrame::Send { group, sent_us: 0 }, 1000);
+    pub(super) fn send(&mut self, from: At, groups: impl Into<GroupSet>) {
+        self.send_bytes(from, groups, 1000);
+    }
+
+    pub(super) fn send_bytes(&mut self, from: At, groups: impl Into<GroupSet>, bytes: u32) {
+        self.say(
+            from,
+            ClientFrame::Send {
+                groups: groups.into(),
+                sent_us: 0,
+            },
+            bytes,
+        );
     }
 
     fn drain(&mut self, at: usize) {
@@ -225,7 +240,9 @@ impl LivingWorld {
         while let Some(transmit) = node.daemon.poll_transmit() {
             match transmit {
                 Transmit::Daemon(to, frame, payload) => self.carry(at, &node, to, frame, payload),
-                Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
+                Transmit::Client(client, ClientFrame::Deliver { origin, data }, payload) => {
+                    let of = ((at, client), origin, data.group);
+                    self.lengths.entry(of).or_default().push(payload.len());
                     let read = (origin, data.group, data.sequence.number());
                     let place = IDS.iter().position(|id| *id == origin).unwrap();
                     let incarnation = self.incarnations[place];
@@ -255,7 +272,9 @@ impl LivingWorld {
         if let Frame::Datagram { message, .. } = frame {
             let bytes = u64::from(frame.wire_bytes() + payload.length());
             match message.body {
-                Body::Data(_) | Body::Resent(_) => self.data_bytes += bytes,
+                Body::Data(_) | Body::Shared(_) | Body::Again(_) | Body::Resent(_) => {
+                    self.data_bytes += bytes;
+                }
                 Body::Acknowledge(_) => self.receipt_bytes += bytes,
                 Body::Seal(_) => self.seals += 1,
                 _ => {}
@@ -361,6 +380,12 @@ impl LivingWorld {
         let read = self.read.get(&member).into_iter().flatten();
         let of = |read: &&(Read, u32)| read.0.0 == IDS[origin] && read.0.1 == group;
         read.filter(of).map(|(read, _)| read.2).collect()
+    }
+
+    /// Returns the lengths of the payloads that a member read of a daemon's messages to a group.
+    pub(super) fn lengths(&self, member: At, origin: usize, group: GroupId) -> Vec<usize> {
+        let lengths = self.lengths.get(&(member, IDS[origin], group));
+        lengths.cloned().unwrap_or_default()
     }
 
     /// Returns the number of entries that each daemon keeps.

@@ -4,7 +4,7 @@ use rand::RngExt;
 
 use super::*;
 use crate::config::{SlowPolicy, Verdict};
-use crate::message::{Control, LinkId, Report};
+use crate::message::{Control, Data, LinkId, Message, Report};
 use crate::sequence::{LinkSeq, OriginSeq};
 use manyflow_core::Length;
 use world::{G, World};
@@ -14,6 +14,7 @@ mod hostile;
 mod lies;
 mod living;
 mod living_world;
+mod shared;
 mod signed;
 pub(super) mod world;
 

@@ -9,6 +9,8 @@ use rand_pcg::Pcg64Mcg;
 
 use super::super::*;
 use crate::controller::Open;
+use crate::hop::Arrival;
+use crate::message::{GroupSet, Message};
 use crate::sequence::LinkSeq;
 use manyflow_core::Length;
 
@@ -41,6 +43,9 @@ impl<P> Pipe<P> {
 impl<P: Payload + core::fmt::Debug> Hop<P> for Pipe<P> {
     fn overhead_bytes(&self) -> u32 {
         42
+    }
+    fn keeps_order(&self) -> bool {
+        true
     }
     fn has_room(&self) -> bool {
         self.out.len() < self.room.load(Ordering::Relaxed)
@@ -79,6 +84,8 @@ pub(super) struct World {
     rooms: BTreeMap<(DaemonId, DaemonId), Room>,
     /// Frames in transit, by source and destination.
     frames: BTreeMap<(DaemonId, DaemonId), VecDeque<(Frame, Length)>>,
+    /// Frames with the payload of a client's message, by source and destination.
+    pub(super) carried: BTreeMap<(u16, u16), usize>,
     /// The origins and numbers of the messages that were delivered to each client, by daemon and
     /// client.
     pub(super) read: BTreeMap<(usize, ClientId), Vec<(DaemonId, u64)>>,
@@ -119,6 +126,7 @@ impl World {
             daemons: (0..daemons).map(daemon).collect(),
             rooms,
             frames: BTreeMap::new(),
+            carried: BTreeMap::new(),
             read: BTreeMap::new(),
             ready: BTreeMap::new(),
             asleep: Vec::new(),
@@ -146,13 +154,24 @@ impl World {
         self.drain(at);
     }
 
-    pub(super) fn send(&mut self, at: usize, client: ClientId, group: GroupId) {
-        self.say(at, client, ClientFrame::Send { group, sent_us: 0 });
+    pub(super) fn send(&mut self, at: usize, client: ClientId, groups: impl Into<GroupSet>) {
+        self.say(
+            at,
+            client,
+            ClientFrame::Send {
+                groups: groups.into(),
+                sent_us: 0,
+            },
+        );
     }
 
     pub(super) fn member(&mut self, at: usize) -> ClientId {
+        self.member_of(at, G)
+    }
+
+    pub(super) fn member_of(&mut self, at: usize, group: GroupId) -> ClientId {
         let client = self.connect(at);
-        self.say(at, client, ClientFrame::Join(G));
+        self.say(at, client, ClientFrame::Join(group));
         client
     }
 
@@ -161,6 +180,12 @@ impl World {
         while let Some(transmit) = self.daemons[at].poll_transmit() {
             match transmit {
                 Transmit::Daemon(to, frame, payload) => {
+                    if let Frame::Datagram { message, .. } = frame
+                        && message.is_data()
+                        && payload.length() > 0
+                    {
+                        *self.carried.entry((from.0, to.0)).or_default() += 1;
+                    }
                     let queue = self.frames.entry((from, to)).or_default();
                     queue.push_back((frame, payload));
                 }

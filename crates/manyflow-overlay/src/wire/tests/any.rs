@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::range;
 use crate::message::{
     Ack, Acknowledge, Answer, Body, Change, ClientFrame, ClientId, Control, CostUpdate, DaemonId,
-    Data, Delay, Feedback, Frame, GroupId, Item, LinkState, Message, Part, Report, Resent,
-    RoundTrip, Summary, Welcome,
+    Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState, Message, Part, Report,
+    Resent, RoundTrip, Summary, Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 
@@ -163,9 +163,16 @@ pub(super) fn any_repair() -> impl Strategy<Value = Body> {
     ]
 }
 
+fn any_groups() -> impl Strategy<Value = GroupSet> {
+    let groups = prop::collection::hash_set(any::<u32>().prop_map(GroupId), 1..=GroupSet::MAX);
+    groups.prop_map(|groups| GroupSet::of(&Vec::from_iter(groups)).unwrap())
+}
+
 pub(super) fn any_message() -> impl Strategy<Value = Message> {
     let body = prop_oneof![
         any_data().prop_map(Body::Data),
+        any_data().prop_map(Body::Shared),
+        any_data().prop_map(Body::Again),
         any_state(),
         any_repair(),
         any_control().prop_map(Body::Control),
@@ -183,7 +190,8 @@ pub(super) fn any_client_frame() -> impl Strategy<Value = ClientFrame> {
         (1..=u16::MAX).prop_map(|priority| ClientFrame::Connect { priority }),
         group().prop_map(ClientFrame::Join),
         group().prop_map(ClientFrame::Leave),
-        (group(), any::<u32>()).prop_map(|(group, sent_us)| ClientFrame::Send { group, sent_us }),
+        (any_groups(), any::<u32>())
+            .prop_map(|(groups, sent_us)| ClientFrame::Send { groups, sent_us }),
         (1..=u32::MAX).prop_map(|messages| ClientFrame::Took { messages }),
         Just(ClientFrame::Disconnect),
         Just(ClientFrame::Ready),

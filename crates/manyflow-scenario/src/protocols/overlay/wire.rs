@@ -61,7 +61,7 @@ impl Wire for Frame {
 /// there.
 fn trace_message(message: &Message, line: &mut Line) -> serde_json::Result<()> {
     let kind = match message.body {
-        Body::Data(data) => {
+        Body::Data(data) | Body::Shared(data) | Body::Again(data) => {
             line.serialize_entry("group", &data.group.0)?;
             return line.serialize_entry("message", &data.sequence.number());
         }

@@ -72,8 +72,12 @@ fn put_client(fields: &mut Fields, frame: &ClientFrame, payload: &[u8]) {
             fields.put("manyflow_overlay.group", group.0);
             fields.put_text("manyflow_overlay.name", payload);
         }
-        ClientFrame::Send { group, sent_us } => {
-            fields.put("manyflow_overlay.group", group.0);
+        ClientFrame::Send { groups, sent_us } => {
+            let further = groups.as_slice().len() as u32 - 1;
+            fields.put("manyflow_overlay.count", further);
+            for group in groups.as_slice() {
+                fields.put("manyflow_overlay.group", group.0);
+            }
             fields.put("manyflow_overlay.sent_us", sent_us);
             fields.put_bytes("manyflow_overlay.payload", payload);
         }
@@ -91,6 +95,11 @@ fn put_client(fields: &mut Fields, frame: &ClientFrame, payload: &[u8]) {
 }
 
 fn put_data(fields: &mut Fields, data: &Data, payload: &[u8]) {
+    put_header(fields, data);
+    fields.put_bytes("manyflow_overlay.payload", payload);
+}
+
+fn put_header(fields: &mut Fields, data: &Data) {
     fields.put_all([
         ("manyflow_overlay.group", data.group.0.into()),
         ("manyflow_overlay.tree", data.version.into()),
@@ -98,7 +107,6 @@ fn put_data(fields: &mut Fields, data: &Data, payload: &[u8]) {
         ("manyflow_overlay.sender", data.sender.0.into()),
         ("manyflow_overlay.sent_us", data.sent_us.into()),
     ]);
-    fields.put_bytes("manyflow_overlay.payload", payload);
 }
 
 fn put_message(fields: &mut Fields, message: &Message, payload: &[u8]) {
@@ -117,13 +125,16 @@ fn put_message(fields: &mut Fields, message: &Message, payload: &[u8]) {
         Body::Answer(_) => 13,
         Body::Acknowledge(_) => 14,
         Body::Seal(_) => 15,
+        Body::Shared(_) => 28,
+        Body::Again(_) => 29,
     };
     fields.put("manyflow_overlay.kind", kind);
     fields.put("manyflow_overlay.repaired", u8::from(message.repaired));
     let origin = message.origin;
     fields.put("manyflow_overlay.origin", origin.0);
     match body {
-        Body::Data(data) => put_data(fields, &data, payload),
+        Body::Data(data) | Body::Shared(data) => put_data(fields, &data, payload),
+        Body::Again(data) => put_header(fields, &data),
         Body::Resent(resent) => {
             put_data(fields, &resent.data, payload);
             fields.put("manyflow_overlay.to", resent.to.0);
