@@ -12,6 +12,7 @@
 //! | `refusals.rs` | connections that were refused, by address |
 //! | `security.rs`, `certificates.rs` | their protection |
 //! | `signatures.rs` | the signatures of daemons' states |
+//! | `client_stream.rs` | connections of clients: TCP and Unix sockets |
 //! | `nats/` | the protocol of clients |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `datagram/` | links of datagrams |
@@ -50,6 +51,7 @@
 mod access;
 pub mod certificates;
 pub mod client;
+mod client_stream;
 mod config;
 mod core;
 mod datagram;

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -12,17 +13,19 @@ use manyflow_core::ConfigError;
 use manyflow_net::address::{Address, listen_advice};
 use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
+use manyflow_net::unix_socket;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{Daemon, DaemonId};
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
 use super::client::CLIENT_PORT;
+use super::client_stream::{ClientListener, ClientSocket, ClientStream};
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
@@ -37,10 +40,6 @@ use super::status::DaemonStatus;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// Unsent bytes that the kernel may hold for a client. The policy for slow members concerns those
-/// that the daemon holds.
-#[cfg(target_os = "linux")]
-const UNSENT_BYTES: u32 = 64 * 1024;
 /// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
 const PORTS_TRIED_MAX: usize = 100;
 /// The time within which a client must complete the handshake of TLS.
@@ -85,12 +84,14 @@ pub enum DaemonError {
 pub const DAEMON_PORT: u16 = 4747;
 
 /// The addresses at which a daemon listens.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// For other daemons.
     pub daemons: Option<SocketAddr>,
     /// For clients.
     pub clients: Option<SocketAddr>,
+    /// The path of the Unix socket for clients, instead of `clients`.
+    pub client_socket: Option<PathBuf>,
 }
 
 /// A running daemon. It stops when this is dropped.
@@ -105,7 +106,7 @@ pub struct DaemonHandle {
 impl DaemonHandle {
     /// Returns the addresses at which the daemon listens.
     pub fn addresses(&self) -> Addresses {
-        self.addresses
+        self.addresses.clone()
     }
 
     /// Returns the daemon's status, which changes twice a second.
@@ -153,10 +154,11 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let (overlay_name, id) = (&config.overlay_name, config.number());
     let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
-    let clients = listen("clients", config.clients.as_deref(), CLIENT_PORT).await?;
+    let clients = listen_for_clients(config.clients.as_deref()).await?;
     let addresses = Addresses {
         daemons: daemons.as_ref().map(|listener| listener.1),
-        clients: clients.as_ref().map(|listener| listener.1),
+        clients: clients.as_ref().and_then(ClientSocket::address),
+        client_socket: clients.as_ref().and_then(ClientSocket::path),
     };
     let sockets = Sockets {
         daemons,
@@ -205,7 +207,23 @@ struct Sockets {
     daemons: Option<Listener>,
     /// Is there if the controller needs links of datagrams.
     datagrams: Option<Socket>,
-    clients: Option<Listener>,
+    clients: Option<ClientSocket>,
+}
+
+/// Listens for clients on a Unix socket, or on TCP.
+async fn listen_for_clients(address: Option<&str>) -> Result<Option<ClientSocket>, DaemonError> {
+    let Some((text, path)) = address.and_then(|text| Some((text, unix_socket::path_of(text)?)))
+    else {
+        let tcp = listen("clients", address, CLIENT_PORT).await?;
+        return Ok(tcp.map(|(listener, local)| ClientSocket::Tcp(listener, local)));
+    };
+    let opened = path.map_err(io::Error::from).and_then(unix_socket::listen);
+    let opened = opened.map_err(|cause| DaemonError::Address {
+        key: "clients",
+        address: text.to_owned(),
+        cause,
+    });
+    opened.map(|(listener, file)| Some(ClientSocket::Unix(listener, file)))
 }
 
 /// Opens the listener for daemons and the socket of links, which has the same port: other daemons
@@ -274,7 +292,7 @@ struct Server {
     links: Rc<Links>,
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
-    clients: Option<TcpListener>,
+    clients: Option<ClientListener>,
     connections_max: usize,
     hold: Duration,
     controller: ControllerConfig,
@@ -298,8 +316,10 @@ impl Server {
         }
         let controller = controller(&config.controller, id, incarnation)?;
         let limits = ClientLimits::of(&config);
-        let clients_at = sockets.clients.as_ref().map(|(_, local)| *local);
+        let clients_at = sockets.clients.as_ref().and_then(ClientSocket::address);
         let advertised = clients_at.map_or(Vec::new(), |local| config.advertised(local));
+        let clients = sockets.clients.map(ClientSocket::listener).transpose();
+        let clients = clients.map_err(DaemonError::Thread)?;
         let hello = hello(&config, id, incarnation);
         let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
@@ -320,7 +340,7 @@ impl Server {
             datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
-        let front = clients_at.map(|local| {
+        let front = clients.as_ref().map(|listener| {
             Rc::new(Front {
                 advertised,
                 core: Rc::clone(&core),
@@ -328,7 +348,7 @@ impl Server {
                 limits,
                 server_id: format!("{}-{incarnation:08x}", config.name),
                 name: config.name,
-                local,
+                local: listener.host_and_port(),
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
             })
@@ -342,7 +362,7 @@ impl Server {
             links,
             front,
             daemons: listener(sockets.daemons)?,
-            clients: listener(sockets.clients)?,
+            clients,
             connections_max: config.connections_max,
             hold: config.hold,
             controller: config.controller,
@@ -362,12 +382,18 @@ impl Server {
         if let Some(listener) = self.daemons {
             spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
         }
+        let most = self.connections_max;
         let accepting = match (self.clients, self.front.clone()) {
-            (Some(listener), Some(front)) => Some(spawn_local(accept_clients(
-                listener,
-                front,
-                self.connections_max,
-            ))),
+            (Some(ClientListener::Tcp(listener, _)), Some(front)) => Some(spawn_local(
+                accept_clients::<TcpStream>(listener, front, most),
+            )),
+            (Some(ClientListener::Unix(listener, file)), Some(front)) => {
+                Some(spawn_local(async move {
+                    // The file is there as long as clients can connect.
+                    let _file = file;
+                    accept_clients::<UnixStream>(listener, front, most).await;
+                }))
+            }
             _ => None,
         };
         if let Some(front) = &self.front {
@@ -519,40 +545,40 @@ async fn report(
 
 async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
     loop {
-        let (socket, from) = accept(&listener).await;
+        let (socket, from) = retry(|| listener.accept()).await;
         let links = Rc::clone(&links);
         spawn_local(async move { links.accept(socket, from).await });
     }
 }
 
-async fn accept_clients(listener: TcpListener, front: Rc<Front>, connections_max: usize) {
+async fn accept_clients<S: ClientStream>(listener: S::Listener, front: Rc<Front>, most: usize) {
     let connected = Rc::new(Cell::new(0));
     let mut number = 0;
     loop {
-        let (socket, address) = accept(&listener).await;
+        let (socket, address) = retry(|| S::accept(&listener)).await;
         number += 1;
         let peer = Peer { number, address };
         let (front, connected) = (Rc::clone(&front), Rc::clone(&connected));
         spawn_local(async move {
             connected.set(connected.get() + 1);
-            let is_welcome = connected.get() <= connections_max;
+            let is_welcome = connected.get() <= most;
             serve_client(socket, peer, &front, is_welcome).await;
             connected.set(connected.get() - 1);
         });
     }
 }
 
-async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
+async fn serve_client(mut socket: impl ClientStream, peer: Peer, front: &Front, is_welcome: bool) {
     let info = match is_welcome {
         true => front.info(peer),
         false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
     };
     let greeted = socket.write_all(info.as_bytes()).await;
-    if greeted.is_err() || !is_welcome || prepare(&socket).is_err() {
+    if greeted.is_err() || !is_welcome || socket.prepare().is_err() {
         return;
     }
     let Some(tls) = &front.tls else {
-        let (reader, writer) = socket.into_split();
+        let (reader, writer) = socket.into_halves();
         return front.serve(peer, reader, writer).await;
     };
     let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
@@ -562,18 +588,10 @@ async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welco
     }
 }
 
-/// Sets the options of a client's socket.
-fn prepare(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
-    Ok(())
-}
-
 /// Returns the next connection. Waits if the process has too many files open.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn retry<T>(mut accept: impl AsyncFnMut() -> io::Result<T>) -> T {
     loop {
-        match listener.accept().await {
+        match accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(reason = %error, "cannot accept a connection");

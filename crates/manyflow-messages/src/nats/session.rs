@@ -1,7 +1,6 @@
 //! One NATS client: its subscriptions, and the messages that it waits to publish.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::parse::Published;
 use super::subject::matches;
+use crate::client_stream::PeerAddress;
 use crate::core::HeldMessages;
 use crate::fragment::Partial;
 use crate::outgoing::Outgoing;
@@ -67,7 +67,7 @@ pub(crate) struct Subscription {
 pub(crate) struct Peer {
     /// The client's number, which INFO has.
     pub(crate) number: u64,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: PeerAddress,
 }
 
 /// The state of a connected NATS client.
@@ -368,7 +368,7 @@ mod tests {
     use crate::nats::parse::{Operation, parse};
 
     fn session() -> NatsSession {
-        let address = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let address = PeerAddress::Unix;
         let peer = Peer { number: 1, address };
         NatsSession::new(Rc::default(), ClientId(1), peer, Rc::from(""))
     }

@@ -12,5 +12,6 @@ mod queues;
 mod several_groups;
 mod stage;
 mod stopping;
+mod unix;
 mod waiting;
 mod watch;
