@@ -46,6 +46,12 @@ pub(crate) fn server(text: &str) -> Result<String, AddressError> {
     address.map(|address| address.to_string())
 }
 
+/// Checks the address of a nats-server, or its URL.
+pub(crate) fn nats_server(text: &str) -> Result<String, AddressError> {
+    let address = Address::parse_url(text, &["nats"], manyflow_messages::CLIENT_PORT);
+    address.map(|address| address.to_string())
+}
+
 /// Reads the address to listen on of a key in a file.
 pub(crate) fn listen_of_key<const PORT: u16>(key: &str, text: &str) -> Result<SocketAddr> {
     listen::<PORT>(text).map_err(|error| explain(key, error))
