@@ -125,3 +125,31 @@ async fn requests_are_answered_by_other_sites_and_by_clients_of_the_overlay() {
     let (answer, ()) = within(async { tokio::join!(asking, answering) }).await;
     assert_eq!(&answer.unwrap().payload[..], b"yes");
 }
+
+#[tokio::test]
+async fn two_active_bridges_at_one_nats_server_make_no_loop() {
+    let Some(sites) = sites(&["a", "b"]).await else {
+        return;
+    };
+    let mut bridges = Vec::new();
+    // Under two names, the bridges do not find each other.
+    for (site, name) in [(&sites[0], "a"), (&sites[0], "other"), (&sites[1], "b")] {
+        let mut config = site.config();
+        config.site = name.to_owned();
+        config.subjects = vec!["news.*".to_owned()];
+        bridges.push(start_active(config).await);
+    }
+    let mut at_a = sites[0].subscribe("news.*").await;
+    let mut at_b = sites[1].subscribe("news.*").await;
+    wait_for_path(&sites[1], &mut at_a, "news.probe").await;
+    wait_for_path(&sites[0], &mut at_b, "news.probe").await;
+    for round in 0..2 {
+        publish_numbered(&sites[1], round).await;
+        let last = format!("b {round} {}", MESSAGES - 1);
+        count(&mut at_a, &[&last]).await;
+        let mut counts = count(&mut at_b, &[&last]).await;
+        counts.retain(|text, _| text.starts_with("b "));
+        assert_eq!(counts.len(), MESSAGES);
+        assert!(counts.values().all(|count| *count == 1), "{counts:?}");
+    }
+}
