@@ -11,6 +11,8 @@ pub const BYTES_MAX: usize = 4 << 20;
 #[derive(Debug)]
 struct Sent<A> {
     bytes: usize,
+    /// The number of messages that had left before.
+    order: u64,
     /// Whether each site has stored the message, in the order of [`Outbox::sites`].
     stored: Vec<bool>,
     /// The means to acknowledge the message in its own stream.
@@ -21,20 +23,40 @@ struct Sent<A> {
 /// stream; the owner does so when [`handle_stored`](Outbox::handle_stored) returns it.
 ///
 /// There is no timer: JetStream delivers a message again if it has not been acknowledged in time.
+/// Over a slow link, messages may need longer. They are [under way](Outbox::under_way) as long as the
+/// sites report others: the overlay keeps the order of messages.
 #[derive(Debug)]
 pub struct Outbox<A> {
-    sites: Vec<String>,
+    sites: Vec<Site>,
+    /// The number of messages that have left.
+    left: u64,
     /// By sequence number in the stream.
     sent: BTreeMap<u64, Sent<A>>,
     bytes: usize,
 }
 
-impl<A> Outbox<A> {
+/// A destination.
+#[derive(Debug)]
+struct Site {
+    name: String,
+    /// The order of the last message that the site has reported, and one.
+    reported: u64,
+    /// Whether the site has reported a message since the last question for those under way.
+    has_reported: bool,
+}
+
+impl<A: Clone> Outbox<A> {
     /// Returns an outbox for messages to these sites.
     pub fn new(sites: Vec<String>) -> Outbox<A> {
         debug_assert!(!sites.is_empty(), "a message to nobody is never stored");
+        let sites = sites.into_iter().map(|name| Site {
+            name,
+            reported: 0,
+            has_reported: false,
+        });
         Outbox {
-            sites,
+            sites: sites.collect(),
+            left: 0,
             sent: BTreeMap::new(),
             bytes: 0,
         }
@@ -63,9 +85,11 @@ impl<A> Outbox<A> {
         self.bytes += bytes;
         let sent = Sent {
             bytes,
+            order: self.left,
             stored,
             acknowledger,
         };
+        self.left += 1;
         self.sent.insert(sequence, sent);
         debug_assert!(self.bytes >= bytes);
     }
@@ -73,8 +97,11 @@ impl<A> Outbox<A> {
     /// Handles the report of a site that it has stored a message. Returns the means to acknowledge
     /// the message if all sites have stored it. Ignores sites and messages that it does not know.
     pub fn handle_stored(&mut self, site: &str, sequence: u64) -> Option<A> {
-        let place = self.sites.iter().position(|other| other == site)?;
+        let place = self.sites.iter().position(|other| other.name == site)?;
         let sent = self.sent.get_mut(&sequence)?;
+        let site = &mut self.sites[place];
+        site.reported = site.reported.max(sent.order + 1);
+        site.has_reported = true;
         sent.stored[place] = true;
         if !sent.stored.iter().all(|stored| *stored) {
             return None;
@@ -83,6 +110,26 @@ impl<A> Outbox<A> {
         self.bytes -= sent.bytes;
         debug_assert!(self.bytes == 0 || !self.sent.is_empty());
         Some(sent.acknowledger)
+    }
+
+    /// Returns the means to acknowledge the messages that need more time: all sites that have not
+    /// reported them have reported earlier ones since the last call, and no later one. A later one
+    /// shows that a message is lost.
+    pub fn under_way(&mut self) -> Vec<A> {
+        let sites = &self.sites;
+        let is_under_way = |sent: &&Sent<A>| {
+            let mut waiting = sites
+                .iter()
+                .zip(&sent.stored)
+                .filter(|(_, stored)| !**stored);
+            waiting.all(|(site, _)| site.has_reported && site.reported <= sent.order)
+        };
+        let under_way = self.sent.values().filter(is_under_way);
+        let under_way = under_way.map(|sent| sent.acknowledger.clone()).collect();
+        for site in &mut self.sites {
+            site.has_reported = false;
+        }
+        under_way
     }
 
     /// Forgets all messages: a new connection to JetStream delivers them again.
@@ -100,7 +147,7 @@ impl<A> Outbox<A> {
     pub fn waiting(&self) -> impl Iterator<Item = (&str, usize)> {
         self.sites.iter().enumerate().map(|(place, site)| {
             let waits = |sent: &&Sent<A>| !sent.stored[place];
-            (site.as_str(), self.sent.values().filter(waits).count())
+            (site.name.as_str(), self.sent.values().filter(waits).count())
         })
     }
 }
@@ -154,6 +201,34 @@ mod tests {
             "the later one counts"
         );
         assert_eq!(outbox.bytes, 0);
+    }
+
+    #[test]
+    fn messages_are_under_way_while_sites_report_earlier_ones() {
+        let mut outbox = Outbox::new(vec!["b".to_owned()]);
+        for sequence in 1..=4 {
+            outbox.push(sequence, 10, sequence);
+        }
+        assert!(outbox.under_way().is_empty(), "the site may be away");
+        outbox.handle_stored("b", 2);
+        assert_eq!(outbox.under_way(), [3, 4], "1 is lost");
+        assert!(outbox.under_way().is_empty(), "nothing was reported since");
+        outbox.push(1, 10, 1);
+        outbox.handle_stored("b", 3);
+        assert_eq!(outbox.under_way(), [1, 4], "1 has left again, behind 4");
+    }
+
+    #[test]
+    fn a_message_is_under_way_to_all_sites_that_lack_it() {
+        let mut outbox = outbox();
+        for sequence in 1..=3 {
+            outbox.push(sequence, 10, sequence);
+        }
+        outbox.handle_stored("b", 1);
+        assert!(outbox.under_way().is_empty(), "c is away");
+        outbox.handle_stored("b", 2);
+        outbox.handle_stored("c", 1);
+        assert_eq!(outbox.under_way(), [2, 3]);
     }
 
     #[test]

@@ -182,6 +182,7 @@ async fn begin_streams(
                 let (sender, consumer, reports) = opened;
                 tasks.spawn(Arc::clone(&sender).acknowledge(reports));
                 tasks.spawn(Arc::clone(&sender).raise_floor(consumer.clone()));
+                tasks.spawn(Arc::clone(&sender).give_time(consumer.clone()));
                 tasks.spawn(sender.send(consumer));
             }
             Way::From { site, stream } => {

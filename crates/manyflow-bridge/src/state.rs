@@ -1,7 +1,7 @@
 //! The state of a bridge that outlives its connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::jetstream::message::Acker;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ pub(crate) struct Counts {
 
 /// The part of a stream's state that outlives a connection.
 enum StreamState {
-    Leaves(Mutex<Outbox<Acker>>),
+    Leaves(Mutex<Outbox<Arc<Acker>>>),
     Arrives(Mutex<Arrivals>),
 }
 
@@ -55,7 +55,7 @@ impl Shared {
     pub(crate) fn with_outbox<T>(
         &self,
         place: usize,
-        act: impl FnOnce(&mut Outbox<Acker>) -> T,
+        act: impl FnOnce(&mut Outbox<Arc<Acker>>) -> T,
     ) -> T {
         match &self.streams[place] {
             StreamState::Leaves(outbox) => {

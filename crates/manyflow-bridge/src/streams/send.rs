@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::pull;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::message::Acker;
-use async_nats::jetstream::{self, stream};
+use async_nats::jetstream::{self, AckKind, stream};
 use futures_util::StreamExt as _;
 use manyflow_messages::{Client, ClientError, Message, Messages};
 use tokio::sync::Notify;
@@ -23,8 +23,10 @@ use crate::state::Shared;
 
 /// The name of the durable consumer at the stream.
 const CONSUMER: &str = "manyflow-bridge";
-/// The number of messages that the consumer delivers ahead.
-const BATCH: usize = 64;
+/// The number of messages that the consumer delivers ahead. Their time for an acknowledgement runs.
+const BATCH: usize = 16;
+/// The shortest time for acknowledgements that the bridge keeps to.
+const ACK_WAIT_MIN: Duration = Duration::from_millis(300);
 /// The time between two questions for the messages that the consumer has acknowledged.
 const FLOOR_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -82,7 +84,7 @@ impl Sender {
         Ok((Arc::new(sender), consumer, reports))
     }
 
-    fn with_outbox<T>(&self, act: impl FnOnce(&mut Outbox<Acker>) -> T) -> T {
+    fn with_outbox<T>(&self, act: impl FnOnce(&mut Outbox<Arc<Acker>>) -> T) -> T {
         self.shared.with_outbox(self.place, act)
     }
 
@@ -130,6 +132,7 @@ impl Sender {
                 return Ok(());
             }
         };
+        let acker = Arc::new(acker);
         self.with_outbox(|outbox| outbox.push(sequence, bytes, acker));
         match self.overlay.publish_message(&to_send).await {
             Ok(()) => {
@@ -192,6 +195,20 @@ impl Sender {
                 }
             }
             self.has_room.notify_one();
+        }
+    }
+
+    /// Gives messages that are under way more time: three times in the time after which JetStream
+    /// delivers a message again.
+    pub(crate) async fn give_time(self: Arc<Sender>, consumer: PullConsumer) -> BridgeError {
+        let limit = consumer.cached_info().config.ack_wait;
+        loop {
+            sleep(limit.max(ACK_WAIT_MIN) / 3).await;
+            for acker in self.with_outbox(Outbox::under_way) {
+                if let Err(error) = acker.ack_with(AckKind::Progress).await {
+                    return self.error(error);
+                }
+            }
         }
     }
 

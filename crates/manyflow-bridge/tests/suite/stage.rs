@@ -25,18 +25,12 @@ pub(crate) async fn sites(names: &[&str]) -> Option<Vec<Site>> {
     let mut sites: Vec<Site> = Vec::new();
     for name in names {
         let server = NatsServer::start()?;
-        let mut config = DaemonConfig::new(name, LinkSecurity::Insecure);
-        config.listen = Some("127.0.0.1:0".to_owned());
-        config.clients = Some("127.0.0.1:0".to_owned());
-        if let Some(before) = sites.last() {
-            let address = before.daemon.addresses().daemons.unwrap().to_string();
-            config.links = vec![LinkConfig::new(&before.name, &address)];
-        }
+        let daemon = daemon(name, "127.0.0.1:0", sites.last()).await;
         sites.push(Site {
             name: (*name).to_owned(),
             nats: async_nats::connect(server.address()).await.unwrap(),
             server,
-            daemon: manyflow_messages::start(config).await.unwrap(),
+            daemon,
         });
     }
     for site in &sites {
@@ -45,6 +39,18 @@ pub(crate) async fn sites(names: &[&str]) -> Option<Vec<Site>> {
         within(is_whole).await.unwrap();
     }
     Some(sites)
+}
+
+/// Starts a daemon that serves clients at an address, with a link to that of another site.
+pub(crate) async fn daemon(name: &str, clients: &str, neighbour: Option<&Site>) -> DaemonHandle {
+    let mut config = DaemonConfig::new(name, LinkSecurity::Insecure);
+    config.listen = Some("127.0.0.1:0".to_owned());
+    config.clients = Some(clients.to_owned());
+    if let Some(neighbour) = neighbour {
+        let address = neighbour.daemon.addresses().daemons.unwrap().to_string();
+        config.links = vec![LinkConfig::new(&neighbour.name, &address)];
+    }
+    manyflow_messages::start(config).await.unwrap()
 }
 
 impl Site {
