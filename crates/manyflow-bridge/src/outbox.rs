@@ -23,8 +23,8 @@ struct Sent<A> {
 /// stream; the owner does so when [`handle_stored`](Outbox::handle_stored) returns it.
 ///
 /// There is no timer: JetStream delivers a message again if it has not been acknowledged in time.
-/// Over a slow link, messages may need longer. They are [under way](Outbox::under_way) as long as the
-/// sites report others: the overlay keeps the order of messages.
+/// Over a slow link, messages may need longer. They are [under way](Outbox::under_way) as long as
+/// the sites report others: the overlay keeps the order of messages.
 #[derive(Debug)]
 pub struct Outbox<A> {
     sites: Vec<Site>,

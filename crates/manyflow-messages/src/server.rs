@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use manyflow_core::ConfigError;
 use manyflow_net::address::{Address, listen_advice};
 use manyflow_net::background::Background;
@@ -35,7 +34,7 @@ use super::link::Links;
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
 use super::security::IdentityError;
-use super::signatures::StateNotary;
+use super::signatures::{StateNotary, signing};
 use super::status::DaemonStatus;
 
 /// The time between two reports of a daemon's status.
@@ -474,14 +473,6 @@ fn incarnation() -> u32 {
         .as_secs()
         .saturating_sub(INCARNATION_EPOCH);
     (seconds as u32).max(1)
-}
-
-/// Returns a daemon that signs its states, if there is a key.
-fn signing(daemon: Daemon<Bytes>, notary: Option<StateNotary>) -> Daemon<Bytes> {
-    match notary {
-        Some(notary) => daemon.with_notary(Box::new(notary)),
-        None => daemon,
-    }
 }
 
 fn hello(config: &DaemonConfig, id: DaemonId, incarnation: u32) -> Hello {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use manyflow_bridge::{BridgeConfig, StreamConfig, Way};
 use manyflow_messages::Credentials;
 use manyflow_net::tls::Authorities;
+use manyflow_scenario::read_tables;
 use manyflow_terminal::failure::read_description;
 use manyflow_terminal::usage;
 use serde::Deserialize;
@@ -81,16 +82,12 @@ impl BridgeFile {
     pub(super) fn read(path: &Path) -> Result<BridgeFile> {
         let shown = path.display();
         let text = read_description(path)?;
-        let file: Result<BridgeFile, _> = toml::from_str(&text);
-        let file = file.map_err(|error| {
-            let before = error.span().map_or("", |span| &text[..span.start]);
-            let line = before.matches('\n').count() + 1;
-            usage(format!("{shown}:{line}: {}", error.message()))
-        });
+        let file = read_tables(&shown.to_string(), &text);
+        let file: BridgeFile = file.map_err(|error| usage(error.to_string()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(BridgeFile {
             folder: folder.to_owned(),
-            ..file?
+            ..file
         })
     }
 
