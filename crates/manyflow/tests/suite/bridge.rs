@@ -13,6 +13,8 @@ use manyflow_messages::{
 };
 use manyflow_testing::nats::NatsServer;
 use nix::sys::signal::Signal;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
@@ -21,7 +23,7 @@ use crate::common::{LIMIT, Manyflow, manyflow, run, text};
 /// A site: nats-server, daemon and a bridge as a process.
 struct Site {
     nats: Client,
-    _server: NatsServer,
+    server: NatsServer,
     daemon: DaemonHandle,
     file: PathBuf,
 }
@@ -35,6 +37,15 @@ async fn start_daemon(name: &str, neighbour: Option<&Site>) -> DaemonHandle {
         config.links = vec![LinkConfig::new("a", &address)];
     }
     start(config).await.unwrap()
+}
+
+/// Connects to nats-server by our client, which speaks the same protocol.
+async fn connect(server: &NatsServer) -> Client {
+    let options = ClientOptions {
+        request_timeout: LIMIT,
+        ..ClientOptions::default()
+    };
+    Client::connect(&server.address(), &options).await.unwrap()
 }
 
 impl Site {
@@ -54,14 +65,9 @@ impl Site {
             "site = \"{name}\"\nnats = \"{nats}\"\ndaemon = \"{clients}\"\n[[streams]]\nname = \"ORDERS\"\n{streams}\n"
         );
         std::fs::write(&file, lines).unwrap();
-        // Our client speaks the protocol of NATS.
-        let options = ClientOptions {
-            request_timeout: LIMIT,
-            ..ClientOptions::default()
-        };
         let site = Site {
-            nats: Client::connect(&nats, &options).await.unwrap(),
-            _server: server,
+            nats: connect(&server).await,
+            server,
             daemon,
             file,
         };
@@ -84,8 +90,7 @@ impl Site {
     }
 
     fn start_bridge(&self) -> Manyflow {
-        let bridge = Manyflow::start(manyflow(&["bridge", "--json", text(&self.file)]));
-        wait_for_event(bridge, "active")
+        Manyflow::start(manyflow(&["bridge", "--json", text(&self.file)]))
     }
 
     /// Returns how often each text is in the stream.
@@ -113,6 +118,12 @@ fn wait_for_event(mut bridge: Manyflow, kind: &str) -> Manyflow {
     bridge
 }
 
+/// Returns the number in a variable of the environment.
+fn number(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name);
+    text.map_or(default, |text| text.parse().unwrap())
+}
+
 /// Publishes numbered messages until the end, and returns their number.
 async fn publish_until(end: Arc<AtomicBool>, nats: Client) -> usize {
     let mut number = 0;
@@ -128,13 +139,13 @@ async fn publish_until(end: Arc<AtomicBool>, nats: Client) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_message_of_a_stream_is_stored_once_when_bridges_are_killed_under_load() {
+async fn each_message_of_a_stream_is_stored_once_when_bridges_and_servers_are_killed() {
     let folder = tempfile::tempdir().unwrap();
     let Some(a) = Site::start("a", "to = [\"b\"]", None, folder.path()).await else {
         return;
     };
     let b = Site::start("b", "from = \"a\"", Some(&a), folder.path()).await;
-    let b = b.expect("there is a nats-server");
+    let mut b = b.expect("there is a nats-server");
     // As the bridge makes it, but messages come again after a second instead of thirty.
     let consumer = json!({"durable_name": "manyflow-bridge", "ack_policy": "explicit",
         "ack_wait": 1_000_000_000});
@@ -142,17 +153,31 @@ async fn each_message_of_a_stream_is_stored_once_when_bridges_are_killed_under_l
     let name = "CONSUMER.DURABLE.CREATE.ORDERS.manyflow-bridge";
     a.ask(name, &consumer).await;
 
+    let (kills, seed) = (
+        number("MANYFLOW_KILLS", 6),
+        number("MANYFLOW_SEED", rand::random()),
+    );
+    println!("MANYFLOW_KILLS={kills} MANYFLOW_SEED={seed}");
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
     let end = Arc::new(AtomicBool::new(false));
     let publishing = tokio::spawn(publish_until(Arc::clone(&end), a.nats.clone()));
     let mut bridges = [a.start_bridge(), b.start_bridge()];
-    for round in 0..6 {
-        let place = round % 2;
-        let site = [&a, &b][place];
-        // Some messages are on the way in each round: those of the last second, at least.
-        sleep(Duration::from_millis(100 + 30 * round as u64)).await;
-        bridges[place].kill();
-        bridges[place] = site.start_bridge();
+    for kill in 0..kills {
+        // Also while a bridge starts.
+        sleep(Duration::from_millis(random.random_range(0..400))).await;
+        match kill % 3 {
+            2 => {
+                b.server.kill();
+                b.server.start_again();
+            }
+            place => {
+                let place = place as usize;
+                bridges[place].kill();
+                bridges[place] = [&a, &b][place].start_bridge();
+            }
+        }
     }
+    let mut bridges = bridges.map(|bridge| wait_for_event(bridge, "active"));
     end.store(true, Ordering::Relaxed);
     let published = publishing.await.unwrap();
     let is_done = async {
@@ -170,14 +195,16 @@ async fn each_message_of_a_stream_is_stored_once_when_bridges_are_killed_under_l
     timeout(LIMIT, is_done)
         .await
         .expect("all messages are acknowledged");
+    b.nats = connect(&b.server).await;
     let texts = b.texts().await;
-    println!("{published} messages over bridges that were killed six times");
+    println!("{published} messages while bridges and a server were killed {kills} times");
     assert_eq!(texts.len(), published, "messages are missing");
     assert!(texts.values().all(|count| *count == 1), "{texts:?}");
-    for mut bridge in bridges {
+    for bridge in &mut bridges {
         bridge.signal(Signal::SIGTERM);
-        bridge = wait_for_event(bridge, "done");
-        bridge.finish().succeeded("bridge");
+    }
+    for bridge in bridges {
+        wait_for_event(bridge, "done").finish().succeeded("bridge");
     }
 }
 
@@ -186,7 +213,7 @@ async fn a_bridge_says_once_what_it_lacks_and_refuses_what_is_invalid() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
     for (lines, problem) in [
-        ("site = \"a b\"", "missing field `nats`"),
+        ("site = \"a b\"", "the key `nats` is missing"),
         (
             "site = \"a b\"\nnats = \"127.0.0.1:1\"",
             "the name of a site",
