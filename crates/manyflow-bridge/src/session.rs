@@ -100,9 +100,9 @@ async fn take_seat(
     Ok((candidate, seat))
 }
 
-async fn connect(shared: &Shared) -> Result<Nats, BridgeError> {
+async fn connect(shared: &Arc<Shared>) -> Result<Nats, BridgeError> {
     let lost = Arc::new(Notify::new());
-    let notify = Arc::clone(&lost);
+    let (notify, of_event) = (Arc::clone(&lost), Arc::clone(shared));
     let options = options(&shared.config.nats_options)
         .name(format!("manyflow bridge of {}", shared.config.site))
         // Its own messages would only be recognised and ignored.
@@ -111,20 +111,18 @@ async fn connect(shared: &Shared) -> Result<Nats, BridgeError> {
         .max_reconnects(1)
         .subscription_capacity(SUBSCRIPTION_MESSAGES)
         .event_callback(move |event| {
-            let notify = Arc::clone(&notify);
-            async move { handle_event(&event, &notify) }
+            let (notify, shared) = (Arc::clone(&notify), Arc::clone(&of_event));
+            async move { handle_event(&event, &notify, &shared) }
         });
     let client = options.connect(shared.config.nats.as_str()).await;
     let client = client.map_err(|error| shared.nats_error(error))?;
     Ok(Nats { client, lost })
 }
 
-fn handle_event(event: &Event, lost: &Notify) {
+fn handle_event(event: &Event, lost: &Notify, shared: &Shared) {
     match event {
         Event::Disconnected | Event::Closed => lost.notify_one(),
-        Event::SlowConsumer(_) => tracing::warn!(
-            "dropped core messages from nats-server, which come faster than the overlay carries them"
-        ),
+        Event::SlowConsumer(_) => shared.count_overflow(),
         Event::ServerError(error) => tracing::warn!("nats-server reports: {error}"),
         _ => {}
     }

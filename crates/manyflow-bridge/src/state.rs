@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_nats::jetstream::message::Acker;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::arrivals::Arrivals;
 use crate::config::{BridgeConfig, Way, overlap};
@@ -12,6 +14,9 @@ use crate::outbox::Outbox;
 use crate::replies::Replies;
 use crate::status::{BridgeState, BridgeStatus, StreamStatus};
 use crate::{BridgeError, Counters};
+
+/// The time between two log lines about core messages that come too fast.
+const OVERFLOW_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The counters of a bridge.
 #[derive(Debug, Default)]
@@ -32,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) config: BridgeConfig,
     pub(crate) counters: Counts,
     pub(crate) replies: Replies,
+    /// The time of the last log line about messages that came too fast.
+    overflow_logged: Mutex<Option<Instant>>,
     streams: Vec<StreamState>,
     status: watch::Sender<BridgeStatus>,
 }
@@ -45,6 +52,7 @@ impl Shared {
         Shared {
             streams: streams.collect(),
             counters: Counts::default(),
+            overflow_logged: Mutex::default(),
             replies: Replies::new(&config.site, rand::random()),
             config,
             status,
@@ -127,6 +135,21 @@ impl Shared {
 
     pub(crate) fn count_stored(&self) {
         self.counters.arrived.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a message that came while too many waited for the overlay. async-nats drops it, and
+    /// may not report each one.
+    pub(crate) fn count_overflow(&self) {
+        let dropped = self.counters.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+        let logged = self.overflow_logged.lock();
+        let mut logged = logged.unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|logged| logged.elapsed() > OVERFLOW_INTERVAL) {
+            *logged = Some(Instant::now());
+            tracing::warn!(
+                "core messages come faster than the overlay carries them: dropped {dropped} since the \
+                 start"
+            );
+        }
     }
 
     /// Reports whether the bridge carries messages, and if not, why.

@@ -9,7 +9,8 @@ pub struct Counters {
     pub left: u64,
     /// Messages from the overlay to nats-server.
     pub arrived: u64,
-    /// Core messages that were too long, or invalid for the other side.
+    /// Core messages that were too long or invalid for the other side, and at least those that came
+    /// faster than the overlay carries them.
     pub dropped: u64,
 }
 

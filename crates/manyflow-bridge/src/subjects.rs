@@ -5,11 +5,59 @@ use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt as _;
 use manyflow_messages::{Client, ClientError, Message, Messages};
+use tokio::task::JoinHandle;
 
 use crate::BridgeError;
 use crate::message::{ToNats, is_bridged, to_overlay};
 use crate::names::SITE;
 use crate::state::Shared;
+
+/// The number of messages that enter the overlay between two questions whether they have.
+const WINDOW_MESSAGES: u32 = 32;
+
+/// Publishes messages in the overlay, of which only a few wait at the daemon. It would hold
+/// megabytes, so that messages were old before nats-server noticed that the overlay is full.
+struct Window {
+    overlay: Client,
+    published: u32,
+    /// Ends when the messages before the last question have entered.
+    entering: Option<JoinHandle<Result<(), ClientError>>>,
+}
+
+impl Window {
+    fn new(overlay: Client) -> Window {
+        Window {
+            overlay,
+            published: 0,
+            entering: None,
+        }
+    }
+
+    async fn publish(&mut self, message: &Message) -> Result<(), ClientError> {
+        self.overlay.publish_message(message).await?;
+        self.published += 1;
+        if !self.published.is_multiple_of(WINDOW_MESSAGES) {
+            return Ok(());
+        }
+        // Half of the window is on its way to the daemon while the other half enters.
+        if let Some(entering) = self.entering.take()
+            && let Ok(entered) = entering.await
+        {
+            entered?;
+        }
+        let overlay = self.overlay.clone();
+        self.entering = Some(tokio::spawn(async move { overlay.flush().await }));
+        Ok(())
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if let Some(entering) = &self.entering {
+            entering.abort();
+        }
+    }
+}
 
 /// Publishes the messages of nats-server in the overlay that have not come over a bridge. Waits
 /// while the overlay is full; async-nats then drops what comes meanwhile, as NATS does with slow
@@ -19,13 +67,14 @@ pub(crate) async fn leave(
     mut messages: async_nats::Subscriber,
     overlay: Client,
 ) -> BridgeError {
+    let mut window = Window::new(overlay);
     while let Some(message) = messages.next().await {
         // A status such as 503 is not a message: another site may answer.
         if message.status.is_some() || is_bridged(&message) {
             continue;
         }
         let sent = match to_overlay(&message.subject, &message, &shared) {
-            Ok(message) => overlay.publish_message(&message).await,
+            Ok(message) => window.publish(&message).await,
             Err(error) => Err(error),
         };
         if let Err(error) = shared.count_left(&message.subject, sent) {
@@ -41,6 +90,7 @@ pub(crate) async fn leave_answers(
     mut messages: async_nats::Subscriber,
     overlay: Client,
 ) -> BridgeError {
+    let mut window = Window::new(overlay);
     while let Some(message) = messages.next().await {
         // A service may have copied the request's headers, so they say nothing.
         let subject = shared.replies.answer_elsewhere(&message.subject);
@@ -48,7 +98,7 @@ pub(crate) async fn leave_answers(
             continue;
         };
         let sent = match to_overlay(subject, &message, &shared) {
-            Ok(message) => overlay.publish_message(&message).await,
+            Ok(message) => window.publish(&message).await,
             Err(error) => Err(error),
         };
         if let Err(error) = shared.count_left(&message.subject, sent) {
