@@ -7,11 +7,11 @@ use manyflow_messages::ClientError;
 #[non_exhaustive]
 pub enum BridgeError {
     /// There is no connection to nats-server.
-    #[error("cannot connect to nats-server at {address}: {cause}; is it running there?")]
+    #[error("cannot connect to nats-server at {address}: {cause}")]
     Nats {
         /// The address.
         address: String,
-        /// The reason.
+        /// The reason, and advice.
         cause: String,
     },
     /// The connection to nats-server has ended.

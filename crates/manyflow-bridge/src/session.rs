@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use async_nats::{ConnectOptions, Event};
+use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event};
 use manyflow_messages::Client;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -115,8 +115,19 @@ async fn connect(shared: &Arc<Shared>) -> Result<Nats, BridgeError> {
             async move { handle_event(&event, &notify, &shared) }
         });
     let client = options.connect(shared.config.nats.as_str()).await;
-    let client = client.map_err(|error| shared.nats_error(error))?;
+    let client = client.map_err(|error| shared.nats_error(explain(&error)))?;
     Ok(Nats { client, lost })
+}
+
+/// Returns the reason why there is no connection, and advice.
+fn explain(error: &ConnectError) -> String {
+    match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            "it refuses the user; check the user and the password or token".to_owned()
+        }
+        ConnectErrorKind::Tls => format!("{error}; check its certificate and `ca`"),
+        _ => format!("{error}; is it running there?"),
+    }
 }
 
 fn handle_event(event: &Event, lost: &Notify, shared: &Shared) {

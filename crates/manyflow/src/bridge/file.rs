@@ -122,6 +122,8 @@ impl BridgeFile {
             Some(Credentials::Token(token)) => config.nats_options.token = Some(token),
             None => {}
         }
+        // The library reads the file whenever it connects.
+        nats.authorities(&folder)?;
         config.nats_options.tls = nats.tls;
         config.nats_options.ca = nats.ca.map(|path| folder.join(path));
         config.subjects = subjects;

@@ -245,6 +245,7 @@ async fn a_bridge_says_once_what_it_lacks_and_refuses_what_is_invalid() {
     sleep(Duration::from_millis(900)).await;
     bridge.signal(Signal::SIGINT);
     let ended = bridge.finish().succeeded("bridge");
+    assert_eq!(ended.stderr, "", "the library's log of each attempt is off");
     let lines: Vec<_> = ended.stdout.lines().collect();
     assert_eq!(
         lines.len(),
