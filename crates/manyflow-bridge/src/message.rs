@@ -23,7 +23,7 @@ pub(crate) fn to_overlay(
     let headers = message.headers.iter().flat_map(HeaderMap::iter);
     for (name, values) in headers {
         let name: &str = name.as_ref();
-        let values = values.iter().filter(|_| !name.eq_ignore_ascii_case(SITE));
+        let values = values.iter().filter(|_| !names::is_own_header(name));
         for value in values {
             to = to.with_header(name, value.as_str())?;
         }
@@ -46,7 +46,8 @@ impl ToNats {
     pub(crate) fn new(message: &Message, shared: &Shared, keep: impl Fn(&str) -> bool) -> ToNats {
         let mut headers = HeaderMap::new();
         let origin = message.header(SITE).unwrap_or(names::OVERLAY);
-        let kept = message.headers().filter(|(name, _)| keep(name));
+        let is_kept = |name: &str| !names::is_own_header(name) && keep(name);
+        let kept = message.headers().filter(|(name, _)| is_kept(name));
         for (name, value) in kept {
             // nats-server and its clients take names and values that async-nats refuses.
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {

@@ -16,6 +16,8 @@ pub(crate) const SUBJECT: &str = "Manyflow-Subject";
 pub(crate) const PLACE: &str = "Manyflow-Place";
 /// The sequence number below which a stream sends no message again.
 pub(crate) const FLOOR: &str = "Manyflow-Floor";
+/// The beginning of all these headers.
+const OWN: &str = "Manyflow-";
 /// The site of messages that clients of the overlay have published. No bridge has this name.
 pub(crate) const OVERLAY: &str = "overlay";
 
@@ -32,4 +34,11 @@ pub(crate) fn stored(site: &str, stream: &str) -> String {
 /// Returns the subject at which the bridges of a site find each other.
 pub(crate) fn bridge(site: &str) -> String {
     format!("_MF.bridge.{site}")
+}
+
+/// Returns whether a header is one of daemons and bridges. Programs at a nats-server cannot send
+/// these to other sites, so they can neither name another place nor further subjects.
+pub(crate) fn is_own_header(name: &str) -> bool {
+    let start = name.get(..OWN.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(OWN))
 }

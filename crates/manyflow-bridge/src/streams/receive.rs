@@ -52,17 +52,14 @@ struct Subjects {
     asked: Option<Instant>,
 }
 
-/// Returns whether a header of a stream's message concerns the stream that it was published to, or
-/// bridges. The stream of the other site has checked its own conditions.
+/// Returns whether a header of a message concerns the stream that it was published to. The stream
+/// of the other site has checked its own conditions.
 fn is_replaced(name: &str) -> bool {
     let begins_with = |start: &str| {
         let begin = name.get(..start.len());
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(start))
     };
-    begins_with("Nats-Expected-")
-        || [MESSAGE_ID, SUBJECT, PLACE, FLOOR]
-            .iter()
-            .any(|other| name.eq_ignore_ascii_case(other))
+    begins_with("Nats-Expected-") || name.eq_ignore_ascii_case(MESSAGE_ID)
 }
 
 /// The end of storing a message.
@@ -293,14 +290,10 @@ mod tests {
 
     #[test]
     fn headers_about_the_other_stream_are_left_out() {
-        for name in [
-            "nats-msg-id",
-            "Nats-Expected-Last-Sequence",
-            "Manyflow-Place",
-        ] {
+        for name in ["nats-msg-id", "Nats-Expected-Last-Sequence"] {
             assert!(is_replaced(name), "{name}");
         }
-        for name in ["Nats-Rollup", "Trace", "Manyflow-Site", "Nats"] {
+        for name in ["Nats-Rollup", "Trace", "Nats"] {
             assert!(!is_replaced(name), "{name}");
         }
     }

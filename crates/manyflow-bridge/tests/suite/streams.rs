@@ -16,7 +16,13 @@ async fn publish(site: &Site, range: std::ops::Range<u32>) {
     let context = jetstream::new(site.nats.clone());
     for number in range {
         let subject = format!("orders.{}", number % 3);
-        let sent = context.publish(subject, number.to_string().into()).await;
+        // A program that lies about the place of its messages.
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert("manyflow-place", "1-1");
+        let payload = number.to_string().into();
+        let sent = context
+            .publish_with_headers(subject, headers, payload)
+            .await;
         sent.unwrap().await.unwrap();
     }
 }
