@@ -18,7 +18,7 @@ end
 
 -- Streams: the handshake, and frames behind their lengths.
 
-local MAGIC = "manyflo\5"
+local MAGIC = "manyflo\6"
 local HELLO_BYTES, RESUME_BYTES, ENDPOINT_BYTES, NAME_BYTES_MAX, LENGTH_BYTES = 15, 8, 10, 128, 2
 local phases, starts = {}, {}
 

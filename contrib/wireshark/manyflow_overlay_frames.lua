@@ -58,10 +58,10 @@ local f = {
     flow_expected = u32("flow_expected", "Expected message modulo 2^32"),
     queue = u16("queue", "Queue in 1/16 message"),
     rate = u32("rate", "Acceptable rate in bytes/s"),
-    losses = u16("losses", "Loss events per packet in 2^-16"),
     repaired_share = u16("repaired_share", "Repaired copies in 2^-16"),
     held_us = u32("held_us", "Held for us"),
     acknowledged = u64("acknowledged", "Acknowledged message"),
+    received_bytes = u32("received_bytes", "Received bytes"),
     rtt_us = u32("rtt_us", "Round-trip time in us"),
     item = ProtoField.uint16("manyflow_overlay.item", "Item", base.DEC, ITEMS),
     members = u32("members", "Members"),
@@ -217,10 +217,9 @@ end
 
 local function report(reader)
     reader:take_all({
-        { f.group, 4 }, { f.rate, 4 }, { f.losses, 2 }, { f.repaired_share, 2 }, { f.held_us, 4 },
+        { f.group, 4 }, { f.rate, 4 }, { f.repaired_share, 2 }, { f.acknowledged, 6 }, { f.held_us, 4 },
+        { f.received_bytes, 4 },
     })
-    zero(reader, reader:take(f.reserved, 2))
-    reader:take(f.acknowledged, 6)
 end
 
 -- The messages between daemons. Each decoder returns the field of what may follow the header.
@@ -251,7 +250,7 @@ local MESSAGES = {
     [REQUEST] = function() end,
     [COST] = function(reader, count) cost(reader, count) end,
     [REPORT] = function(reader) report(reader) end,
-    [ROUND_TRIP] = function(reader) reader:take_all({ { f.group, 4 }, { f.rtt_us, 4 } }) end,
+    [ROUND_TRIP] = function(reader) reader:take(f.rtt_us, 4) end,
 }
 
 local function group(reader)
@@ -423,7 +422,7 @@ frames.stream_frame = stream_frame
 -- The words behind the first word of each header on a stream, without those that are counted.
 local WORDS = {
     [DATA] = 5, [SHARED] = 5, [AGAIN] = 5, [RESENT] = 6, [WELCOME] = 6, [ANSWER] = 6, [ACKNOWLEDGE] = 1, [CHANGE] = 6, [PART] = 6,
-    [SUMMARY] = 2, [SEAL] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 2, [FEEDBACK] = 1,
+    [SUMMARY] = 2, [SEAL] = 2, [REQUEST] = 0, [COST] = 1, [REPORT] = 6, [ROUND_TRIP] = 1, [FEEDBACK] = 1,
     [ASKED] = 1, [ANSWERED] = 1,
 }
 local COUNTED_WORDS = { [ACKNOWLEDGE] = 2, [COST] = 1, [FEEDBACK] = 2 }

@@ -150,15 +150,12 @@ impl Forged {
             210..240 => Body::Control(Control::Report(Report {
                 group,
                 rate_bytes_per_s: first,
-                loss_event_rate: second as u16,
                 repaired: (second >> 16) as u16,
                 acknowledged: OriginSeq::new(small.into()),
+                received_bytes: second,
                 held_us: first % 100_000,
             })),
-            _ => Body::Control(Control::RoundTrip(RoundTrip {
-                group,
-                rtt_us: first,
-            })),
+            _ => Body::Control(Control::RoundTrip(RoundTrip { rtt_us: first })),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use manyflow_messages::{Hello, HelloError, Resume};
 
 /// The first bytes of a handshake.
-const MAGIC: &[u8; 8] = b"manyflo\x04";
+const MAGIC: &[u8; 8] = b"manyflo\x06";
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     check(bytes);

@@ -15,7 +15,7 @@ use manyflow_overlay::{DaemonId, LinkSeq};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The first bytes of a connection, with the version of what daemons say to each other.
-const MAGIC: &[u8; 8] = b"manyflo\x05";
+const MAGIC: &[u8; 8] = b"manyflo\x06";
 /// The maximum length of the names of daemons and overlays, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 /// Bytes of a [`Resume`].

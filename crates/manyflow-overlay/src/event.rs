@@ -55,12 +55,11 @@ pub enum Event {
         /// The number of messages that wait for the link, the new one included.
         messages: u32,
     },
-    /// Another daemon reported the rate at which it can accept this daemon's messages to a group.
+    /// Another daemon reported the rate at which it can accept this daemon's messages to all groups
+    /// with members there.
     Acceptable {
         /// The reporting daemon.
         by: DaemonId,
-        /// The group whose messages the rate limits.
-        group: GroupId,
         /// The acceptable rate; `None` if the reporting daemon has never seen a loss.
         rate: Option<Rate>,
     },

@@ -469,7 +469,7 @@ impl Message {
                 4 + 4 * update.links.iter().flatten().count() as u32
             }
             Body::Control(Control::Report(_)) => 24,
-            Body::Control(Control::RoundTrip(_)) => 8,
+            Body::Control(Control::RoundTrip(_)) => 4,
         }
     }
 }

@@ -8,8 +8,7 @@ use crate::sequence::OriginSeq;
 pub enum Control {
     /// The queues of the origin's links. Flooded to all daemons.
     Cost(CostUpdate),
-    /// The rate at which the origin of this report can accept a group's messages from the addressed
-    /// daemon.
+    /// The rate at which the origin of this report can accept messages from the addressed daemon.
     Report(Report),
     /// The round-trip time between the origin and the addressed daemon, as the origin measured it.
     RoundTrip(RoundTrip),
@@ -39,21 +38,23 @@ impl CostUpdate {
     pub const LINKS: usize = 3;
 }
 
-/// A receiving daemon's report to a sending daemon about a group's messages (Xpand's paper,
-/// sections 4.1 and 4.2).
+/// A receiving daemon's report to a sending daemon about the messages to all groups with members at
+/// the receiving daemon (Xpand's paper, sections 4.1 and 4.2).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The group whose messages are reported.
+    /// The group of the acknowledged message; 0 without one.
     pub group: GroupId,
-    /// The acceptable rate in bytes per second, headers included; [`Report::UNLIMITED`] if no loss
-    /// has been seen.
+    /// The acceptable rate of all groups together in bytes per second, headers included;
+    /// [`Report::UNLIMITED`] if no loss has been seen.
     pub rate_bytes_per_s: u32,
-    /// p: loss events per packet, in units of 2^-16.
-    pub loss_event_rate: u16,
     /// The share of repaired copies among the received messages, in units of 2^-16.
     pub repaired: u16,
     /// The message that this report acknowledges, or [`Report::NONE`].
     pub acknowledged: OriginSeq,
+    /// The bytes of all messages that have arrived from the addressed daemon, modulo 2^32. Repaired
+    /// copies do not count, because links send them at other times. The sending daemon derives the
+    /// receive rate from it (X_recv, RFC 5348 section 3.2.2).
+    pub received_bytes: u32,
     /// Delta: microseconds between the acknowledged message's arrival and this report.
     pub held_us: u32,
 }
@@ -70,8 +71,6 @@ impl Report {
 /// A round-trip time that one daemon has measured and sends to the daemon at the other end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// The group whose messages were measured.
-    pub group: GroupId,
     /// The average round-trip time in microseconds.
     pub rtt_us: u32,
 }

@@ -14,6 +14,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::config::TfrcConfig;
+use super::earliest;
 use crate::message::ClientId;
 use manyflow_core::estimate::max_min::max_min;
 use manyflow_core::estimate::token_bucket::TokenBucket;
@@ -29,11 +30,17 @@ const BURST: Duration = Duration::from_millis(10);
 const FORGOTTEN: f64 = 0.01;
 
 /// The local clients that send to a group, and their shares of its rate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Allocation {
+    /// The group's rate in bytes per second, of which the clients have shares.
+    rate: f64,
+    /// The sum of the clients' demands, in bytes per second.
+    demand: f64,
     clients: BTreeMap<ClientId, Sender>,
     /// The time at which demands are updated next.
     update_at: Option<Time>,
+    /// The earliest timer, or an earlier time.
+    due: Option<Time>,
 }
 
 /// A local client that sends to the group. All rates are in bytes per second.
@@ -112,6 +119,11 @@ impl Sender {
         true
     }
 
+    /// Returns when the message in the slot will have enough tokens, if the client must be woken.
+    fn wake_at(&self) -> Option<Time> {
+        self.waiting?.wake_at
+    }
+
     /// Updates the demand from the client's activity since the last update.
     fn update_demand(&mut self, now: Time, history: f64) {
         let interval = core::mem::replace(&mut self.interval, Interval::new(now));
@@ -144,14 +156,45 @@ impl Interval {
 }
 
 impl Allocation {
-    /// Admits a client's message and takes its tokens, if there are enough. The group may send at
-    /// `allowed` bytes per second.
+    /// Returns an allocation of `rate` bytes per second, without clients.
+    pub(super) fn new(rate: f64) -> Allocation {
+        Allocation {
+            rate,
+            demand: 0.0,
+            clients: BTreeMap::new(),
+            update_at: None,
+            due: None,
+        }
+    }
+
+    /// Returns the group's rate in bytes per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Returns the sum of the clients' demands in bytes per second.
+    pub(super) fn demand(&self) -> f64 {
+        self.demand
+    }
+
+    /// Returns whether there are clients.
+    pub(super) fn is_used(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    /// Changes the group's rate.
+    pub(super) fn set_rate(&mut self, now: Time, rate: f64) {
+        self.rate = rate;
+        self.divide_rate(now);
+    }
+
+    /// Admits a client's message and takes its tokens, if there are enough. If the client must wait
+    /// although its demand was met, its demand doubles.
     pub(super) fn try_admit(
         &mut self,
         now: Time,
         client: ClientId,
         bytes: f64,
-        allowed: f64,
         config: &TfrcConfig,
     ) -> bool {
         let known = self.clients.get(&client);
@@ -160,61 +203,82 @@ impl Allocation {
             let sender = self.clients.entry(client);
             let sender = sender.or_insert_with(|| Sender::new(now, demand, bytes));
             sender.message_bytes = bytes;
-            self.divide_rate(now, allowed);
             let next = now + config.demand_interval;
             self.update_at.get_or_insert(next);
+            self.divide_rate(now);
         }
-        let sender = self.clients.get_mut(&client);
-        sender.is_some_and(|sender| sender.try_admit(now, bytes))
+        let Some(sender) = self.clients.get_mut(&client) else {
+            return false;
+        };
+        let admitted = sender.try_admit(now, bytes);
+        self.due = earliest(self.due, sender.wake_at());
+        if !admitted && sender.share >= sender.demand {
+            sender.demand *= 2.0;
+            self.divide_rate(now);
+        }
+        admitted
     }
 
     /// Gives each client its max-min share plus an equal part of the rate that no client demands. A
     /// client whose demand grows is therefore not held back until the next update.
-    pub(super) fn divide_rate(&mut self, now: Time, allowed: f64) {
+    fn divide_rate(&mut self, now: Time) {
         let demands: Vec<f64> = self.clients.values().map(|sender| sender.demand).collect();
-        let shares = max_min(allowed, &demands);
-        let left_over = (allowed - shares.iter().sum::<f64>()).max(0.0);
+        self.demand = demands.iter().sum();
+        let shares = max_min(self.rate, &demands);
+        let left_over = (self.rate - shares.iter().sum::<f64>()).max(0.0);
         let extra = left_over / demands.len().max(1) as f64;
         for (sender, share) in self.clients.values_mut().zip(shares) {
             sender.set_share(now, share + extra);
         }
-        self.check_shares(allowed);
+        self.check_shares();
+        self.due = self.earliest_timer();
     }
 
     /// Asserts that the shares add up to the rate of the group.
-    fn check_shares(&self, allowed: f64) {
-        let sum: f64 = self.clients.values().map(|sender| sender.share).sum();
+    fn check_shares(&self) {
+        let (rate, sum) = (self.rate, self.clients.values().map(|sender| sender.share));
+        let sum: f64 = sum.sum();
         debug_assert!(
-            self.clients.is_empty() || (sum - allowed).abs() <= 1e-6 * allowed.max(1.0),
-            "the shares add up to {sum} bytes/s, but the group may send {allowed}"
+            self.clients.is_empty() || (sum - rate).abs() <= 1e-6 * rate.max(1.0),
+            "the shares add up to {sum} bytes/s, but the group may send {rate}"
         );
     }
 
-    pub(super) fn remove(&mut self, now: Time, client: ClientId, allowed: f64) {
-        if self.clients.remove(&client).is_some() {
-            self.divide_rate(now, allowed);
+    /// Forgets a client. Returns whether it was known.
+    pub(super) fn remove(&mut self, now: Time, client: ClientId) -> bool {
+        let is_known = self.clients.remove(&client).is_some();
+        if is_known {
+            self.divide_rate(now);
         }
+        is_known
     }
 
     /// Forgets all clients, because no message needs to wait any longer. Returns those that waited.
     pub(super) fn release(&mut self) -> impl Iterator<Item = ClientId> {
-        self.update_at = None;
+        (self.update_at, self.due, self.demand) = (None, None, 0.0);
         let clients = core::mem::take(&mut self.clients).into_iter();
         clients.filter_map(|(client, sender)| sender.waiting.map(|_| client))
     }
 
-    /// Updates the demands if it is time, and calls `ready` for each client whose tokens have
-    /// become sufficient.
-    pub(super) fn handle_timeout(
-        &mut self,
-        now: Time,
-        allowed: f64,
-        config: &TfrcConfig,
-        mut ready: impl FnMut(ClientId),
-    ) {
-        if self.update_at.is_some_and(|update_at| update_at <= now) {
-            self.update_demands(now, config);
-            self.divide_rate(now, allowed);
+    /// Updates the demands if it is time. Returns whether it was.
+    pub(super) fn update_demands(&mut self, now: Time, config: &TfrcConfig) -> bool {
+        if self.update_at.is_none_or(|update_at| now < update_at) {
+            return false;
+        }
+        let least = FORGOTTEN * config.initial_bytes_per_s();
+        self.clients.retain(|_, sender| {
+            sender.update_demand(now, config.demand_history);
+            sender.waiting.is_some() || sender.demand >= least
+        });
+        self.update_at = self.is_used().then(|| now + config.demand_interval);
+        self.divide_rate(now);
+        true
+    }
+
+    /// Calls `ready` for each client whose tokens have become sufficient.
+    pub(super) fn wake(&mut self, now: Time, mut ready: impl FnMut(ClientId)) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
         }
         for (client, sender) in &mut self.clients {
             if let Some(waiting) = &mut sender.waiting
@@ -224,21 +288,17 @@ impl Allocation {
                 ready(*client);
             }
         }
+        self.due = self.earliest_timer();
     }
 
-    fn update_demands(&mut self, now: Time, config: &TfrcConfig) {
-        let least = FORGOTTEN * config.initial_bytes_per_s();
-        self.clients.retain(|_, sender| {
-            sender.update_demand(now, config.demand_history);
-            sender.waiting.is_some() || sender.demand >= least
-        });
-        self.update_at = (!self.clients.is_empty()).then(|| now + config.demand_interval);
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let waiting = self.clients.values().filter_map(|sender| sender.waiting);
-        let wakes = waiting.filter_map(|waiting| waiting.wake_at);
+    fn earliest_timer(&self) -> Option<Time> {
+        let wakes = self.clients.values().filter_map(Sender::wake_at);
         wakes.chain(self.update_at).min()
+    }
+
+    /// Returns the time of the earliest timer, or an earlier time.
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.due
     }
 }
 
@@ -255,7 +315,6 @@ mod tests {
         now: Time,
         allocation: Allocation,
         config: TfrcConfig,
-        allowed: f64,
         /// For each client: its rate, when its next message is ready, and the bytes that it has
         /// sent.
         clients: Vec<(f64, Time, f64)>,
@@ -266,9 +325,8 @@ mod tests {
             let clients = rates.iter().map(|rate| (*rate, Time::ZERO, 0.0));
             Lan {
                 now: Time::ZERO,
-                allocation: Allocation::default(),
+                allocation: Allocation::new(allowed),
                 config: TfrcConfig::default(),
-                allowed,
                 clients: clients.collect(),
             }
         }
@@ -280,7 +338,7 @@ mod tests {
                 && *next <= self.now
                 && self
                     .allocation
-                    .try_admit(self.now, client, BYTES, self.allowed, &self.config)
+                    .try_admit(self.now, client, BYTES, &self.config)
             {
                 *sent += BYTES;
                 *next += seconds(BYTES / *rate);
@@ -300,8 +358,8 @@ mod tests {
                 let due = made.chain(self.allocation.poll_timeout()).min();
                 self.now = due.unwrap_or(end).max(self.now).min(end);
                 let mut ready = Vec::new();
-                self.allocation
-                    .handle_timeout(self.now, self.allowed, &self.config, |c| ready.push(c));
+                self.allocation.update_demands(self.now, &self.config);
+                self.allocation.wake(self.now, |c| ready.push(c));
                 ready.into_iter().for_each(|c| self.offer(c.0 as usize));
             }
             let rates = self.clients.iter().map(|client| client.2 / span_s);
@@ -336,8 +394,7 @@ mod tests {
     fn a_single_client_follows_the_allowed_rate() {
         let mut lan = Lan::new(10_000.0, &[GREEDY]);
         for allowed in [10_000.0, 1_000_000.0, 5_000.0] {
-            lan.allowed = allowed;
-            lan.allocation.divide_rate(lan.now, allowed);
+            lan.allocation.set_rate(lan.now, allowed);
             let rate = lan.run(30.0)[0];
             assert!((rate / allowed - 1.0).abs() < 0.01, "{rate} of {allowed}");
         }
@@ -348,9 +405,21 @@ mod tests {
         let mut lan = Lan::new(100_000.0, &[GREEDY, GREEDY]);
         lan.run(10.0);
         lan.clients[0].0 = 0.0;
-        lan.allocation.remove(lan.now, ClientId(0), 100_000.0);
+        lan.allocation.remove(lan.now, ClientId(0));
         let rates = lan.run(10.0);
         assert!((rates[1] / 100_000.0 - 1.0).abs() < 0.02, "{rates:?}");
+    }
+
+    /// The first client has all of the rate, and a demand for more. The second begins with the
+    /// initial rate, an eighth of the rate, and has half of it before any demand is updated.
+    #[test]
+    fn a_client_that_waits_gets_its_share_before_the_next_update_of_demands() {
+        let mut lan = Lan::new(100_000.0, &[GREEDY, 0.0]);
+        lan.run(5.1);
+        lan.clients[1] = (GREEDY, lan.now, 0.0);
+        lan.run(0.2);
+        let rates = lan.run(0.15);
+        assert!((rates[1] / 50_000.0 - 1.0).abs() < 0.1, "{rates:?}");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use manyflow_core::units::Rate;
 /// sources of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TfrcConfig {
-    /// The rate of a group before any daemon has reported, and the demand of a client that starts
-    /// to send: the paper's "predefined initial rate" (section 4.3.1). At least 1 kbit/s. The
+    /// The rate to a daemon that has not reported yet, and the demand of a client that starts to
+    /// send: the paper's "predefined initial rate" (section 4.3.1). At least 1 kbit/s. The
     /// default is about nine messages of 1400 bytes a second.
     pub initial_rate: Rate,
     /// The round-trip time that a receiving daemon assumes until the sending daemon reports it;
@@ -95,7 +95,7 @@ impl Default for TfrcConfig {
 
 impl TfrcConfig {
     /// Returns the parameters for live overlays, with links of 1 to 1000 Mbit/s. They follow RFC
-    /// 5348 where the paper's simulations had other needs: a group begins with 4 kB in the initial
+    /// 5348 where the paper's simulations had other needs: a pair begins with 4 kB in the initial
     /// round-trip time (section 4.2), and the rate is that of eight intervals between loss events
     /// (section 5.4), which varies less than the paper's average.
     pub fn live() -> TfrcConfig {

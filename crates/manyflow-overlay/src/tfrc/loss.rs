@@ -1,4 +1,5 @@
-//! The loss event rate of one flow at its receiving daemon (section 4.2).
+//! The loss event rate of all messages of one sending daemon, at their receiving daemon (section
+//! 4.2).
 //!
 //! ```text
 //!    x = lost, in its interpolated place          I_sample counts                       I_sample counts
@@ -18,15 +19,59 @@ use manyflow_core::time::Time;
 /// that more events make no difference.
 const EVENTS_MAX: usize = 32;
 
-/// The loss events of a flow and the packets between them.
+/// The newest message of a group that has arrived from a sending daemon. Messages are numbered for
+/// each group, so gaps are those of a group.
+#[derive(Debug, Default)]
+pub(super) struct FlowEnd(Option<(OriginSeq, Time)>);
+
+/// Packets that did not arrive between two that did.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Gap {
+    /// The arrival of the packet before the gap.
+    before: Time,
+    /// The distance to the packet after the gap, in numbers.
+    ahead: u64,
+    /// The number of lost packets, which follow the one before the gap.
+    lost: u64,
+    /// The time between the arrivals before and after the gap.
+    span: Duration,
+}
+
+impl FlowEnd {
+    /// Handles the arrival of a packet. Returns the gap before the packet, which may have no lost
+    /// packet. Returns `None` for a packet below the highest number, which was counted as lost
+    /// already. It is either a repaired copy or late; the paper, too, counts a late packet as lost.
+    pub(super) fn advance(
+        &mut self,
+        now: Time,
+        sequence: OriginSeq,
+        repaired: bool,
+    ) -> Option<Gap> {
+        let (highest, before) = self.0.unwrap_or((sequence.previous(), now));
+        let ahead = u64::try_from(sequence.distance_from(highest)).ok()?;
+        (ahead > 0).then(|| {
+            self.0 = Some((sequence, now));
+            Gap {
+                before,
+                ahead,
+                // A repaired copy with the highest number was itself lost.
+                lost: ahead - u64::from(!repaired),
+                span: now - before,
+            }
+        })
+    }
+}
+
+/// The loss events of all messages of one sending daemon, and the packets between the events.
 #[derive(Debug)]
 pub(super) struct LossHistory {
     /// The initial value of I_sample: 1 if the lost packet that begins an event counts, else 0.
     first: f64,
     /// Whether I_sample includes the packets in the round-trip time of a loss event.
     whole: bool,
-    /// The highest sequence number that has arrived, and the time of its arrival.
-    highest: Option<(OriginSeq, Time)>,
+    /// The number of packets that the sending daemon has sent, as far as their groups' numbers
+    /// show.
+    passed: u64,
     /// The lost packet that began the last loss event.
     event: Option<LossEvent>,
     /// I_sample: the number of packets since the last loss event ended, or began if `whole`.
@@ -39,7 +84,8 @@ pub(super) struct LossHistory {
 struct LossEvent {
     /// The interpolated time of arrival.
     at: Time,
-    sequence: OriginSeq,
+    /// The packet's place among all packets of the sending daemon, counted from 1.
+    place: u64,
 }
 
 /// The average of the intervals between loss events, in packets.
@@ -101,46 +147,30 @@ fn weighted(history: f64, past: f64, sample: f64) -> f64 {
 }
 
 impl LossHistory {
-    /// Returns the history of a flow from which no packet has arrived yet.
+    /// Returns the history of a sending daemon from which no packet has arrived yet.
     pub(super) fn new(config: &TfrcConfig) -> LossHistory {
         LossHistory {
             first: f64::from(u8::from(config.count_losses)),
             whole: config.whole_intervals,
-            highest: None,
+            passed: 0,
             event: None,
             sample: 0.0,
             average: Average::new(config.loss_average),
         }
     }
 
-    /// Handles the arrival of a packet. Returns whether losses before the packet began a new loss
-    /// event. After the first loss event, the caller must [`seed`](LossHistory::seed) the average.
+    /// Handles the arrival of a packet, and the gap before it in its group. Returns whether losses
+    /// in the gap began a new loss event. After the first loss event, the caller must
+    /// [`seed`](LossHistory::seed) the average.
     pub(super) fn on_packet(
         &mut self,
         now: Time,
-        sequence: OriginSeq,
+        gap: Option<Gap>,
         repaired: bool,
         rtt: Duration,
     ) -> bool {
-        let (highest, at) = self.highest.unwrap_or((sequence.previous(), now));
-        let ahead = sequence.distance_from(highest);
-        // A packet below the highest number was counted as lost already. It is either a repaired
-        // copy or late; the paper, too, counts a late packet as lost.
-        let mut began = false;
-        if let Ok(ahead) = u64::try_from(ahead)
-            && ahead > 0
-        {
-            self.highest = Some((sequence, now));
-            // A repaired copy with the highest number was itself lost.
-            let lost = ahead - u64::from(!repaired);
-            let gap = Gap {
-                before: (highest, at),
-                ahead,
-                lost,
-                span: now - at,
-            };
-            began = self.record_losses(gap, rtt);
-        }
+        let began = gap.is_some_and(|gap| self.record_losses(gap, rtt));
+        self.passed = self.passed.saturating_add(gap.map_or(0, |gap| gap.ahead));
         if !repaired {
             self.count_packet(now, rtt);
         }
@@ -148,10 +178,11 @@ impl LossHistory {
     }
 
     /// Handles the losses of a gap. The times of the lost packets are interpolated (RFC 5348
-    /// section 5.2).
+    /// section 5.2). A loss that was noticed late, in a group with few messages, can be earlier
+    /// than the last event; it counts as part of that event.
     fn record_losses(&mut self, gap: Gap, rtt: Duration) -> bool {
         let (span, ahead) = (gap.span.as_nanos(), u128::from(gap.ahead));
-        let (sequence, before) = gap.before;
+        let before = gap.before;
         let mut began = false;
         for _ in 0..EVENTS_MAX {
             let ends = self.event.map(|event| event.at + rtt);
@@ -167,7 +198,7 @@ impl LossHistory {
             }
             self.begin_event(LossEvent {
                 at: before + Duration::from_nanos((span * place / ahead) as u64),
-                sequence: sequence.advance(place as u64),
+                place: self.passed.saturating_add(place as u64),
             });
             began = true;
         }
@@ -177,7 +208,7 @@ impl LossHistory {
     fn begin_event(&mut self, event: LossEvent) {
         if let Some(last) = self.event {
             if self.whole {
-                self.sample = event.sequence.distance_from(last.sequence) as f64;
+                self.sample = (event.place - last.place).max(1) as f64;
             }
             // Several events of one gap may begin before the first interval is seeded.
             if !self.wants_seed() {
@@ -190,11 +221,11 @@ impl LossHistory {
 
     /// Counts a packet for I_sample, unless the last loss event has not ended.
     fn count_packet(&mut self, now: Time, rtt: Duration) {
-        match (self.event, self.highest) {
-            (Some(event), Some((highest, _))) if self.whole => {
-                self.sample = highest.distance_from(event.sequence) as f64 + self.first;
+        match self.event {
+            Some(event) if self.whole => {
+                self.sample = (self.passed - event.place) as f64 + self.first;
             }
-            (Some(event), _) if now < event.at + rtt => {}
+            Some(event) if now < event.at + rtt => {}
             _ => self.sample += 1.0,
         }
     }
@@ -218,19 +249,6 @@ impl LossHistory {
     }
 }
 
-/// Packets that did not arrive between two that did.
-#[derive(Copy, Clone, Debug)]
-struct Gap {
-    /// The packet before the gap, and its arrival.
-    before: (OriginSeq, Time),
-    /// The distance to the packet after the gap, in numbers.
-    ahead: u64,
-    /// The number of lost packets, which follow the one before the gap.
-    lost: u64,
-    /// The time between the arrivals before and after the gap.
-    span: Duration,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,9 +256,30 @@ mod tests {
     const RTT: Duration = Duration::from_millis(100);
     const SPACING_S: f64 = 0.01;
 
+    /// The history of a sending daemon, and its only group.
+    struct History {
+        losses: LossHistory,
+        flow: FlowEnd,
+    }
+
+    impl History {
+        fn new(config: &TfrcConfig) -> History {
+            History {
+                losses: LossHistory::new(config),
+                flow: FlowEnd::default(),
+            }
+        }
+
+        fn on_packet(&mut self, seconds: f64, number: u64, repaired: bool) -> bool {
+            let (now, number) = (Time::from_secs_f64(seconds), OriginSeq::new(number));
+            let gap = self.flow.advance(now, number, repaired);
+            self.losses.on_packet(now, gap, repaired, RTT)
+        }
+    }
+
     /// Returns a history that counts as section 4.2 says literally.
-    fn literal() -> LossHistory {
-        LossHistory::new(&TfrcConfig {
+    fn literal() -> History {
+        History::new(&TfrcConfig {
             count_losses: false,
             ..TfrcConfig::default()
         })
@@ -248,32 +287,31 @@ mod tests {
 
     /// Hands over packets a hundredth of a second apart, except lost ones. Returns the packets
     /// whose arrival began loss events.
-    fn run(history: &mut LossHistory, numbers: core::ops::Range<u64>, lost: &[u64]) -> Vec<u64> {
+    fn run(history: &mut History, numbers: core::ops::Range<u64>, lost: &[u64]) -> Vec<u64> {
         let arrive = numbers.filter(|number| !lost.contains(number));
         let began = arrive.filter(|&number| {
-            let now = Time::from_secs_f64(number as f64 * SPACING_S);
-            let began = history.on_packet(now, OriginSeq::new(number), false, RTT);
-            if history.wants_seed() {
-                history.seed(50.0);
+            let began = history.on_packet(number as f64 * SPACING_S, number, false);
+            if history.losses.wants_seed() {
+                history.losses.seed(50.0);
             }
             began
         });
         began.collect()
     }
 
-    fn event_at(history: &LossHistory) -> Time {
-        history.event.unwrap().at
+    fn event_at(history: &History) -> Time {
+        history.losses.event.unwrap().at
     }
 
-    fn mean(history: &LossHistory) -> f64 {
-        1.0 / history.loss_event_rate().unwrap()
+    fn mean(history: &History) -> f64 {
+        1.0 / history.losses.loss_event_rate().unwrap()
     }
 
     #[test]
     fn without_loss_there_is_no_rate() {
         let mut history = literal();
         assert!(run(&mut history, 1..1000, &[]).is_empty());
-        assert_eq!(history.loss_event_rate(), None);
+        assert_eq!(history.losses.loss_event_rate(), None);
     }
 
     #[test]
@@ -290,10 +328,10 @@ mod tests {
         run(&mut history, 1..101, &[]);
         // 100 arrived at 1 s, 103 arrives at 1.3 s. 101 was due at 1.1 s, and 102 a round-trip time
         // later, in the same event.
-        assert!(history.on_packet(Time::from_secs_f64(1.3), OriginSeq::new(103), false, RTT));
+        assert!(history.on_packet(1.3, 103, false));
         assert_eq!(event_at(&history), Time::from_secs_f64(1.1));
         // 104 was due at 1.4 s and begins an event, 105 belongs to it, and 106 begins one at 1.6 s.
-        assert!(history.on_packet(Time::from_secs_f64(1.7), OriginSeq::new(107), false, RTT));
+        assert!(history.on_packet(1.7, 107, false));
         assert_eq!(event_at(&history), Time::from_secs_f64(1.6));
     }
 
@@ -303,7 +341,7 @@ mod tests {
         // The event begins at 1 s and ends at 1.1 s. The 91 packets from 110 to 200 arrive before
         // the next event.
         run(&mut history, 1..201, &[100]);
-        assert_eq!(history.sample, 91.0);
+        assert_eq!(history.losses.sample, 91.0);
         run(&mut history, 201..203, &[201]);
         assert_eq!(mean(&history), (50.0 + 91.0) / 2.0);
     }
@@ -312,9 +350,9 @@ mod tests {
     fn the_mean_is_constant_until_the_sample_reaches_the_past() {
         let mut history = literal();
         run(&mut history, 1..159, &[100]);
-        assert_eq!((history.sample, mean(&history)), (49.0, 50.0));
+        assert_eq!((history.losses.sample, mean(&history)), (49.0, 50.0));
         run(&mut history, 159..161, &[]);
-        assert_eq!((history.sample, mean(&history)), (51.0, 50.5));
+        assert_eq!((history.losses.sample, mean(&history)), (51.0, 50.5));
         run(&mut history, 161..210, &[]);
         assert_eq!(mean(&history), (50.0 + 100.0) / 2.0);
     }
@@ -323,14 +361,13 @@ mod tests {
     fn a_repaired_copy_counts_as_lost_once_and_never_as_received() {
         let mut history = literal();
         run(&mut history, 1..151, &[100]);
-        let sample = history.sample;
-        let now = Time::from_secs_f64(1.6);
+        let sample = history.losses.sample;
         assert!(
-            !history.on_packet(now, OriginSeq::new(100), true, RTT),
+            !history.on_packet(1.6, 100, true),
             "the loss was noticed before"
         );
         assert!(
-            history.on_packet(now, OriginSeq::new(151), true, RTT),
+            history.on_packet(1.6, 151, true),
             "the loss of the newest packet is new"
         );
         assert_eq!(mean(&history), (50.0 + sample) / 2.0);
@@ -338,14 +375,14 @@ mod tests {
 
     #[test]
     fn an_interval_counts_its_first_loss_by_default() {
-        let mut history = LossHistory::new(&TfrcConfig::default());
+        let mut history = History::new(&TfrcConfig::default());
         run(&mut history, 1..203, &[100, 201]);
         assert_eq!(mean(&history), (50.0 + 92.0) / 2.0);
     }
 
     #[test]
     fn whole_intervals_count_from_one_lost_packet_to_the_next() {
-        let mut history = LossHistory::new(&TfrcConfig {
+        let mut history = History::new(&TfrcConfig {
             whole_intervals: true,
             ..TfrcConfig::default()
         });
@@ -356,7 +393,7 @@ mod tests {
 
     #[test]
     fn eight_intervals_have_the_weights_of_rfc_5348() {
-        let mut history = LossHistory::new(&TfrcConfig {
+        let mut history = History::new(&TfrcConfig {
             whole_intervals: true,
             loss_average: LossAverage::Intervals { discounts: false },
             ..TfrcConfig::default()
@@ -371,12 +408,7 @@ mod tests {
     fn a_long_gap_ends_at_a_loss_event_rate_of_one() {
         let mut history = literal();
         run(&mut history, 1..101, &[50]);
-        assert!(history.on_packet(
-            Time::from_secs_f64(1e6),
-            OriginSeq::new(u64::from(u32::MAX)),
-            false,
-            RTT
-        ));
-        assert_eq!(history.loss_event_rate(), Some(1.0));
+        assert!(history.on_packet(1e6, u64::from(u32::MAX), false));
+        assert_eq!(history.losses.loss_event_rate(), Some(1.0));
     }
 }

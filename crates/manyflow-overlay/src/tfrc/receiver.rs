@@ -1,10 +1,11 @@
-//! A receiving daemon's measurements and reports of one flow, which is all messages of one daemon
-//! to one group (sections 3.1 and 4.2).
+//! A receiving daemon's measurements of all messages of one sending daemon, and its reports
+//! (sections 3.1 and 4.2).
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use super::config::TfrcConfig;
-use super::loss::LossHistory;
+use super::loss::{FlowEnd, LossHistory};
 use super::rate;
 use crate::Event;
 use crate::message::{GroupId, Report};
@@ -16,10 +17,11 @@ use manyflow_core::units::Rate;
 /// The weight of the past in the average message size and the share of repaired copies.
 const HISTORY: f64 = 0.9;
 
-/// One flow at its receiving daemon.
+/// A sending daemon, as a receiving daemon sees it.
 #[derive(Debug)]
-pub(super) struct ReceivedFlow {
-    group: GroupId,
+pub(super) struct Origin {
+    /// The groups of whose messages some have arrived.
+    flows: BTreeMap<GroupId, FlowEnd>,
     /// The round-trip time that the sending daemon has reported, or the initial one until then.
     rtt: Duration,
     rtt_is_known: bool,
@@ -30,6 +32,8 @@ pub(super) struct ReceivedFlow {
     message_bytes: f64,
     /// The averaged share of repaired copies.
     repaired: f64,
+    /// The bytes of all messages that have arrived, without repaired copies, modulo 2^32.
+    bytes: u32,
     /// The messages that arrived since the last report.
     since: Arrived,
     reported_at: Option<Time>,
@@ -41,8 +45,16 @@ pub(super) struct ReceivedFlow {
 struct Arrived {
     messages: u32,
     repaired: u32,
-    /// The newest message that was not repaired, and its arrival. The next report acknowledges it.
-    newest: Option<(OriginSeq, Time)>,
+    /// The newest message that was not repaired. The next report acknowledges it.
+    newest: Option<Newest>,
+}
+
+/// A message that has just arrived.
+#[derive(Copy, Clone, Debug)]
+struct Newest {
+    group: GroupId,
+    sequence: OriginSeq,
+    at: Time,
 }
 
 /// Measures the rate of arrivals in messages per second, once per round-trip time.
@@ -73,10 +85,10 @@ pub(super) struct Reported {
     pub(super) rates: Option<Event>,
 }
 
-impl ReceivedFlow {
-    pub(super) fn new(now: Time, group: GroupId, config: &TfrcConfig) -> ReceivedFlow {
-        ReceivedFlow {
-            group,
+impl Origin {
+    pub(super) fn new(now: Time, config: &TfrcConfig) -> Origin {
+        Origin {
+            flows: BTreeMap::new(),
             rtt: config.initial_rtt,
             rtt_is_known: false,
             losses: LossHistory::new(config),
@@ -89,6 +101,7 @@ impl ReceivedFlow {
             },
             message_bytes: 0.0,
             repaired: 0.0,
+            bytes: 0,
             since: Arrived::default(),
             reported_at: None,
             due: None,
@@ -102,28 +115,46 @@ impl ReceivedFlow {
         }
     }
 
+    /// Returns the number of groups of whose messages some have arrived.
+    pub(super) fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Forgets a group without members. Returns whether the sending daemon has another group here.
+    pub(super) fn remove_flow(&mut self, group: GroupId) -> bool {
+        self.flows.remove(&group);
+        !self.flows.is_empty()
+    }
+
     /// Handles the arrival of a message. Returns whether a loss event began. A new loss event is
     /// reported at once.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
+        group: GroupId,
         sequence: OriginSeq,
         repaired: bool,
         bytes: u32,
     ) -> bool {
-        let bytes = f64::from(bytes);
         if self.message_bytes == 0.0 {
-            self.message_bytes = bytes;
+            self.message_bytes = f64::from(bytes);
         }
-        self.message_bytes += (1.0 - HISTORY) * (bytes - self.message_bytes);
+        self.message_bytes += (1.0 - HISTORY) * (f64::from(bytes) - self.message_bytes);
         self.since.messages += 1;
         if repaired {
             self.since.repaired += 1;
         } else {
-            self.since.newest = Some((sequence, now));
+            self.bytes = self.bytes.wrapping_add(bytes);
+            self.since.newest = Some(Newest {
+                group,
+                sequence,
+                at: now,
+            });
         }
         self.meter.on_message(now, self.rtt);
-        let began = self.losses.on_packet(now, sequence, repaired, self.rtt);
+        let flow = self.flows.entry(group).or_default();
+        let gap = flow.advance(now, sequence, repaired);
+        let began = self.losses.on_packet(now, gap, repaired, self.rtt);
         if self.losses.wants_seed() {
             let interval = rate::first_interval(self.equation, self.rtt, self.meter.highest_per_s);
             self.losses.seed(interval);
@@ -158,20 +189,21 @@ impl ReceivedFlow {
         let p = self.losses.loss_event_rate();
         let (bytes, rtt) = (self.message_bytes, self.rtt);
         let acceptable = p.map(|p| rate::acceptable_bytes_per_s(self.equation, bytes, rtt, p));
-        let (acknowledged, held) = since
-            .newest
-            .map_or((Report::NONE, Duration::ZERO), |(number, at)| {
-                (number, now - at)
-            });
+        let newest = since.newest.unwrap_or(Newest {
+            group: GroupId(0),
+            sequence: Report::NONE,
+            at: now,
+        });
+        let held = now - newest.at;
         let report = Report {
-            group: self.group,
+            group: newest.group,
             rate_bytes_per_s: acceptable.map_or(Report::UNLIMITED, |rate| {
                 // Saturates below `UNLIMITED`: a finite rate must never read as "no limit".
                 (rate as u32).min(Report::UNLIMITED - 1)
             }),
-            loss_event_rate: in_65536ths(p.unwrap_or(0.0)),
             repaired: in_65536ths(self.repaired),
-            acknowledged,
+            acknowledged: newest.sequence,
+            received_bytes: self.bytes,
             held_us: u32::try_from(held.as_micros()).unwrap_or(u32::MAX),
         };
         let rates = p.zip(acceptable).map(|(p, acceptable)| Event::Rates {
@@ -194,8 +226,10 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    fn flow() -> ReceivedFlow {
-        ReceivedFlow::new(Time::ZERO, GroupId(1), &TfrcConfig::default())
+    const GROUP: GroupId = GroupId(1);
+
+    fn origin() -> Origin {
+        Origin::new(Time::ZERO, &TfrcConfig::default())
     }
 
     fn at(seconds: f64) -> Time {
@@ -204,7 +238,7 @@ mod tests {
 
     /// Hands over messages a hundredth of a second apart. Returns the reports and their times.
     fn run(
-        flow: &mut ReceivedFlow,
+        origin: &mut Origin,
         numbers: core::ops::Range<u64>,
         lost: &[u64],
     ) -> Vec<(Time, Report)> {
@@ -212,19 +246,23 @@ mod tests {
         for number in numbers {
             let now = at(number as f64 / 100.0);
             if !lost.contains(&number) {
-                flow.on_arrival(now, OriginSeq::new(number), false, 1000);
+                origin.on_arrival(now, GROUP, OriginSeq::new(number), false, 1000);
             }
-            reports.extend(flow.poll_report(now).map(|reported| (now, reported.report)));
+            reports.extend(
+                origin
+                    .poll_report(now)
+                    .map(|reported| (now, reported.report)),
+            );
         }
         reports
     }
 
     #[test]
     fn reports_follow_each_message_and_later_each_round_trip_time() {
-        let mut flow = flow();
-        assert_eq!(run(&mut flow, 1..10, &[]).len(), 9);
-        flow.on_round_trip(RTT);
-        let reports = run(&mut flow, 10..110, &[]);
+        let mut origin = origin();
+        assert_eq!(run(&mut origin, 1..10, &[]).len(), 9);
+        origin.on_round_trip(RTT);
+        let reports = run(&mut origin, 10..110, &[]);
         assert_eq!(reports.len(), 10);
         assert!(
             reports
@@ -235,10 +273,10 @@ mod tests {
 
     #[test]
     fn a_new_loss_event_is_reported_at_once_with_the_received_rate() {
-        let mut flow = flow();
-        flow.on_round_trip(RTT);
-        run(&mut flow, 1..101, &[]);
-        let reports = run(&mut flow, 101..105, &[102]);
+        let mut origin = origin();
+        origin.on_round_trip(RTT);
+        run(&mut origin, 1..101, &[]);
+        let reports = run(&mut origin, 101..105, &[102]);
         let (when, report) = reports.last().unwrap();
         assert_eq!(
             (*when, report.acknowledged),
@@ -253,25 +291,25 @@ mod tests {
 
     #[test]
     fn a_report_has_its_holding_time_and_acknowledges_no_repaired_copy() {
-        let mut flow = flow();
-        flow.on_round_trip(RTT);
-        flow.on_arrival(at(0.0), OriginSeq::new(1), false, 1000);
-        assert!(flow.poll_report(at(0.0)).is_some());
-        flow.on_arrival(at(0.03), OriginSeq::new(2), false, 1000);
-        flow.on_arrival(at(0.05), OriginSeq::new(1), true, 1000);
-        assert!(flow.poll_report(at(0.05)).is_none());
-        assert_eq!(flow.poll_timeout(), Some(at(0.1)));
-        let report = flow.poll_report(at(0.1)).unwrap().report;
+        let mut origin = origin();
+        origin.on_round_trip(RTT);
+        origin.on_arrival(at(0.0), GROUP, OriginSeq::new(1), false, 1000);
+        assert!(origin.poll_report(at(0.0)).is_some());
+        origin.on_arrival(at(0.03), GROUP, OriginSeq::new(2), false, 1000);
+        origin.on_arrival(at(0.05), GROUP, OriginSeq::new(1), true, 1000);
+        assert!(origin.poll_report(at(0.05)).is_none());
+        assert_eq!(origin.poll_timeout(), Some(at(0.1)));
+        let report = origin.poll_report(at(0.1)).unwrap().report;
         assert_eq!(
             (report.acknowledged, report.held_us),
             (OriginSeq::new(2), 70_000)
         );
         assert!(report.repaired > 0);
-        flow.on_arrival(at(0.3), OriginSeq::new(1), true, 1000);
-        let report = flow.poll_report(at(0.3)).unwrap().report;
+        origin.on_arrival(at(0.3), GROUP, OriginSeq::new(1), true, 1000);
+        let report = origin.poll_report(at(0.3)).unwrap().report;
         assert_eq!((report.acknowledged, report.held_us), (Report::NONE, 0));
         assert_eq!(
-            flow.poll_timeout(),
+            origin.poll_timeout(),
             None,
             "a report is due without arrivals"
         );

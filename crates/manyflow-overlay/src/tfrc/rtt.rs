@@ -10,27 +10,12 @@ use manyflow_core::time::Time;
 /// The maximum number of sent messages in the log: enough for a round-trip time at usual rates.
 const REMEMBERED: usize = 4096;
 
-/// The weight of the past in the average message size.
-const SIZE_HISTORY: f64 = 0.9;
-
-/// The times at which the last messages to a group were sent, T_out, and the bytes up to each.
+/// The times at which the last messages to a group were sent, T_out.
 #[derive(Debug, Default)]
 pub(super) struct SentLog {
     /// The oldest message in the log.
     first: OriginSeq,
-    messages: VecDeque<Sent>,
-    /// The bytes of all messages that were ever sent.
-    total_bytes: u64,
-    /// s: the average size of a message in bytes, weighted as at a receiver.
-    message_bytes: f64,
-}
-
-/// The log's entry for a sent message.
-#[derive(Copy, Clone, Debug)]
-struct Sent {
-    at: Time,
-    /// The bytes up to and including this message.
-    total_bytes: u64,
+    times: VecDeque<Time>,
 }
 
 /// The measurements that a report gives about the message that it acknowledges.
@@ -40,57 +25,39 @@ pub(super) struct Acknowledged {
     pub(super) rtt: Duration,
     /// The time at which the message arrived, plus the delay of the reverse path.
     pub(super) arrived: Time,
-    /// The bytes sent up to and including the message.
-    pub(super) total_bytes: u64,
+    /// The bytes that had arrived by then, modulo 2^32.
+    pub(super) received_bytes: u32,
 }
 
 impl Acknowledged {
     /// Returns the rate of arrivals since an earlier acknowledgement, in bytes per second.
     pub(super) fn rate_since(&self, earlier: &Acknowledged) -> f64 {
-        let bytes = self.total_bytes.saturating_sub(earlier.total_bytes);
+        // The later report may have been overtaken by the earlier one.
+        let bytes = self.received_bytes.wrapping_sub(earlier.received_bytes) as i32;
         let span = self.arrived - earlier.arrived;
-        bytes as f64 / span.as_secs_f64().max(1e-6)
+        f64::from(bytes.max(0)) / span.as_secs_f64().max(1e-6)
     }
 }
 
 impl SentLog {
-    pub(super) fn on_sent(&mut self, now: Time, sequence: OriginSeq, bytes: u32) {
-        let next = self.first.advance(self.messages.len() as u64);
+    pub(super) fn on_sent(&mut self, now: Time, sequence: OriginSeq) {
+        let next = self.first.advance(self.times.len() as u64);
         if sequence != next {
-            self.messages.clear();
+            self.times.clear();
         }
-        if self.messages.len() == REMEMBERED {
-            self.messages.pop_front();
+        if self.times.len() == REMEMBERED {
+            self.times.pop_front();
             self.first = self.first.advance(1);
         }
-        if self.messages.is_empty() {
+        if self.times.is_empty() {
             self.first = sequence;
         }
-        self.total_bytes += u64::from(bytes);
-        let bytes = f64::from(bytes);
-        if self.message_bytes == 0.0 {
-            self.message_bytes = bytes;
-        }
-        self.message_bytes += (1.0 - SIZE_HISTORY) * (bytes - self.message_bytes);
-        self.messages.push_back(Sent {
-            at: now,
-            total_bytes: self.total_bytes,
-        });
+        self.times.push_back(now);
         debug_assert!(
-            self.messages.len() <= REMEMBERED,
+            self.times.len() <= REMEMBERED,
             "{} messages are in the log",
-            self.messages.len()
+            self.times.len()
         );
-    }
-
-    pub(super) fn total_bytes(&self) -> u64 {
-        self.total_bytes
-    }
-
-    /// Returns s in bytes. It is an average, so that one short message does not reduce the minimum
-    /// rate to one at which a long message would take minutes.
-    pub(super) fn message_bytes(&self) -> f64 {
-        self.message_bytes
     }
 
     /// Returns the measurements of a report that arrives at `now`. Returns `None` if the
@@ -98,13 +65,13 @@ impl SentLog {
     /// time ago.
     pub(super) fn acknowledged(&self, now: Time, report: &Report) -> Option<Acknowledged> {
         let place = report.acknowledged.distance_from(self.first);
-        let sent = self.messages.get(usize::try_from(place).ok()?)?;
+        let sent = *self.times.get(usize::try_from(place).ok()?)?;
         let held = Duration::from_micros(u64::from(report.held_us));
-        let rtt = (now - sent.at).checked_sub(held)?;
+        let rtt = (now - sent).checked_sub(held)?;
         (!rtt.is_zero()).then_some(Acknowledged {
             rtt,
-            arrived: sent.at + rtt,
-            total_bytes: sent.total_bytes,
+            arrived: sent + rtt,
+            received_bytes: report.received_bytes,
         })
     }
 }
@@ -125,9 +92,9 @@ mod tests {
         Report {
             group: GroupId(1),
             rate_bytes_per_s: Report::UNLIMITED,
-            loss_event_rate: 0,
             repaired: 0,
             acknowledged: OriginSeq::new(acknowledged),
+            received_bytes: 400,
             held_us,
         }
     }
@@ -140,11 +107,11 @@ mod tests {
     fn the_holding_time_of_an_acknowledgement_is_not_part_of_the_rtt() {
         let mut log = SentLog::default();
         for sequence in 1..=10 {
-            log.on_sent(at(sequence as f64), OriginSeq::new(sequence), 100);
+            log.on_sent(at(sequence as f64), OriginSeq::new(sequence));
         }
         let found = log.acknowledged(at(4.25), &report(4, 50_000)).unwrap();
         assert_eq!(found.rtt, Duration::from_millis(200));
-        assert_eq!((found.arrived, found.total_bytes), (at(4.2), 400));
+        assert_eq!((found.arrived, found.received_bytes), (at(4.2), 400));
     }
 
     #[test]
@@ -152,7 +119,7 @@ mod tests {
         let mut log = SentLog::default();
         assert_eq!(log.acknowledged(at(1.0), &report(0, 0)), None);
         for sequence in 1..=5000 {
-            log.on_sent(at(1.0), OriginSeq::new(sequence), 100);
+            log.on_sent(at(1.0), OriginSeq::new(sequence));
         }
         for acknowledged in [0, 904, 5001, OriginSeq::MAX.number()] {
             assert_eq!(log.acknowledged(at(2.0), &report(acknowledged, 0)), None);
@@ -163,15 +130,6 @@ mod tests {
             None,
             "held for longer than the round trip"
         );
-    }
-
-    #[test]
-    fn one_short_message_changes_the_average_size_little() {
-        let mut log = SentLog::default();
-        for (sequence, bytes) in (1..).zip([1000, 1000, 100]) {
-            log.on_sent(at(1.0), OriginSeq::new(sequence), bytes);
-        }
-        assert!((log.message_bytes() - 910.0).abs() < 1e-6);
     }
 
     #[test]

@@ -1,340 +1,378 @@
-//! A sending daemon's state of a group: a limit for each remote daemon with members, and the
-//! minimum of the limits.
-//!
-//! ```text
-//!             first report                     each report, at most twice the limit of a round-trip time ago
-//!   no limit -------------> limit: min(reported x (1 - repaired), what it may grow to) <---+
-//!       |                     |  nothing heard for max(4 RTT, 3 s/X): halved               |
-//!       +---------------------+------------------------------------------------------------+
-//! ```
+//! The groups to which a sending daemon's clients send, the remote daemons with members, and the
+//! division of their limits among the groups.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
+use super::Outbox;
 use super::allocation::Allocation;
 use super::config::TfrcConfig;
-use super::rtt::{Acknowledged, SentLog, averaged};
-use crate::message::{DaemonId, Report};
+use super::division::Division;
+use super::earliest;
+use super::pair::{self, Pair};
+use super::rtt::{Acknowledged, SentLog};
+use crate::controller::Request;
+use crate::message::{ClientId, DaemonId, GroupId, Report};
 use crate::sequence::OriginSeq;
-use manyflow_core::estimate::delay_damping::DelayDamping;
-use manyflow_core::time::{Time, seconds};
+use manyflow_core::time::Time;
 
-/// The no-feedback timer while the round-trip time is unknown (RFC 5348 section 4.2).
-const SILENCE_AT_FIRST: Duration = Duration::from_secs(2);
-/// The number of messages whose sending time without a report counts as silence. RFC 5348 section
-/// 4.4 has two. If one message or report is lost, two reports are just that far apart, so that
-/// chance would decide whether a single loss halves the rate.
-const SILENCE_MESSAGES: f64 = 3.0;
-/// t_mbi, in seconds: at least one message is sent in this time (RFC 5348 section 4.3).
-const SLOWEST_S: f64 = 64.0;
 /// The allowed rate is reported when it has changed by this share.
 const NOTICEABLE: f64 = 0.01;
+/// The paper's delta: the rates are divided again at once when a group's demand has changed by this
+/// share (section 4.3.1).
+const DELTA: f64 = 0.1;
 
-/// A group to which local clients send. All rates are in bytes per second.
+/// A sending daemon. All rates are in bytes per second.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    groups: BTreeMap<GroupId, Group>,
+    /// The remote daemons with members of these groups.
+    pairs: BTreeMap<DaemonId, Pair>,
+    division: Division,
+    /// The earliest timer, or an earlier time: nothing is searched when a message enters.
+    due: Option<Time>,
+}
+
+/// A group to which local clients send.
 #[derive(Debug)]
-pub(super) struct Group {
+struct Group {
     log: SentLog,
-    remotes: BTreeMap<DaemonId, Remote>,
-    pub(super) allocation: Allocation,
-    allowed: f64,
+    /// The remote daemons with members, in ascending order.
+    members: Vec<DaemonId>,
+    allocation: Allocation,
+    /// The demand of all clients at the last division.
+    divided_demand: f64,
     /// The allowed rate that was last reported as an event.
     announced: f64,
 }
 
-/// A remote daemon with members of the group.
-#[derive(Debug, Default)]
-struct Remote {
-    rtt: Option<Duration>,
-    /// The correction for the latest round-trip time, if configured (RFC 5348 section 4.5).
-    damping: Option<DelayDamping>,
-    /// X, as far as this daemon limits it; `None` until the daemon has reported or its report timed
-    /// out.
-    limit: Option<f64>,
-    round: Option<Round>,
-    /// The message that was acknowledged when the limit could last grow in slow start.
-    mark: Option<Acknowledged>,
-    silence: Option<Silence>,
-}
+/// The controller's parameters, and its results that have not been polled.
+type Terms<'a> = (&'a TfrcConfig, &'a mut Outbox);
 
-/// A period of one round-trip time, in which the limit at most doubles.
-#[derive(Copy, Clone, Debug)]
-struct Round {
-    /// The beginning of the period; tld in RFC 5348.
-    began: Time,
-    /// The limit at the beginning of the period.
-    limit: f64,
-}
-
-/// The no-feedback timer of a remote daemon.
-#[derive(Copy, Clone, Debug)]
-struct Silence {
-    ends: Time,
-    /// The bytes that were sent before the timer was set.
-    total_bytes: u64,
-}
-
-/// The inputs that all limits of a group share.
-struct Terms<'a> {
-    log: &'a SentLog,
-    config: &'a TfrcConfig,
-    /// The group's allowed rate, at which a new limit starts.
-    allowed: f64,
-}
-
-/// Returns s / t_mbi, the lowest rate.
-fn slowest(log: &SentLog) -> f64 {
-    log.message_bytes().max(1.0) / SLOWEST_S
-}
-
-impl Remote {
-    fn on_report(&mut self, now: Time, report: &Report, terms: &Terms<'_>) -> Option<Acknowledged> {
-        let acknowledged = terms.log.acknowledged(now, report);
-        if let Some(acknowledged) = acknowledged {
-            let history = terms.config.rtt_history;
-            self.rtt = Some(averaged(self.rtt, acknowledged.rtt, history));
-            if let Some(q2) = terms.config.damping_history {
-                let damping = self.damping.get_or_insert_with(|| DelayDamping::new(q2));
-                damping.sample(acknowledged.rtt);
-            }
-        }
-        let reported = acceptable(report, terms.config).unwrap_or(f64::INFINITY);
-        let grown = self.grown(now, reported, acknowledged, terms);
-        self.limit = Some(reported.min(grown).max(slowest(terms.log)));
-        self.arm_silence_timer(now, terms);
-        acknowledged
-    }
-
-    /// Returns the value to which the limit may grow: at most twice the limit of a round-trip time
-    /// ago. Before the first loss, this is slow start, which does not exceed twice the rate of
-    /// arrivals (RFC 5348 section 4.3), so that an unused limit does not grow.
-    fn grown(
-        &mut self,
-        now: Time,
-        reported: f64,
-        acknowledged: Option<Acknowledged>,
-        terms: &Terms<'_>,
-    ) -> f64 {
-        let limit = self.limit.unwrap_or(terms.allowed);
-        let rtt = self.rtt.unwrap_or(terms.config.initial_rtt);
-        let present = self.round.filter(|round| now - round.began < rtt);
-        let round = present.unwrap_or(Round { began: now, limit });
-        self.round = Some(round);
-        if reported.is_finite() {
-            return 2.0 * round.limit;
-        }
-        if present.is_some() {
-            return limit;
-        }
-        let Some(arrived) = acknowledged else {
-            return limit;
-        };
-        let before = self.mark.replace(arrived);
-        let received = before.map_or(limit, |before| arrived.rate_since(&before));
-        (2.0 * limit.min(received)).max(limit)
-    }
-
-    /// Returns X_inst: the limit, reduced while queues grow (RFC 5348 section 4.5). `None` if the
-    /// daemon does not limit the rate.
-    fn present_limit(&self, slowest: f64) -> Option<f64> {
-        let factor = self.damping.as_ref().map_or(1.0, DelayDamping::factor);
-        self.limit.map(|limit| (limit * factor).max(slowest))
-    }
-
-    /// Handles the expiry of the no-feedback timer (RFC 5348 section 4.4): halves the limit. If
-    /// nothing was sent, the limit falls only to the initial rate.
-    fn on_silence(&mut self, now: Time, silence: Silence, terms: &Terms<'_>) {
-        let limit = self.limit.unwrap_or(terms.allowed);
-        let is_idle = silence.total_bytes == terms.log.total_bytes();
-        let initial = terms.config.initial_bytes_per_s();
-        if is_idle && limit <= initial {
-            self.silence = None;
-            return;
-        }
-        let least = if is_idle { initial } else { slowest(terms.log) };
-        let limit = (limit / 2.0).max(least);
-        self.limit = Some(limit);
-        self.round = Some(Round { began: now, limit });
-        self.mark = None;
-        self.arm_silence_timer(now, terms);
-    }
-
-    fn arm_silence_timer(&mut self, now: Time, terms: &Terms<'_>) {
-        let rate = self.limit.unwrap_or(terms.allowed).min(terms.allowed);
-        let messages = seconds(SILENCE_MESSAGES * terms.log.message_bytes() / rate);
-        let span = self.rtt.map_or(SILENCE_AT_FIRST, |rtt| 4 * rtt);
-        self.silence = Some(Silence {
-            ends: now + span.max(messages),
-            total_bytes: terms.log.total_bytes(),
-        });
-    }
-}
-
-/// Returns the rate at which a report allows new messages; `None` if there is no limit.
-pub(super) fn acceptable(report: &Report, config: &TfrcConfig) -> Option<f64> {
-    let limited = report.rate_bytes_per_s < Report::UNLIMITED;
-    let repaired = f64::from(report.repaired) / 65536.0;
-    let new_share = if config.count_repairs {
-        1.0 - repaired
-    } else {
-        1.0
-    };
-    limited.then(|| f64::from(report.rate_bytes_per_s) * new_share)
-}
+/// The result of a report: a sample of the round-trip time, and the new average.
+pub(super) type Measured = Option<(Duration, Duration)>;
 
 impl Group {
-    pub(super) fn new(config: &TfrcConfig) -> Group {
+    fn new(config: &TfrcConfig) -> Group {
         Group {
             log: SentLog::default(),
-            remotes: BTreeMap::new(),
-            allocation: Allocation::default(),
-            allowed: config.initial_bytes_per_s(),
+            members: Vec::new(),
+            allocation: Allocation::new(config.initial_bytes_per_s()),
+            divided_demand: 0.0,
             announced: 0.0,
         }
     }
 
-    /// Returns the sum of the rates at which local clients may send.
-    pub(super) fn allowed(&self) -> f64 {
-        self.allowed
+    /// Returns whether the demand has changed by more than delta since the last division.
+    fn has_other_demand(&self) -> bool {
+        let change = (self.allocation.demand() - self.divided_demand).abs();
+        change > DELTA * self.divided_demand
     }
 
-    /// Returns whether another daemon has members.
-    pub(super) fn is_remote(&self) -> bool {
-        !self.remotes.is_empty()
+    /// Sets the allowed rate, and reports it if it has changed noticeably.
+    fn set_rate(&mut self, now: Time, id: GroupId, rate: f64, outbox: &mut Outbox) {
+        debug_assert!(
+            rate > 0.0 || !self.allocation.is_used(),
+            "a group with clients may send at {rate} bytes/s"
+        );
+        if rate != self.allocation.rate() {
+            self.allocation.set_rate(now, rate);
+        }
+        if (rate - self.announced).abs() > NOTICEABLE * self.announced {
+            self.announced = rate;
+            outbox.report_allowed(id, rate);
+        }
+    }
+}
+
+impl Sending {
+    /// Returns the number of groups and pairs with state.
+    pub(super) fn state_size(&self) -> usize {
+        self.groups.len() + self.pairs.len()
     }
 
-    /// Replaces the daemons with members. The state of a daemon that no longer has members is
-    /// dropped. A new daemon counts from its first report, or from its time-out.
-    pub(super) fn set_members(&mut self, members: impl Iterator<Item = DaemonId>) {
-        let mut before = core::mem::take(&mut self.remotes);
-        let remote = |daemon| (daemon, before.remove(&daemon).unwrap_or_default());
-        self.remotes = members.map(remote).collect();
+    /// Returns the sum of the rates at which local clients may send to a group; `None` if none of
+    /// them sends to it, or if no other daemon has members.
+    pub(super) fn allowed(&self, group: GroupId) -> Option<f64> {
+        let group = self.groups.get(&group)?;
+        Some(group.allocation.rate())
     }
 
-    pub(super) fn on_sent(
+    /// Admits a client's message to a group, if the client has tokens. `members` are the remote
+    /// daemons with members, at least one.
+    pub(super) fn try_admit(
         &mut self,
         now: Time,
-        sequence: OriginSeq,
-        bytes: u32,
-        config: &TfrcConfig,
-    ) {
-        let before = self.log.total_bytes();
-        self.log.on_sent(now, sequence, bytes);
-        for remote in self.remotes.values_mut() {
-            // This is the first message after an idle time. The timer waits for the report on it.
-            let was_idle = remote
-                .silence
-                .is_none_or(|timer| timer.total_bytes == before);
-            if was_idle {
-                let terms = Terms {
-                    log: &self.log,
-                    config,
-                    allowed: self.allowed,
-                };
-                remote.arm_silence_timer(now, &terms);
-                remote
-                    .silence
-                    .iter_mut()
-                    .for_each(|timer| timer.total_bytes = before);
+        request: &Request,
+        members: impl Iterator<Item = DaemonId>,
+        (config, outbox): Terms<'_>,
+    ) -> bool {
+        let (id, bytes) = (request.groups.first(), f64::from(request.bytes));
+        if let Entry::Vacant(new) = self.groups.entry(id) {
+            new.insert(Group::new(config));
+            self.replace_members(id, members);
+        }
+        let Some(group) = self.groups.get_mut(&id) else {
+            return false;
+        };
+        let allocation = &mut group.allocation;
+        let admitted = allocation.try_admit(now, request.client, bytes, config);
+        self.due = earliest(self.due, allocation.poll_timeout());
+        if group.has_other_demand() {
+            self.divide(now, (config, outbox));
+        }
+        admitted
+    }
+
+    pub(super) fn on_sent(&mut self, now: Time, id: GroupId, sequence: OriginSeq, bytes: u32) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.log.on_sent(now, sequence);
+        for member in &group.members {
+            if let Some(pair) = self.pairs.get_mut(member) {
+                pair.on_sent(now, bytes);
+                self.due = earliest(self.due, pair.poll_timeout());
             }
         }
     }
 
-    /// Handles a report of a daemon. Returns `None` if the daemon has no members. Otherwise returns
-    /// the sample of the round-trip time and the new average, if the report gives a sample.
+    /// Handles a report of a daemon. Returns `None` if the daemon has no members.
     pub(super) fn on_report(
         &mut self,
         now: Time,
         from: DaemonId,
         report: &Report,
-        config: &TfrcConfig,
-    ) -> Option<Option<(Duration, Duration)>> {
-        let remote = self.remotes.get_mut(&from)?;
-        let terms = Terms {
-            log: &self.log,
-            config,
-            allowed: self.allowed,
-        };
-        let sample = remote.on_report(now, report, &terms);
-        Some(sample.and_then(|sample| Some((sample.rtt, remote.rtt?))))
+        (config, outbox): Terms<'_>,
+    ) -> Option<Measured> {
+        let group = self.groups.get(&report.group);
+        let acknowledged = group.and_then(|group| group.log.acknowledged(now, report));
+        let pair = self.pairs.get_mut(&from)?;
+        outbox.report_acceptable(from, pair::acceptable(report, config));
+        pair.on_report(now, report, acknowledged, config);
+        let rtt = pair.rtt();
+        self.due = earliest(self.due, pair.poll_timeout());
+        if pair.is_full || pair.is_reached() {
+            self.divide(now, (config, &mut *outbox));
+        }
+        let measured = |sample: Acknowledged| Some((sample.rtt, rtt?));
+        Some(acknowledged.and_then(measured))
     }
 
-    /// Halves the limits of daemons whose no-feedback timers have expired.
-    pub(super) fn handle_timeout(&mut self, now: Time, config: &TfrcConfig) {
-        let terms = Terms {
-            log: &self.log,
-            config,
-            allowed: self.allowed,
+    /// Handles a change of the remote daemons with members of a group. A daemon that no longer has
+    /// members of any group is forgotten. A new daemon counts from its first report, or from its
+    /// time-out.
+    pub(super) fn set_members(
+        &mut self,
+        now: Time,
+        id: GroupId,
+        members: impl Iterator<Item = DaemonId>,
+        (config, outbox): Terms<'_>,
+    ) {
+        if !self.groups.contains_key(&id) {
+            return;
+        }
+        self.replace_members(id, members);
+        let group = self.groups.get_mut(&id);
+        if let Some(group) = group.filter(|group| group.members.is_empty()) {
+            outbox.ready.extend(group.allocation.release());
+            self.groups.remove(&id);
+        }
+        self.divide(now, (config, &mut *outbox));
+    }
+
+    /// The groups to which local clients send.
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> {
+        self.groups.keys().copied()
+    }
+
+    fn replace_members(&mut self, id: GroupId, members: impl Iterator<Item = DaemonId>) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
         };
-        for remote in self.remotes.values_mut() {
-            if let Some(silence) = remote.silence.filter(|silence| silence.ends <= now) {
-                remote.on_silence(now, silence, &terms);
+        let before = core::mem::replace(&mut group.members, members.collect());
+        for member in &group.members {
+            let pair = self.pairs.entry(*member);
+            pair.or_insert_with(|| Pair::new(group.allocation.rate()))
+                .groups += 1;
+        }
+        for member in before {
+            if let Some(pair) = self.pairs.get_mut(&member) {
+                pair.groups -= 1;
+                if pair.groups == 0 {
+                    self.pairs.remove(&member);
+                }
             }
         }
     }
 
-    /// Updates the allowed rate: the minimum of the limits, or the initial rate without a limit.
-    /// Returns the rate if it differs noticeably from the one that was last returned.
-    pub(super) fn update_allowed(&mut self, now: Time, config: &TfrcConfig) -> Option<f64> {
-        let slowest = slowest(&self.log);
-        let remotes = self.remotes.values();
-        let limits = remotes.filter_map(|remote| remote.present_limit(slowest));
-        let allowed = limits
-            .reduce(f64::min)
-            .unwrap_or(config.initial_bytes_per_s());
-        debug_assert!(allowed > 0.0, "a group's allowed rate is {allowed}");
-        if allowed != self.allowed {
-            self.allowed = allowed;
-            self.allocation.divide_rate(now, allowed);
+    pub(super) fn remove_client(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        (config, outbox): Terms<'_>,
+    ) {
+        let mut any = false;
+        for group in self.groups.values_mut() {
+            let was_known = group.allocation.remove(now, client);
+            any |= was_known && group.has_other_demand();
+            // The others have a larger share, and wait for a shorter time.
+            self.due = earliest(self.due, group.allocation.poll_timeout());
         }
-        let is_noticeable = (allowed - self.announced).abs() > NOTICEABLE * self.announced;
-        is_noticeable.then(|| {
-            self.announced = allowed;
-            allowed
-        })
+        if any {
+            self.divide(now, (config, &mut *outbox));
+        }
     }
 
+    /// Handles the timers of pairs, and updates the demands of clients.
+    pub(super) fn handle_timeout(&mut self, now: Time, (config, outbox): Terms<'_>) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        let mut any = false;
+        for pair in self.pairs.values_mut() {
+            any |= pair.handle_timeout(now, config);
+        }
+        for group in self.groups.values_mut() {
+            any |= group.allocation.update_demands(now, config) && group.has_other_demand();
+        }
+        if any {
+            self.divide(now, (config, &mut *outbox));
+        }
+        for group in self.groups.values_mut() {
+            let ready = &mut outbox.ready;
+            group.allocation.wake(now, |client| ready.push_back(client));
+        }
+        self.due = self.earliest_timer();
+    }
+
+    /// Returns the time of the earliest timer, or an earlier time.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let silences = self.remotes.values().filter_map(|remote| remote.silence);
-        let ends = silences.map(|silence| silence.ends);
-        ends.chain(self.allocation.poll_timeout()).min()
+        self.due
+    }
+
+    fn earliest_timer(&self) -> Option<Time> {
+        let silences = self.pairs.values().filter_map(Pair::poll_timeout);
+        let groups = self.groups.values();
+        let allocations = groups.filter_map(|group| group.allocation.poll_timeout());
+        silences.chain(allocations).min()
+    }
+
+    /// Divides the limits of the pairs among the groups, by max-min. A daemon that has not reported
+    /// yet limits only groups that no other daemon limits, to the initial rate together.
+    fn divide(&mut self, now: Time, (config, outbox): Terms<'_>) {
+        let initial = config.initial_bytes_per_s();
+        for (place, pair) in self.pairs.values_mut().enumerate() {
+            (pair.place, pair.carried) = (place, 0.0);
+        }
+        let limits = self.pairs.values().map(Pair::limit);
+        self.division
+            .begin(limits.map(|limit| limit.unwrap_or(initial)));
+        for group in self.groups.values_mut() {
+            group.divided_demand = group.allocation.demand();
+            let pairs = || group.members.iter().filter_map(|id| self.pairs.get(id));
+            let is_limited = pairs().any(|pair| pair.limit().is_some());
+            let limiting = pairs().filter(|pair| pair.limit().is_some() == is_limited);
+            // A group without clients demands nothing: a share that is not used would hold back slow
+            // start.
+            self.division.push(
+                group.divided_demand,
+                group.allocation.is_used(),
+                limiting.map(|pair| pair.place),
+            );
+        }
+        for ((id, group), rate) in self.groups.iter_mut().zip(self.division.shares()) {
+            group.set_rate(now, *id, rate, outbox);
+            for member in &group.members {
+                if let Some(pair) = self.pairs.get_mut(member) {
+                    pair.carried += rate;
+                }
+            }
+        }
+        for pair in self.pairs.values_mut() {
+            if pair.carried == 0.0 {
+                // A client that begins to send may use all of the limit.
+                pair.carried = pair.limit().unwrap_or(initial);
+            }
+            pair.is_full = pair.is_reached();
+        }
+        self.due = self.earliest_timer();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::GroupId;
+    use manyflow_core::time::seconds;
 
+    const GROUP: GroupId = GroupId(1);
+    const OTHER: GroupId = GroupId(2);
+    const CLIENT: ClientId = ClientId(3);
     const NEAR: DaemonId = DaemonId(1);
     const FAR: DaemonId = DaemonId(2);
     /// The default initial rate in bytes per second.
     const INITIAL: f64 = 12_500.0;
 
     /// A group whose messages of 1000 bytes are sent exactly at the allowed rate, with a round-trip
-    /// time of 0.1 s.
-    struct Sending {
-        group: Group,
+    /// time of 0.1 s. No client waits for tokens.
+    struct World {
+        sending: Sending,
         config: TfrcConfig,
+        outbox: Outbox,
         now: Time,
         sequence: u64,
     }
 
-    impl Sending {
-        fn new(members: &[DaemonId]) -> Sending {
-            let config = TfrcConfig::default();
-            let mut group = Group::new(&config);
-            group.set_members(members.iter().copied());
-            Sending {
-                group,
-                config,
+    impl World {
+        fn new(members: &[DaemonId]) -> World {
+            let mut world = World {
+                sending: Sending::default(),
+                config: TfrcConfig::default(),
+                outbox: Outbox::default(),
                 now: Time::ZERO,
                 sequence: 0,
-            }
+            };
+            world.add(GROUP, members);
+            world
         }
 
-        fn allowed(&mut self) -> f64 {
-            self.group.update_allowed(self.now, &self.config);
-            self.group.allowed()
+        /// Adds a group, with a client.
+        fn add(&mut self, group: GroupId, members: &[DaemonId]) {
+            assert!(self.offer(group, members), "the first message waits");
+        }
+
+        /// Offers a message. Returns whether it was admitted.
+        fn offer(&mut self, group: GroupId, members: &[DaemonId]) -> bool {
+            let request = Request {
+                client: CLIENT,
+                groups: group.into(),
+                bytes: 1000,
+            };
+            let terms = (&self.config, &mut self.outbox);
+            let members = members.iter().copied();
+            self.sending.try_admit(self.now, &request, members, terms)
+        }
+
+        fn set_members(&mut self, members: &[DaemonId]) {
+            let terms = (&self.config, &mut self.outbox);
+            let members = members.iter().copied();
+            self.sending.set_members(self.now, GROUP, members, terms);
+        }
+
+        fn allowed(&self) -> f64 {
+            self.sending.allowed(GROUP).unwrap()
+        }
+
+        fn send_one(&mut self) {
+            self.sequence += 1;
+            let sequence = OriginSeq::new(self.sequence);
+            self.sending.on_sent(self.now, GROUP, sequence, 1000);
+        }
+
+        fn handle_timeout(&mut self) {
+            let terms = (&self.config, &mut self.outbox);
+            self.sending.handle_timeout(self.now, terms);
         }
 
         /// Sends at the allowed rate times `part` for `span_s` seconds, and handles timers.
@@ -343,182 +381,219 @@ mod tests {
             while self.now < end {
                 let rate = part * self.allowed();
                 self.now = (self.now + seconds(1000.0 / rate)).min(end);
-                self.sequence += 1;
-                self.group
-                    .on_sent(self.now, OriginSeq::new(self.sequence), 1000, &self.config);
-                self.group.handle_timeout(self.now, &self.config);
+                self.send_one();
+                self.handle_timeout();
             }
         }
 
         /// Handles a report that acknowledges the last message sent at least a round-trip time ago.
         fn report(&mut self, from: DaemonId, rate_bytes_per_s: u32, repaired: u16) {
-            let places = 1..=self.sequence;
+            let log = &self.sending.groups[&GROUP].log;
             let sent = |sequence: &u64| {
-                let report = self.build_report(0, 0, *sequence);
-                let found = self.group.log.acknowledged(self.now, &report);
+                let found = log.acknowledged(self.now, &report(0, 0, *sequence));
                 found.is_some_and(|found| found.rtt.as_secs_f64() >= 0.1 - 1e-6)
             };
-            let acknowledged = places.rev().find(sent).unwrap_or(0);
-            let report = self.build_report(rate_bytes_per_s, repaired, acknowledged);
-            self.group.on_report(self.now, from, &report, &self.config);
+            let acknowledged = (1..=self.sequence).rev().find(sent).unwrap_or(0);
+            self.handle_report(from, &report(rate_bytes_per_s, repaired, acknowledged));
         }
 
-        fn build_report(&self, rate_bytes_per_s: u32, repaired: u16, acknowledged: u64) -> Report {
-            Report {
-                group: GroupId(1),
-                rate_bytes_per_s,
-                loss_event_rate: 0,
-                repaired,
-                acknowledged: OriginSeq::new(acknowledged),
-                held_us: 0,
-            }
+        fn handle_report(&mut self, from: DaemonId, report: &Report) {
+            let terms = (&self.config, &mut self.outbox);
+            self.sending.on_report(self.now, from, report, terms);
+        }
+    }
+
+    fn report(rate_bytes_per_s: u32, repaired: u16, acknowledged: u64) -> Report {
+        Report {
+            group: GROUP,
+            rate_bytes_per_s,
+            repaired,
+            acknowledged: OriginSeq::new(acknowledged),
+            received_bytes: 1000 * acknowledged as u32,
+            held_us: 0,
         }
     }
 
     #[test]
     fn the_slowest_daemon_limits_until_it_leaves() {
-        let mut sending = Sending::new(&[NEAR, FAR]);
-        sending.send(1.0, 1.0);
+        let mut world = World::new(&[NEAR, FAR]);
+        world.send(1.0, 1.0);
         for _ in 0..10 {
-            sending.send(0.2, 1.0);
-            sending.report(NEAR, 40_000, 0);
-            sending.report(FAR, 9_000, 0);
+            world.send(0.2, 1.0);
+            world.report(NEAR, 40_000, 0);
+            world.report(FAR, 9_000, 0);
         }
-        assert_eq!(sending.allowed(), 9_000.0);
-        sending.group.set_members([NEAR].into_iter());
-        assert_eq!(sending.allowed(), 40_000.0);
+        assert_eq!(world.allowed(), 9_000.0);
+        world.set_members(&[NEAR]);
+        assert_eq!(world.allowed(), 40_000.0);
     }
 
     #[test]
     fn a_new_daemon_counts_from_its_first_report() {
-        let mut sending = Sending::new(&[NEAR]);
+        let mut world = World::new(&[NEAR]);
         for _ in 0..10 {
-            sending.send(0.2, 1.0);
-            sending.report(NEAR, 40_000, 0);
+            world.send(0.2, 1.0);
+            world.report(NEAR, 40_000, 0);
         }
-        sending.group.set_members([NEAR, FAR].into_iter());
-        assert_eq!(sending.allowed(), 40_000.0);
-        sending.report(FAR, 5_000, 0);
-        assert_eq!(sending.allowed(), 5_000.0);
+        world.set_members(&[NEAR, FAR]);
+        assert_eq!(world.allowed(), 40_000.0);
+        world.report(FAR, 5_000, 0);
+        assert_eq!(world.allowed(), 5_000.0);
     }
 
     #[test]
     fn slow_start_doubles_in_each_round_trip_unless_unused() {
-        let mut sending = Sending::new(&[NEAR]);
-        assert_eq!(sending.allowed(), INITIAL);
-        sending.send(0.2, 1.0);
+        let mut world = World::new(&[NEAR]);
+        assert_eq!(world.allowed(), INITIAL);
+        world.send(0.2, 1.0);
         for round in 1..=6 {
-            sending.report(NEAR, Report::UNLIMITED, 0);
-            let rate = sending.allowed() / INITIAL;
+            world.report(NEAR, Report::UNLIMITED, 0);
+            let rate = world.allowed() / INITIAL;
             assert!(rate <= f64::from(1 << round), "round {round}: {rate}");
-            sending.send(0.12, 1.0);
+            world.send(0.12, 1.0);
         }
-        let reached = sending.allowed();
+        let reached = world.allowed();
         // Arrivals were sent a round-trip time earlier. Once they limit the growth, doubling takes
         // two round-trip times.
         assert!(reached > 8.0 * INITIAL, "{reached}");
         for _ in 0..20 {
-            sending.send(0.12, 0.1);
-            sending.report(NEAR, Report::UNLIMITED, 0);
+            world.send(0.12, 0.1);
+            world.report(NEAR, Report::UNLIMITED, 0);
         }
-        assert!(sending.allowed() <= 2.1 * reached, "{}", sending.allowed());
+        assert!(world.allowed() <= 2.1 * reached, "{}", world.allowed());
     }
 
     #[test]
     fn a_silent_daemon_halves_the_rate_repeatedly() {
-        let mut sending = Sending::new(&[NEAR]);
+        let mut world = World::new(&[NEAR]);
         for _ in 0..10 {
-            sending.send(0.2, 1.0);
-            sending.report(NEAR, 40_000, 0);
+            world.send(0.2, 1.0);
+            world.report(NEAR, 40_000, 0);
         }
-        sending.send(0.5, 1.0);
-        assert_eq!(sending.allowed(), 20_000.0);
-        sending.send(5.0, 1.0);
-        assert!(sending.allowed() < 2_000.0, "{}", sending.allowed());
-        sending.send(2000.0, 1.0);
+        world.send(0.5, 1.0);
+        assert_eq!(world.allowed(), 20_000.0);
+        world.send(5.0, 1.0);
+        assert!(world.allowed() < 2_000.0, "{}", world.allowed());
+        world.send(2000.0, 1.0);
         assert_eq!(
-            sending.allowed(),
+            world.allowed(),
             1000.0 / 64.0,
             "the rate is not at its minimum"
         );
         // A report only doubles the rate: it does not restore the former rate at once.
-        let before = sending.allowed();
-        sending.send(100.0, 1.0);
-        sending.report(NEAR, 40_000, 0);
-        assert_eq!(sending.allowed(), 2.0 * before);
+        let before = world.allowed();
+        world.send(100.0, 1.0);
+        world.report(NEAR, 40_000, 0);
+        assert_eq!(world.allowed(), 2.0 * before);
     }
 
     #[test]
     fn a_reported_rate_applies_at_once_up_to_twice_the_limit_of_a_round_trip_ago() {
-        let mut sending = Sending::new(&[NEAR]);
-        sending.send(0.2, 1.0);
-        sending.report(NEAR, 10_000, 0);
-        assert_eq!(sending.allowed(), 10_000.0);
-        sending.send(0.2, 1.0);
-        sending.report(NEAR, 11_000, 0);
+        let mut world = World::new(&[NEAR]);
+        world.send(0.2, 1.0);
+        world.report(NEAR, 10_000, 0);
+        assert_eq!(world.allowed(), 10_000.0);
+        world.send(0.2, 1.0);
+        world.report(NEAR, 11_000, 0);
         // A loss event causes an early report.
-        sending.now += Duration::from_millis(10);
-        sending.report(NEAR, 12_000, 0);
-        assert_eq!(sending.allowed(), 12_000.0);
-        sending.report(NEAR, 30_000, 0);
-        assert_eq!(sending.allowed(), 20_000.0);
+        world.now += Duration::from_millis(10);
+        world.report(NEAR, 12_000, 0);
+        assert_eq!(world.allowed(), 12_000.0);
+        world.report(NEAR, 30_000, 0);
+        assert_eq!(world.allowed(), 20_000.0);
     }
 
     #[test]
     fn a_daemon_that_never_reports_halves_the_rate_after_two_seconds() {
-        let mut sending = Sending::new(&[NEAR]);
-        sending.send(1.9, 1.0);
-        assert_eq!(sending.allowed(), INITIAL);
-        sending.send(0.3, 1.0);
-        assert_eq!(sending.allowed(), INITIAL / 2.0);
+        let mut world = World::new(&[NEAR]);
+        world.send(1.9, 1.0);
+        assert_eq!(world.allowed(), INITIAL);
+        world.send(0.3, 1.0);
+        assert_eq!(world.allowed(), INITIAL / 2.0);
     }
 
     #[test]
     fn an_idle_sender_returns_to_the_initial_rate_without_a_timer() {
-        let mut sending = Sending::new(&[NEAR]);
+        let mut world = World::new(&[NEAR]);
         for _ in 0..10 {
-            sending.send(0.2, 1.0);
-            sending.report(NEAR, 40_000, 0);
+            world.send(0.2, 1.0);
+            world.report(NEAR, 40_000, 0);
         }
         for _ in 0..1000 {
-            sending.now += Duration::from_millis(100);
-            let (now, config) = (sending.now, sending.config.clone());
-            sending.group.handle_timeout(now, &config);
+            world.now += Duration::from_millis(100);
+            world.handle_timeout();
         }
-        assert_eq!(sending.allowed(), INITIAL);
-        assert_eq!(sending.group.poll_timeout(), None);
+        assert_eq!(world.allowed(), INITIAL);
+        assert_eq!(world.sending.poll_timeout(), None);
     }
 
     #[test]
     fn damping_reduces_the_rate_while_the_round_trip_time_is_above_its_average() {
-        let mut sending = Sending::new(&[NEAR]);
-        sending.config.damping_history = Some(0.9);
-        let (now, config) = (sending.now, sending.config.clone());
-        sending.group.on_sent(now, OriginSeq::new(1), 1000, &config);
-        let report = sending.build_report(10_000, 0, 1);
+        let mut world = World::new(&[NEAR]);
+        world.config.damping_history = Some(0.9);
+        world.send_one();
         // The same message is acknowledged after 0.1 s, and then after 0.2 s.
         for factor in [1.0, 0.9 / 2f64.sqrt() + 0.1] {
-            sending.now += Duration::from_millis(100);
-            let (now, config) = (sending.now, sending.config.clone());
-            sending.group.on_report(now, NEAR, &report, &config);
-            let ratio = sending.allowed() / 10_000.0;
+            world.now += Duration::from_millis(100);
+            world.handle_report(NEAR, &report(10_000, 0, 1));
+            let ratio = world.allowed() / 10_000.0;
             assert!((ratio - factor).abs() < 1e-9, "{ratio}, not {factor}");
         }
     }
 
     #[test]
     fn repaired_copies_count_towards_the_rate_if_configured() {
-        let report = Sending::new(&[]).build_report(10_000, 65536u32.div_euclid(4) as u16, 0);
+        let report = report(10_000, 65536u32.div_euclid(4) as u16, 0);
         let mut config = TfrcConfig::default();
-        assert_eq!(acceptable(&report, &config), Some(7_500.0));
+        assert_eq!(pair::acceptable(&report, &config), Some(7_500.0));
         config.count_repairs = false;
-        assert_eq!(acceptable(&report, &config), Some(10_000.0));
+        assert_eq!(pair::acceptable(&report, &config), Some(10_000.0));
     }
 
     #[test]
     fn reports_of_daemons_without_members_are_ignored() {
-        let mut sending = Sending::new(&[NEAR]);
-        sending.report(FAR, 1, 0);
-        assert_eq!(sending.allowed(), INITIAL);
+        let mut world = World::new(&[NEAR]);
+        world.report(FAR, 1, 0);
+        assert_eq!(world.allowed(), INITIAL);
+    }
+
+    /// A new group adds nothing to the rate of a pair. Its client then offers more than the demand
+    /// of a new client. It gets what the other client, whose demand is the initial rate, leaves,
+    /// before demands are updated.
+    #[test]
+    fn a_new_group_of_a_pair_gets_its_share_at_once() {
+        let mut world = World::new(&[NEAR]);
+        for _ in 0..10 {
+            world.send(0.2, 1.0);
+            world.report(NEAR, 40_000, 0);
+        }
+        assert_eq!(world.allowed(), 40_000.0);
+        world.add(GROUP, &[NEAR]);
+        world.add(OTHER, &[NEAR]);
+        assert_eq!(world.sending.allowed(OTHER), Some(20_000.0));
+        assert_eq!(world.allowed(), 20_000.0);
+        while world.offer(OTHER, &[NEAR]) {}
+        world.offer(OTHER, &[NEAR]);
+        let others = world.sending.allowed(OTHER).unwrap();
+        assert!((others - (40_000.0 - INITIAL)).abs() < 1e-6, "{others}");
+    }
+
+    /// The group that also goes to a slower daemon leaves the rest of the pair to the other one.
+    #[test]
+    fn a_group_gets_what_another_group_of_its_pair_cannot_use() {
+        let mut world = World::new(&[NEAR, FAR]);
+        world.add(OTHER, &[NEAR]);
+        for _ in 0..10 {
+            world.send(0.2, 1.0);
+            world.report(NEAR, 40_000, 0);
+            world.report(FAR, 9_000, 0);
+        }
+        let allowed = world.allowed();
+        assert!((allowed - 9_000.0).abs() < 1e-6, "{allowed}");
+        let others = world.sending.allowed(OTHER).unwrap();
+        assert!((others - 31_000.0).abs() < 1e-6, "{others}");
+        assert_eq!(world.sending.state_size(), 4);
+        world.set_members(&[NEAR]);
+        assert_eq!(world.sending.state_size(), 3, "the pair of FAR remains");
     }
 }

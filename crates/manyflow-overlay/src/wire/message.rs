@@ -108,11 +108,10 @@ fn body(first: First, bytes: &[u8]) -> Result<Body, WireError> {
         }
         REQUEST => Body::Request,
         COST => Body::Control(Control::Cost(cost(first, bytes)?)),
-        REPORT => Body::Control(Control::Report(report(words(bytes)?)?)),
+        REPORT => Body::Control(Control::Report(report(words(bytes)?))),
         ROUND_TRIP => {
-            let [group, rtt_us] = words(bytes)?;
-            let group = GroupId(group);
-            Body::Control(Control::RoundTrip(RoundTrip { group, rtt_us }))
+            let [rtt_us] = words(bytes)?;
+            Body::Control(Control::RoundTrip(RoundTrip { rtt_us }))
         }
         other => return Err(WireError::Kind(other)),
     })
@@ -310,18 +309,16 @@ fn cost(first: First, bytes: &[u8]) -> Result<CostUpdate, WireError> {
     })
 }
 
-fn report([group, rate, shares, held_us, high, low]: [u32; 6]) -> Result<Report, WireError> {
-    let (loss_event_rate, repaired) = halves(shares);
-    let (reserved, acknowledged) = number(high, low);
-    zero(reserved.into())?;
-    Ok(Report {
+fn report([group, rate, high, low, held_us, received_bytes]: [u32; 6]) -> Report {
+    let (repaired, acknowledged) = number(high, low);
+    Report {
         group: GroupId(group),
         rate_bytes_per_s: rate,
-        loss_event_rate,
         repaired,
         acknowledged,
+        received_bytes,
         held_us,
-    })
+    }
 }
 
 impl Control {
@@ -338,20 +335,19 @@ impl Control {
                 encoded
             }
             Control::Report(report) => {
-                let [high, low] = numbered(0, report.acknowledged);
+                let [high, low] = numbered(report.repaired, report.acknowledged);
                 let words = [
                     report.group.0,
                     report.rate_bytes_per_s,
-                    word(report.loss_event_rate, report.repaired),
-                    report.held_us,
                     high,
                     low,
+                    report.held_us,
+                    report.received_bytes,
                 ];
                 Encoded::of(REPORT, flags, origin, words)
             }
             Control::RoundTrip(round_trip) => {
-                let words = [round_trip.group.0, round_trip.rtt_us];
-                Encoded::of(ROUND_TRIP, flags, origin, words)
+                Encoded::of(ROUND_TRIP, flags, origin, [round_trip.rtt_us])
             }
         }
     }

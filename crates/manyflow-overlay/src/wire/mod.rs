@@ -16,8 +16,8 @@
 //!   Seal        | first | incarnation  | change        | what the origin signed, and its signature ...
 //!   Request     | first |
 //!   Cost        | first | version, 0: 16, 16 bits  | link, queue of each: 16, 16 bits ...
-//!   Report      | first | group        | rate          | losses, repaired: 16, 16 bits | held_us | 0, acknowledged: 16, 48 bits |
-//!   RoundTrip   | first | group        | rtt_us        |
+//!   Report      | first | group        | rate          | repaired, acknowledged: 16, 48 bits | held_us | received_bytes |
+//!   RoundTrip   | first | rtt_us       |
 //!
 //!   an item of
 //!     Members   | 1, 0: 16, 16 bits      | group  | members | since |

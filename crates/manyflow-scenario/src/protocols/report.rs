@@ -14,8 +14,8 @@ pub(crate) enum Topic {
     Link(LinkId),
     /// A group.
     Group(GroupId),
-    /// The reports of one daemon about a group.
-    Report(GroupId, DaemonId),
+    /// The reports of one daemon.
+    Report(DaemonId),
 }
 
 /// The change of an observable that an event reports.

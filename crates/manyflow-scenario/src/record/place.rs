@@ -108,7 +108,7 @@ pub(super) fn topic_of(scene: &Scene, what: Observable, subject: Place) -> Topic
         Place::Reporter(session, _) if what == Observable::Members => {
             Topic::Group(scene.affiliation(session).group)
         }
-        Place::Reporter(session, daemon) => Topic::Report(scene.affiliation(session).group, daemon),
+        Place::Reporter(_, daemon) => Topic::Report(daemon),
         _ => Topic::Any,
     }
 }

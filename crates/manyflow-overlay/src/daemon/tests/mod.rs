@@ -341,9 +341,9 @@ fn a_direct_message_is_not_forwarded() {
     let report = Report {
         group: G,
         rate_bytes_per_s: 1,
-        loss_event_rate: 0,
         repaired: 0,
         acknowledged: Report::NONE,
+        received_bytes: 0,
         held_us: 0,
     };
     let message = Message {

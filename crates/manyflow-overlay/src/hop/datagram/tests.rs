@@ -329,7 +329,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         1 => Just(Frame::Direct(Message {
             origin: DaemonId(9),
             repaired: true,
-            body: Body::Control(Control::RoundTrip(RoundTrip { group: GroupId(0), rtt_us: 0 })),
+            body: Body::Control(Control::RoundTrip(RoundTrip { rtt_us: 0 })),
         })),
     ]
 }

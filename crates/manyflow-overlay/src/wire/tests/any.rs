@@ -41,22 +41,19 @@ pub(super) fn any_control() -> impl Strategy<Value = Control> {
         let links = core::array::from_fn(|place| states.get(place).copied());
         Control::Cost(CostUpdate { version, links })
     });
-    let report = (any::<[u32; 3]>(), any_number(), any::<[u16; 2]>()).prop_map(
-        |([group, rate_bytes_per_s, held_us], acknowledged, [loss_event_rate, repaired])| {
+    let report = (any::<[u32; 4]>(), any_number(), any::<u16>()).prop_map(
+        |([group, rate_bytes_per_s, held_us, received_bytes], acknowledged, repaired)| {
             Control::Report(Report {
                 group: GroupId(group),
                 rate_bytes_per_s,
-                loss_event_rate,
                 repaired,
                 acknowledged,
+                received_bytes,
                 held_us,
             })
         },
     );
-    let round_trip = any::<(u32, u32)>().prop_map(|(group, rtt_us)| {
-        let group = GroupId(group);
-        Control::RoundTrip(RoundTrip { group, rtt_us })
-    });
+    let round_trip = any::<u32>().prop_map(|rtt_us| Control::RoundTrip(RoundTrip { rtt_us }));
     prop_oneof![cost, report, round_trip]
 }
 

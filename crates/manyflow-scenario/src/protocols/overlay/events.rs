@@ -45,9 +45,8 @@ impl Reported for Event {
                 line.serialize_entry("overlay-link", &[link.from.0, link.to.0])?;
                 line.serialize_entry("messages", messages)
             }
-            Event::Acceptable { by, group, rate } => {
+            Event::Acceptable { by, rate } => {
                 line.serialize_entry("by", &by.0)?;
-                line.serialize_entry("group", &group.0)?;
                 line.serialize_entry("rate", &rate.map(Rate::bits_per_s))
             }
             Event::Allowed { group, rate } => {
@@ -111,9 +110,7 @@ impl Reported for Event {
                 | Event::View { group, .. }
                 | Event::SlowMember { group, .. },
             ) => own == *group,
-            (Topic::Report(own, daemon), Event::Acceptable { by, group, .. }) => {
-                (own, daemon) == (*group, *by)
-            }
+            (Topic::Report(daemon), Event::Acceptable { by, .. }) => daemon == *by,
             _ => false,
         }
     }

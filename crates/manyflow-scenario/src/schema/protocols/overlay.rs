@@ -142,7 +142,7 @@ pub enum SlowName {
 #[derive(Copy, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TfrcTable {
-    /// The rate of a group before any daemon has reported, and the assumed demand of a client that
+    /// The rate to a daemon that has not reported yet, and the assumed demand of a client that
     /// starts to send.
     ///
     /// Default: `100 kbit/s`.

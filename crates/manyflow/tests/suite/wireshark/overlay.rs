@@ -212,18 +212,20 @@ fn put_control(fields: &mut Fields, control: &Control) {
         Control::Report(report) => fields.put_all([
             ("manyflow_overlay.group", report.group.0.into()),
             ("manyflow_overlay.rate", report.rate_bytes_per_s.into()),
-            ("manyflow_overlay.losses", report.loss_event_rate.into()),
             ("manyflow_overlay.repaired_share", report.repaired.into()),
             ("manyflow_overlay.held_us", report.held_us.into()),
             (
                 "manyflow_overlay.acknowledged",
                 report.acknowledged.number(),
             ),
+            (
+                "manyflow_overlay.received_bytes",
+                report.received_bytes.into(),
+            ),
         ]),
-        Control::RoundTrip(round_trip) => fields.put_all([
-            ("manyflow_overlay.group", round_trip.group.0.into()),
-            ("manyflow_overlay.rtt_us", round_trip.rtt_us.into()),
-        ]),
+        Control::RoundTrip(round_trip) => {
+            fields.put("manyflow_overlay.rtt_us", round_trip.rtt_us);
+        }
     }
 }
 

@@ -221,7 +221,7 @@ fn stream_bases() -> Vec<Vec<u8>> {
     let mut bases: Vec<Vec<u8>> = frames.iter().map(|frame| framed(frame)).collect();
     bases.push(frames[..3].iter().flat_map(|frame| framed(frame)).collect());
     for flags in [0, 2] {
-        let mut bytes = b"manyflo\x05\x01\x02\x00\x00\x00\x07".to_vec();
+        let mut bytes = b"manyflo\x06\x01\x02\x00\x00\x00\x07".to_vec();
         bytes.extend([flags, 2]);
         bytes.extend(b"\xc3\xa9\x05north");
         bytes.extend([0, 0, 0, 7, 0, 0, 0, 9]);

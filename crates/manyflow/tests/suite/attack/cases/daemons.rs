@@ -248,7 +248,7 @@ fn garbage_at_the_port_between_daemons_is_refused_and_logged_and_ends_no_link() 
         &[0xff; 10_000],
         b"GET / HTTP/1.1\r\nHost: b\r\n\r\n",
         b"CONNECT {}\r\nSUB > 1\r\n",
-        b"manyflo\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"manyflo\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         // A TLS record of the maximum length.
         b"\x16\x03\x01\xff\xff\x01\x00\xff\xfc\x03\x03",
         b"",
