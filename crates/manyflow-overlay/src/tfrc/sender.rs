@@ -274,8 +274,7 @@ impl Sending {
             let pairs = || group.members.iter().filter_map(|id| self.pairs.get(id));
             let is_limited = pairs().any(|pair| pair.limit().is_some());
             let limiting = pairs().filter(|pair| pair.limit().is_some() == is_limited);
-            // A group without clients demands nothing: a share that is not used would hold back slow
-            // start.
+            // A group without clients demands nothing: an unused share would hold back slow start.
             self.division.push(
                 group.divided_demand,
                 group.allocation.is_used(),
