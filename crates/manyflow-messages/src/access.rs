@@ -93,6 +93,7 @@ impl Access {
         let place = users.iter().position(fits)?;
         let user = &users[place];
         Some(Permissions {
+            name: Some(Rc::from(user.credentials.shown_name())),
             user: Rc::from(match &user.credentials {
                 Credentials::Password { name, .. } => format!("the user {name}"),
                 Credentials::Token(_) => format!("the user with the token of entry {}", place + 1),
@@ -105,6 +106,14 @@ impl Access {
 }
 
 impl Credentials {
+    /// Returns the user's name as nats-server's monitoring shows it: tokens are secrets.
+    fn shown_name(&self) -> &str {
+        match self {
+            Credentials::Password { name, .. } => name,
+            Credentials::Token(_) => "[REDACTED]",
+        }
+    }
+
     fn fit(&self, options: &ConnectOptions) -> bool {
         let is = |given: &Option<String>, own: &str| {
             let given = given.as_deref().unwrap_or_default();
@@ -124,6 +133,8 @@ impl Credentials {
 pub(super) struct Permissions {
     /// The user, in words; without users, the clients of the address.
     pub(super) user: Rc<str>,
+    /// The user's name, which the monitoring shows; `None` without users.
+    pub(super) name: Option<Rc<str>>,
     pub(super) priority: u16,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -133,6 +144,7 @@ impl Default for Permissions {
     fn default() -> Permissions {
         Permissions {
             user: Rc::from(""),
+            name: None,
             priority: PRIORITY,
             publish: None,
             subscribe: None,

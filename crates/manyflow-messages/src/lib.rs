@@ -19,6 +19,7 @@
 //! | [`client`] | a client that publishes messages and joins groups |
 //! | `access.rs` | what clients may do |
 //! | `status.rs`, `fetch.rs` | what a daemon reports, and, with the feature `status`, how a program reads it |
+//! | `monitor/` | the pages of nats-server's monitoring |
 //!
 //! # Example
 //!
@@ -60,6 +61,7 @@ mod handshakes;
 mod hello;
 mod link;
 mod link_traffic;
+mod monitor;
 pub mod nats;
 mod outgoing;
 mod refusals;
@@ -67,6 +69,7 @@ mod security;
 mod server;
 mod signatures;
 mod status;
+mod stopping;
 
 pub use access::{Access, Credentials, User};
 pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
@@ -74,6 +77,7 @@ pub use config::{ControllerConfig, DaemonConfig, EVICT_AFTER, LinkConfig};
 #[cfg(feature = "status")]
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
+pub use monitor::{MONITOR_PATHS, Monitor, MonitorPage};
 pub use security::{IdentityError, LinkSecurity, LinkTls};
 pub use server::{Addresses, DAEMON_PORT, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};

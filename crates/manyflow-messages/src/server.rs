@@ -18,7 +18,7 @@ use manyflow_overlay::{Daemon, DaemonId};
 use socket2::{SockRef, Socket};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
@@ -29,11 +29,13 @@ use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::Hello;
 use super::link::Links;
+use super::monitor::{Facts, Monitor, Question, Watched, answer_questions};
 use super::nats::serve::{ClientLimits, Front};
 use super::nats::session::Peer;
 use super::security::IdentityError;
 use super::signatures::StateNotary;
 use super::status::DaemonStatus;
+use super::stopping::{close, retire};
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
@@ -44,14 +46,9 @@ const UNSENT_BYTES: u32 = 64 * 1024;
 /// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
 const PORTS_TRIED_MAX: usize = 100;
 /// The time within which a client must complete the handshake of TLS.
-const TLS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time for which a daemon that stops waits until its messages have been acknowledged. Other
-/// daemons acknowledge after 200 ms; with a broken link they would not.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which changes of daemons' addresses are gathered before clients get them.
 const ADDRESSES_PAUSE: Duration = Duration::from_millis(100);
-/// The time for which clients' last bytes are written when a daemon stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An [`incarnation`] below this one comes from a clock that is not set: the first second of 2026.
 const CLOCK_MIN: u32 = 189_388_800;
@@ -98,6 +95,7 @@ pub struct Addresses {
 pub struct DaemonHandle {
     addresses: Addresses,
     status: watch::Receiver<DaemonStatus>,
+    monitor: Monitor,
     stop: Option<oneshot::Sender<Duration>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -111,6 +109,11 @@ impl DaemonHandle {
     /// Returns the daemon's status, which changes twice a second.
     pub fn status(&self) -> watch::Receiver<DaemonStatus> {
         self.status.clone()
+    }
+
+    /// Returns the pages by which programs that watch nats-server watch the daemon.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// Stops the daemon and waits until its thread has ended. Messages that have not left may be
@@ -165,6 +168,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     };
     let (stop, stopped) = oneshot::channel();
     let (sender, status) = watch::channel(DaemonStatus::default());
+    let (monitor, asked) = Monitor::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -176,7 +180,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
             match Server::new(config, sockets, notary) {
                 Ok(server) => {
                     let _ = ready.send(Ok(()));
-                    server.run(stopped, sender).await;
+                    server.run(stopped, sender, asked).await;
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -192,6 +196,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     Ok(DaemonHandle {
         addresses,
         status,
+        monitor,
         stop: Some(stop),
         thread: Some(thread),
     })
@@ -275,7 +280,7 @@ struct Server {
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
     clients: Option<TcpListener>,
-    connections_max: usize,
+    facts: Facts,
     hold: Duration,
     controller: ControllerConfig,
 }
@@ -289,18 +294,17 @@ impl Server {
         let id = config.number();
         let clock = Clock::start();
         let incarnation = incarnation();
-        if incarnation < CLOCK_MIN {
-            config.overlay.incarnation_ahead_max = u32::MAX;
-            tracing::warn!(
-                "the clock of this machine is before 2026, so this daemon cannot tell whether states \
-                 of other daemons are of the future: set the clock"
-            );
-        }
+        check_clock(&mut config, incarnation);
         let controller = controller(&config.controller, id, incarnation)?;
         let limits = ClientLimits::of(&config);
         let clients_at = sockets.clients.as_ref().map(|(_, local)| *local);
         let advertised = clients_at.map_or(Vec::new(), |local| config.advertised(local));
         let hello = hello(&config, id, incarnation);
+        let facts = Facts {
+            server_id: format!("{}-{incarnation:08x}", config.name),
+            connections_max: config.connections_max,
+            links: config.links.len(),
+        };
         let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let daemon = signing(daemon, notary);
@@ -326,7 +330,7 @@ impl Server {
                 core: Rc::clone(&core),
                 access: config.access,
                 limits,
-                server_id: format!("{}-{incarnation:08x}", config.name),
+                server_id: facts.server_id.clone(),
                 name: config.name,
                 local,
                 tls: config.client_tls,
@@ -343,13 +347,18 @@ impl Server {
             front,
             daemons: listener(sockets.daemons)?,
             clients: listener(sockets.clients)?,
-            connections_max: config.connections_max,
+            facts,
             hold: config.hold,
             controller: config.controller,
         })
     }
 
-    async fn run(self, stopped: oneshot::Receiver<Duration>, status: watch::Sender<DaemonStatus>) {
+    async fn run(
+        self,
+        stopped: oneshot::Receiver<Duration>,
+        status: watch::Sender<DaemonStatus>,
+        asked: mpsc::Receiver<Question>,
+    ) {
         spawn_local(run_timer(Rc::clone(&self.core)));
         if let Some(socket) = self.links.datagrams.clone() {
             let core = Rc::clone(&self.core);
@@ -366,13 +375,19 @@ impl Server {
             (Some(listener), Some(front)) => Some(spawn_local(accept_clients(
                 listener,
                 front,
-                self.connections_max,
+                self.facts.connections_max,
             ))),
             _ => None,
         };
         if let Some(front) = &self.front {
             spawn_local(announce_addresses(Rc::clone(front)));
         }
+        let watched = Watched {
+            core: Rc::clone(&self.core),
+            front: self.front.clone(),
+            facts: self.facts,
+        };
+        spawn_local(answer_questions(watched, asked));
         let core = Rc::clone(&self.core);
         let links = Rc::clone(&self.links);
         let report = report(core, self.hold, self.controller, links, status);
@@ -405,38 +420,6 @@ async fn announce_addresses(front: Rc<Front>) {
     }
 }
 
-/// Announces the end to clients, and delivers the messages that the daemon has accepted.
-async fn retire(core: &RefCell<DaemonCore>, front: Option<&Front>, grace: Duration) {
-    if let Some(front) = front {
-        core.borrow_mut().withdraw_addresses();
-        let line = |peer| front.lame_duck_info(peer);
-        core.borrow().send_to_clients(line);
-    }
-    wait_until(grace, || !core.borrow().has_clients()).await;
-    core.borrow_mut().settle();
-    wait_until(SETTLE_TIMEOUT, || core.borrow().is_settled()).await;
-    core.borrow_mut().close();
-    wait_until(STOP_TIMEOUT, || core.borrow().is_closed()).await;
-}
-
-/// Closes all connections. Neighbours and clients get what has been written for them.
-async fn close(core: &RefCell<DaemonCore>) {
-    core.borrow_mut().close();
-    sleep(Duration::ZERO).await;
-    wait_until(STOP_TIMEOUT, || core.borrow().is_drained()).await;
-}
-
-/// Waits until a condition holds, at most for `limit`.
-async fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
-    let holding = async {
-        while !holds() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    // The caller goes on in either case.
-    let _ = timeout(limit, holding).await;
-}
-
 /// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
 pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
 
@@ -448,6 +431,17 @@ fn incarnation() -> u32 {
         .as_secs()
         .saturating_sub(INCARNATION_EPOCH);
     (seconds as u32).max(1)
+}
+
+/// Adapts a daemon to a clock that is not set.
+fn check_clock(config: &mut DaemonConfig, incarnation: u32) {
+    if incarnation < CLOCK_MIN {
+        config.overlay.incarnation_ahead_max = u32::MAX;
+        tracing::warn!(
+            "the clock of this machine is before 2026, so this daemon cannot tell whether states \
+             of other daemons are of the future: set the clock"
+        );
+    }
 }
 
 /// Returns a daemon that signs its states, if there is a key.

@@ -48,9 +48,11 @@ impl DaemonCore {
     ) -> SessionKey {
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
         let user = Rc::clone(&permissions.user);
-        let key = self
-            .sessions
-            .insert(NatsSession::new(out, client, peer, user));
+        let mut session = NatsSession::new(out, client, peer, user);
+        session.authorized_user = permissions.name.clone();
+        session.since = self.clock.now();
+        session.read_at = session.since;
+        let key = self.sessions.insert(session);
         self.owners.insert(client, Owner::Session(key));
         self.counters.connections += 1;
         self.pump();
@@ -74,12 +76,18 @@ impl DaemonCore {
     pub(crate) fn disconnect(&mut self, key: SessionKey) {
         let session = self.sessions.remove(key);
         debug_assert!(session.sids().is_empty(), "subscriptions were removed");
+        self.ended_traffic.add(&session.traffic);
         self.owners.remove(&session.client);
         self.drop_held(&session.held);
         let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
         self.daemon
             .handle_client(now, session.client, &frame, Bytes::new());
         self.pump();
+    }
+
+    /// Notes that the client has sent bytes.
+    pub(crate) fn note_read(&mut self, key: SessionKey) {
+        self.sessions[key].read_at = self.clock.now();
     }
 
     pub(crate) fn session(&mut self, key: SessionKey) -> &mut NatsSession {

@@ -31,8 +31,10 @@ const GREETING_BYTES: usize = 1024;
 /// The maximum number of bytes of the buffers of all clients before CONNECT, besides the first
 /// [`GREETING_BYTES`] of each: enough for 256 of the longest CONNECTs at once.
 const GREETINGS_BYTES_MAX: usize = 32 << 20;
+/// The number of PINGs that a client may leave unanswered.
+pub(crate) const PINGS_MAX: u32 = 2;
 /// The time within which a client must send CONNECT.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parameters of all connections of clients.
 #[derive(Clone, Debug)]
@@ -155,6 +157,7 @@ impl Front {
             bytes: BytesMut::new(),
             greeting_bytes: 0,
             unanswered: 0,
+            pinged_at: None,
             pings: WaitingPings::default(),
         };
         let read = connection.run(&mut reader, &session).await;
@@ -236,6 +239,8 @@ struct Connection<'a> {
     greeting_bytes: usize,
     /// The number of PINGs that the client has not answered.
     unanswered: u32,
+    /// When the daemon sent its last PING, until the client answers.
+    pinged_at: Option<Instant>,
     /// The client's PINGs that have not been answered.
     pings: WaitingPings,
 }
@@ -333,10 +338,13 @@ impl Connection<'_> {
         } else if self.session.is_some() && free < READ_BYTES / 4 {
             self.bytes.reserve(READ_BYTES);
         }
-        match reader.read_buf(&mut self.bytes).await? {
-            0 => Err(End::Closed),
-            _ => Ok(()),
+        if reader.read_buf(&mut self.bytes).await? == 0 {
+            return Err(End::Closed);
         }
+        if let Some(key) = self.session {
+            self.front.core.borrow_mut().note_read(key);
+        }
+        Ok(())
     }
 
     /// Takes memory for a CONNECT from the pool of all strangers.
@@ -358,10 +366,11 @@ impl Connection<'_> {
     }
 
     fn ping(&mut self) -> Result<(), End> {
-        if self.unanswered >= 2 {
+        if self.unanswered >= PINGS_MAX {
             return Err(End::Refused("Stale Connection".to_owned()));
         }
         self.unanswered += 1;
+        self.pinged_at = Some(Instant::now());
         self.out.push(b"PING\r\n", Bytes::new());
         Ok(())
     }
@@ -438,7 +447,7 @@ impl Connection<'_> {
                 self.acknowledge(key);
             }
             Operation::Ping => self.handle_ping(key),
-            Operation::Pong => self.unanswered = 0,
+            Operation::Pong => self.handle_pong(key),
             Operation::Connect(options) => {
                 // Some clients repeat CONNECT to change their options.
                 let options = connect_options(&options)?;
@@ -457,6 +466,13 @@ impl Connection<'_> {
         match session.is_busy() {
             true => self.pings.push(Instant::now(), session.taken),
             false => self.out.push_answer(&[b"PONG\r\n"]),
+        }
+    }
+
+    fn handle_pong(&mut self, key: SessionKey) {
+        self.unanswered = 0;
+        if let Some(at) = self.pinged_at.take() {
+            self.front.core.borrow_mut().session(key).rtt = Some(at.elapsed());
         }
     }
 

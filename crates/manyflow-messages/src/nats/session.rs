@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use manyflow_core::Time;
 use manyflow_overlay::{ClientId, GroupId, GroupSet};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -21,6 +23,12 @@ pub(crate) struct ConnectOptions {
     /// The client's own name.
     #[serde(default)]
     pub(crate) name: Option<String>,
+    /// The language of the client's library.
+    #[serde(default)]
+    pub(crate) lang: Option<String>,
+    /// The version of the client's library.
+    #[serde(default)]
+    pub(crate) version: Option<String>,
     /// The version of the protocol: with 1 or more, the client takes INFO more than once.
     #[serde(default)]
     pub(crate) protocol: i64,
@@ -70,6 +78,29 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
 }
 
+/// The messages of a client, and the bytes of their headers and payloads.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) in_messages: u64,
+    pub(crate) in_bytes: u64,
+    pub(crate) out_messages: u64,
+    pub(crate) out_bytes: u64,
+}
+
+impl Traffic {
+    pub(crate) fn add(&mut self, other: &Traffic) {
+        self.in_messages += other.in_messages;
+        self.in_bytes += other.in_bytes;
+        self.out_messages += other.out_messages;
+        self.out_bytes += other.out_bytes;
+    }
+
+    fn count_out(&mut self, bytes: usize) {
+        self.out_messages += 1;
+        self.out_bytes += bytes as u64;
+    }
+}
+
 /// The state of a connected NATS client.
 #[derive(Debug)]
 pub(crate) struct NatsSession {
@@ -79,6 +110,15 @@ pub(crate) struct NatsSession {
     pub(crate) options: ConnectOptions,
     /// The user, in words.
     pub(crate) user: Rc<str>,
+    /// The user's name, which the monitoring shows; `None` without users.
+    pub(crate) authorized_user: Option<Rc<str>>,
+    pub(crate) traffic: Traffic,
+    /// When the client was connected.
+    pub(crate) since: Time,
+    /// When the client sent last.
+    pub(crate) read_at: Time,
+    /// The time between the daemon's last PING and its PONG.
+    pub(crate) rtt: Option<Duration>,
     /// The memory that the subscriptions take at most.
     pub(crate) group_bytes: usize,
     subscriptions: HashMap<Bytes, Subscription>,
@@ -117,6 +157,11 @@ impl NatsSession {
                 ..ConnectOptions::default()
             },
             user,
+            authorized_user: None,
+            traffic: Traffic::default(),
+            since: Time::ZERO,
+            read_at: Time::ZERO,
+            rtt: None,
             group_bytes: 0,
             subscriptions: HashMap::new(),
             by_group: HashMap::new(),
@@ -187,6 +232,11 @@ impl NatsSession {
         Some((subscription, must_leave))
     }
 
+    /// Returns all subscriptions with their identifiers, in no order.
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&Bytes, &Subscription)> {
+        self.subscriptions.iter()
+    }
+
     /// Returns the identifiers of all subscriptions.
     pub(crate) fn sids(&self) -> Vec<Bytes> {
         self.subscriptions.keys().cloned().collect()
@@ -213,7 +263,9 @@ impl NatsSession {
                 continue;
             };
             subscription.delivered += 1;
-            write_message(&self.out, sid, subject, message, self.options.headers);
+            let headers = self.options.headers;
+            let bytes = write_message(&self.out, sid, subject, message, headers);
+            self.traffic.count_out(bytes);
             if subscription
                 .max
                 .is_some_and(|max| subscription.delivered >= max)
@@ -233,7 +285,8 @@ impl NatsSession {
         subscription.delivered += 1;
         let subject = message.subject_for(&subscription.pattern);
         let subject = subject.unwrap_or(message.subject());
-        write_message(&self.out, sid, subject, message, self.options.headers);
+        let bytes = write_message(&self.out, sid, subject, message, self.options.headers);
+        self.traffic.count_out(bytes);
         subscription
             .max
             .is_some_and(|max| subscription.delivered >= max)
@@ -276,6 +329,7 @@ impl NatsSession {
         };
         subscription.delivered += 1;
         let (header_bytes, bytes) = (headers.len(), headers.len() + payload.len());
+        self.traffic.count_out(bytes);
         let (name, lengths) = match header_bytes {
             0 => ("MSG ", format!(" {bytes}\r\n")),
             _ => ("HMSG ", format!(" {header_bytes} {bytes}\r\n")),
@@ -293,8 +347,14 @@ impl NatsSession {
     }
 }
 
-/// Writes MSG or HMSG.
-fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published, headers: bool) {
+/// Writes MSG or HMSG. Returns the number of bytes of headers and payload.
+fn write_message(
+    out: &Outgoing,
+    sid: &[u8],
+    subject: &[u8],
+    message: &Published,
+    headers: bool,
+) -> usize {
     let (reply, space) = match message.reply() {
         Some(reply) => (reply, &b" "[..]),
         None => (&b""[..], &b""[..]),
@@ -302,7 +362,8 @@ fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published
     let header_bytes = message.header_bytes();
     if header_bytes > 0 && headers {
         let content = message.content();
-        let (one, two) = (Digits::of(header_bytes), Digits::of(content.len() - 2));
+        let bytes = content.len() - 2;
+        let (one, two) = (Digits::of(header_bytes), Digits::of(bytes));
         let line: [&[u8]; 10] = [
             b"HMSG ",
             subject,
@@ -317,9 +378,11 @@ fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published
         ];
         out.push_parts(&line, Bytes::new());
         out.push(b"\r\n", content);
+        bytes
     } else {
         let payload = message.payload();
-        let length = Digits::of(payload.len() - 2);
+        let bytes = payload.len() - 2;
+        let length = Digits::of(bytes);
         let line: [&[u8]; 9] = [
             b"MSG ",
             subject,
@@ -332,6 +395,7 @@ fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published
             b"\r\n",
         ];
         out.push_parts(&line, payload);
+        bytes
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct DaemonArgs {
     #[arg(long, conflicts_with = "file")]
     pub(crate) insecure: bool,
     /// Serve the daemon's state over HTTP on this address: a page at /, metrics for Prometheus at
-    /// /metrics, and /status.json, which `manyflow top` reads
+    /// /metrics, /status.json, which `manyflow top` reads, and the pages that `nats-top` reads
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
     /// The time that clients have to connect elsewhere when the daemon stops (Ctrl-C, SIGTERM,

@@ -39,7 +39,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
             DaemonError::Identity(error) => usage(error.to_string()),
             error => error.into(),
         })?;
-    let pages = pages::pages(daemon.status());
+    let pages = pages::pages(&daemon);
     let _pages = pages.serve(metrics, &display).await?;
     let (stop, lame_duck) = (interrupted(), lame_duck_requested());
     announce(&name, &daemon, &display)?;

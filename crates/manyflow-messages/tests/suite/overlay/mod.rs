@@ -7,6 +7,7 @@ mod datagrams;
 mod lies;
 mod links;
 mod messages;
+mod monitor;
 mod nats_lines;
 mod queues;
 mod several_groups;
