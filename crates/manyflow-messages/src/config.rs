@@ -131,6 +131,9 @@ pub struct DaemonConfig {
     pub listen: Option<String>,
     /// The host and port for clients, if there are any.
     pub clients: Option<String>,
+    /// The host and port for clients that speak NATS over WebSocket, as browsers do, if there are
+    /// any. With `client_tls`, they have to use TLS (`wss://`).
+    pub clients_ws: Option<String>,
     /// The host and port that clients of other daemons get for this one. If `None`, that of
     /// `clients`; for an unspecified address, those of this machine's interfaces.
     pub advertise: Option<String>,
@@ -173,6 +176,7 @@ impl DaemonConfig {
             id: None,
             listen: None,
             clients: None,
+            clients_ws: None,
             advertise: None,
             links: Vec::new(),
             accepts: None,

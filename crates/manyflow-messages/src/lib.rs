@@ -13,6 +13,7 @@
 //! | `security.rs`, `certificates.rs` | their protection |
 //! | `signatures.rs` | the signatures of daemons' states |
 //! | `nats/` | the protocol of clients |
+//! | `websocket.rs` | their connections over WebSocket |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `datagram/` | links of datagrams |
 //! | `outgoing.rs` | bytes that wait for a socket |
@@ -59,6 +60,7 @@ mod fetch;
 mod fragment;
 mod handshakes;
 mod hello;
+mod incarnation;
 mod link;
 mod link_traffic;
 mod monitor;
@@ -70,6 +72,7 @@ mod server;
 mod signatures;
 mod status;
 mod stopping;
+mod websocket;
 
 pub use access::{Access, Credentials, User};
 pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
@@ -79,7 +82,7 @@ pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, 
 pub use hello::{Hello, HelloError, Resume};
 pub use monitor::{MONITOR_PATHS, Monitor, MonitorPage};
 pub use security::{IdentityError, LinkSecurity, LinkTls};
-pub use server::{Addresses, DAEMON_PORT, DaemonError, DaemonHandle, start};
+pub use server::{Addresses, CLIENT_WS_PORT, DAEMON_PORT, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use manyflow_overlay::{DaemonId, GroupId};

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_core::ConfigError;
@@ -28,14 +28,16 @@ use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::Hello;
+use super::incarnation::{check_clock, incarnation};
 use super::link::Links;
 use super::monitor::{Facts, Monitor, Question, Watched, answer_questions};
-use super::nats::serve::{ClientLimits, Front};
+use super::nats::serve::{Arrivals, ClientLimits, Front};
 use super::nats::session::Peer;
 use super::security::IdentityError;
 use super::signatures::StateNotary;
 use super::status::DaemonStatus;
 use super::stopping::{close, retire};
+use super::websocket;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
@@ -45,13 +47,10 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 const UNSENT_BYTES: u32 = 64 * 1024;
 /// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
 const PORTS_TRIED_MAX: usize = 100;
-/// The time within which a client must complete the handshake of TLS.
+/// The time within which a client must complete the handshakes of TLS and WebSocket.
 pub(super) const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which changes of daemons' addresses are gathered before clients get them.
 const ADDRESSES_PAUSE: Duration = Duration::from_millis(100);
-
-/// An [`incarnation`] below this one comes from a clock that is not set: the first second of 2026.
-const CLOCK_MIN: u32 = 189_388_800;
 
 /// The reason why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +80,9 @@ pub enum DaemonError {
 /// The port of daemons for other daemons, if the address of a link has none.
 pub const DAEMON_PORT: u16 = 4747;
 
+/// The port of daemons for clients over WebSocket in examples: NATS has none of its own for them.
+pub const CLIENT_WS_PORT: u16 = 8080;
+
 /// The addresses at which a daemon listens.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
@@ -88,6 +90,8 @@ pub struct Addresses {
     pub daemons: Option<SocketAddr>,
     /// For clients.
     pub clients: Option<SocketAddr>,
+    /// For clients over WebSocket.
+    pub clients_ws: Option<SocketAddr>,
 }
 
 /// A running daemon. It stops when this is dropped.
@@ -157,14 +161,17 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
     let clients = listen("clients", config.clients.as_deref(), CLIENT_PORT).await?;
+    let clients_ws = listen("clients-ws", config.clients_ws.as_deref(), CLIENT_WS_PORT).await?;
     let addresses = Addresses {
         daemons: daemons.as_ref().map(|listener| listener.1),
         clients: clients.as_ref().map(|listener| listener.1),
+        clients_ws: clients_ws.as_ref().map(|listener| listener.1),
     };
     let sockets = Sockets {
         daemons,
         datagrams,
         clients,
+        clients_ws,
     };
     let (stop, stopped) = oneshot::channel();
     let (sender, status) = watch::channel(DaemonStatus::default());
@@ -211,6 +218,7 @@ struct Sockets {
     /// Is there if the controller needs links of datagrams.
     datagrams: Option<Socket>,
     clients: Option<Listener>,
+    clients_ws: Option<Listener>,
 }
 
 /// Opens the listener for daemons and the socket of links, which has the same port: other daemons
@@ -280,6 +288,7 @@ struct Server {
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
     clients: Option<TcpListener>,
+    clients_ws: Option<TcpListener>,
     facts: Facts,
     hold: Duration,
     controller: ControllerConfig,
@@ -324,7 +333,8 @@ impl Server {
             datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
-        let front = clients_at.map(|local| {
+        let ws_at = sockets.clients_ws.as_ref().map(|(_, local)| *local);
+        let front = clients_at.or(ws_at).map(|local| {
             Rc::new(Front {
                 advertised,
                 core: Rc::clone(&core),
@@ -335,6 +345,7 @@ impl Server {
                 local,
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
+                arrivals: Arrivals::default(),
             })
         });
         let listener = |listener: Option<Listener>| {
@@ -347,6 +358,7 @@ impl Server {
             front,
             daemons: listener(sockets.daemons)?,
             clients: listener(sockets.clients)?,
+            clients_ws: listener(sockets.clients_ws)?,
             facts,
             hold: config.hold,
             controller: config.controller,
@@ -371,14 +383,14 @@ impl Server {
         if let Some(listener) = self.daemons {
             spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
         }
-        let accepting = match (self.clients, self.front.clone()) {
-            (Some(listener), Some(front)) => Some(spawn_local(accept_clients(
-                listener,
-                front,
-                self.facts.connections_max,
-            ))),
-            _ => None,
-        };
+        let most = self.facts.connections_max;
+        let mut accepting = Vec::new();
+        for (listener, is_websocket) in [(self.clients, false), (self.clients_ws, true)] {
+            if let (Some(listener), Some(front)) = (listener, self.front.clone()) {
+                let accept = accept_clients(listener, is_websocket, front, most);
+                accepting.push(spawn_local(accept));
+            }
+        }
         if let Some(front) = &self.front {
             spawn_local(announce_addresses(Rc::clone(front)));
         }
@@ -394,7 +406,7 @@ impl Server {
         spawn_local(report);
         // Without a grace, the handle was dropped or wants an end at once.
         if let Ok(grace) = stopped.await {
-            if let Some(accepting) = accepting {
+            for accepting in accepting {
                 accepting.abort();
             }
             retire(&self.core, self.front.as_deref(), grace).await;
@@ -417,30 +429,6 @@ async fn announce_addresses(front: Rc<Front>) {
         if core.phase() == Phase::Serves {
             core.send_info(|peer| front.info(peer));
         }
-    }
-}
-
-/// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
-pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
-
-/// Returns a number that is greater after a restart: seconds since 2020.
-fn incarnation() -> u32 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = now
-        .unwrap_or_default()
-        .as_secs()
-        .saturating_sub(INCARNATION_EPOCH);
-    (seconds as u32).max(1)
-}
-
-/// Adapts a daemon to a clock that is not set.
-fn check_clock(config: &mut DaemonConfig, incarnation: u32) {
-    if incarnation < CLOCK_MIN {
-        config.overlay.incarnation_ahead_max = u32::MAX;
-        tracing::warn!(
-            "the clock of this machine is before 2026, so this daemon cannot tell whether states \
-             of other daemons are of the future: set the clock"
-        );
     }
 }
 
@@ -519,19 +507,34 @@ async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
     }
 }
 
-async fn accept_clients(listener: TcpListener, front: Rc<Front>, connections_max: usize) {
-    let connected = Rc::new(Cell::new(0));
-    let mut number = 0;
+async fn accept_clients(
+    listener: TcpListener,
+    is_websocket: bool,
+    front: Rc<Front>,
+    connections_max: usize,
+) {
     loop {
         let (socket, address) = accept(&listener).await;
-        number += 1;
-        let peer = Peer { number, address };
-        let (front, connected) = (Rc::clone(&front), Rc::clone(&connected));
+        let peer = Peer {
+            number: front.arrivals.next_number(),
+            address,
+            is_websocket,
+        };
+        let front = Rc::clone(&front);
         spawn_local(async move {
-            connected.set(connected.get() + 1);
-            let is_welcome = connected.get() <= connections_max;
-            serve_client(socket, peer, &front, is_welcome).await;
-            connected.set(connected.get() - 1);
+            front
+                .arrivals
+                .connected
+                .set(front.arrivals.connected.get() + 1);
+            let is_welcome = front.arrivals.connected.get() <= connections_max;
+            match is_websocket {
+                true => serve_websocket(socket, peer, &front, is_welcome).await,
+                false => serve_client(socket, peer, &front, is_welcome).await,
+            }
+            front
+                .arrivals
+                .connected
+                .set(front.arrivals.connected.get() - 1);
         });
     }
 }
@@ -547,12 +550,27 @@ async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welco
     }
     let Some(tls) = &front.tls else {
         let (reader, writer) = socket.into_split();
-        return front.serve(peer, reader, writer).await;
+        return front.serve(peer, reader, writer, || {}).await;
     };
     let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
     if let Ok(Ok(stream)) = accepted {
         let (reader, writer) = tokio::io::split(stream);
-        front.serve(peer, reader, writer).await;
+        front.serve(peer, reader, writer, || {}).await;
+    }
+}
+
+async fn serve_websocket(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
+    if prepare(&socket).is_err() {
+        return;
+    }
+    match &front.tls {
+        None if !is_welcome => {
+            // The client may have gone.
+            let _ = socket.write_all(websocket::BUSY).await;
+        }
+        Some(_) if !is_welcome => {}
+        None => websocket::serve(async { Ok(socket) }, peer, front).await,
+        Some(tls) => websocket::serve(tls.acceptor().accept(socket), peer, front).await,
     }
 }
 

@@ -220,7 +220,10 @@ impl NatsSession {
         ConnInfo {
             cid: self.peer.number,
             kind: "Client",
-            r#type: "nats",
+            r#type: match self.peer.is_websocket {
+                true => "websocket",
+                false => "nats",
+            },
             ip: self.peer.address.ip().to_canonical().to_string(),
             port: self.peer.address.port(),
             start: date(wall - age),

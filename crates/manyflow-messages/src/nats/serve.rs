@@ -10,19 +10,18 @@ use bytes::{Bytes, BytesMut};
 use manyflow_net::tls::Identity;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::ConnectOptions;
-use super::errors::{Reason, publish_refused, subscription_refused};
-use super::parse::{Operation, Published, parse, parse_greeting};
+use super::parse::{Operation, parse, parse_greeting};
 use super::pings::WaitingPings;
 use super::session::Peer;
-use super::subject::{is_pattern, is_subject, is_text};
 use crate::access::{Access, Permissions};
 use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase, SessionKey};
 use crate::outgoing::Outgoing;
+use crate::websocket::STRANGERS_MAX;
 
 /// The number of bytes that the buffer of a socket grows by.
 const READ_BYTES: usize = 64 * 1024;
@@ -75,6 +74,35 @@ pub(crate) struct Front {
     pub(crate) tls: Option<Identity>,
     /// The bytes of the buffers of clients that have not sent CONNECT.
     pub(crate) greeting_bytes: Cell<usize>,
+    pub(crate) arrivals: Arrivals,
+}
+
+/// The connections of clients, whether they have sent CONNECT or not.
+pub(crate) struct Arrivals {
+    /// The number of connections that clients have made.
+    made: Cell<u64>,
+    /// The number of connections now.
+    pub(crate) connected: Cell<usize>,
+    /// Permits for WebSockets of clients that have not sent CONNECT.
+    pub(crate) strangers: Semaphore,
+}
+
+impl Default for Arrivals {
+    fn default() -> Arrivals {
+        Arrivals {
+            made: Cell::new(0),
+            connected: Cell::new(0),
+            strangers: Semaphore::new(STRANGERS_MAX),
+        }
+    }
+}
+
+impl Arrivals {
+    /// Returns the number of a connection that has been made.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.made.set(self.made.get() + 1);
+        self.made.get()
+    }
 }
 
 impl Front {
@@ -110,14 +138,16 @@ impl Front {
         let core = self.core.borrow();
         let addresses = core.addresses_of_daemons(peer.address.ip());
         let is_other = |address: &&str| !self.advertised.iter().any(|own| own == address);
-        // A daemon without others has no list, as a nats-server without a cluster.
-        if addresses.iter().any(is_other) {
+        // A daemon without others has no list, as a nats-server without a cluster. Daemons announce
+        // no addresses of WebSockets.
+        if !peer.is_websocket && addresses.iter().any(is_other) {
             info["connect_urls"] = addresses.into();
         }
         // As nats-server does, without those that are false.
         for (name, holds) in [
             ("auth_required", self.access.is_restricted()),
-            ("tls_required", self.tls.is_some()),
+            // TLS is below a WebSocket.
+            ("tls_required", self.tls.is_some() && !peer.is_websocket),
         ] {
             if holds {
                 info[name] = true.into();
@@ -126,12 +156,14 @@ impl Front {
         info
     }
 
-    /// Serves a client until its connection ends. The client has received INFO.
+    /// Serves a client until its connection ends. The client has received INFO. Calls `greeted`
+    /// when it has sent CONNECT.
     pub(crate) async fn serve(
         &self,
         peer: Peer,
         mut reader: impl AsyncRead + Unpin,
         mut writer: impl AsyncWrite + Unpin + 'static,
+        greeted: impl FnOnce(),
     ) {
         let out = Rc::new(Outgoing::default());
         let session = Rc::new(RefCell::new(None));
@@ -160,7 +192,7 @@ impl Front {
             pinged_at: None,
             pings: WaitingPings::default(),
         };
-        let read = connection.run(&mut reader, &session).await;
+        let read = connection.run(&mut reader, &session, greeted).await;
         connection.return_greeting_bytes();
         if let Err(End::Refused(error)) = &read {
             out.push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
@@ -175,14 +207,6 @@ impl Front {
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, writing).await;
     }
 }
-
-/// The beginning of the subjects of requests for the members of a group. The pattern of the group
-/// follows.
-const MEMBERS: &[u8] = b"$MF.members.";
-
-/// Maximum length of a pattern and the name of its queue group together. The name of a group of the
-/// overlay contains both, two spaces and a daemon's number of up to 10 digits.
-pub(super) const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
 
 /// Reads the options of CONNECT.
 fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
@@ -202,13 +226,8 @@ async fn notified(notify: Option<&Notify>) {
     }
 }
 
-/// Returns whether a subject belongs to daemons.
-fn is_reserved(subject: &[u8]) -> bool {
-    subject.starts_with(b"$MF.")
-}
-
 /// The reason why a connection ends.
-enum End {
+pub(super) enum End {
     /// The client closed it, or it broke.
     Closed,
     /// The client violated the protocol or lacks permission; the error goes to the client.
@@ -228,11 +247,11 @@ impl From<super::parse::ParseError> for End {
 }
 
 /// The reading half of a connection.
-struct Connection<'a> {
-    front: &'a Front,
+pub(super) struct Connection<'a> {
+    pub(super) front: &'a Front,
     peer: Peer,
     out: Rc<Outgoing>,
-    permissions: Option<Permissions>,
+    pub(super) permissions: Option<Permissions>,
     session: Option<SessionKey>,
     bytes: BytesMut,
     /// The part of [`Front::greeting_bytes`] that this connection has.
@@ -250,6 +269,7 @@ impl Connection<'_> {
         &mut self,
         reader: &mut (impl AsyncRead + Unpin),
         session: &RefCell<Option<SessionKey>>,
+        greeted: impl FnOnce(),
     ) -> Result<(), End> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         while self.session.is_none() {
@@ -265,6 +285,7 @@ impl Connection<'_> {
             *session.borrow_mut() = self.session;
         }
         self.return_greeting_bytes();
+        greeted();
         let mut ping_at = Instant::now() + self.front.limits.ping_interval;
         while let Some(key) = self.session {
             if self.front.core.borrow().phase() != Phase::Serves {
@@ -480,93 +501,8 @@ impl Connection<'_> {
         self.front.core.borrow_mut().session(key).acknowledge();
     }
 
-    fn report(&self, error: &str) {
+    pub(super) fn report(&self, error: &str) {
         let error = error.as_bytes();
         self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
-    }
-
-    fn publish(&self, key: SessionKey, message: Published, bytes: usize) -> Result<(), End> {
-        let subject = message.subject();
-        let refused = message.subjects().find_map(|subject| {
-            let reason = self.check_publication(subject)?;
-            Some(publish_refused(subject, reason))
-        });
-        if message.reply().is_some_and(|reply| !is_text(reply)) {
-            self.report(&publish_refused(subject, Reason::Reply));
-        } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
-            self.answer_members(key, pattern, &message);
-        } else if let Some(error) = refused {
-            self.report(&error);
-        } else {
-            let mut core = self.front.core.borrow_mut();
-            core.session(key).acknowledge();
-            core.publish(key, message, bytes);
-            return Ok(());
-        }
-        self.front.core.borrow_mut().count_operation(key, bytes);
-        Ok(())
-    }
-
-    /// Returns why the client may not publish to a subject, if it may not.
-    fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
-        let own = self.permissions.as_ref();
-        match own.is_some_and(|own| own.may_publish(subject)) {
-            _ if !is_subject(subject) || is_reserved(subject) => Some(Reason::Subject),
-            true => None,
-            false => Some(Reason::Permission),
-        }
-    }
-
-    /// Answers a request for the members of a group to a client that could become one.
-    fn answer_members(&self, key: SessionKey, pattern: &[u8], request: &Published) {
-        if self.may_subscribe(pattern) {
-            let mut core = self.front.core.borrow_mut();
-            core.answer_members(key, pattern, request);
-        } else {
-            self.report(&subscription_refused(pattern, None, Reason::Permission));
-        }
-    }
-
-    fn may_subscribe(&self, pattern: &[u8]) -> bool {
-        let own = self.permissions.as_ref();
-        own.is_some_and(|own| own.may_subscribe(pattern))
-    }
-
-    fn subscribe(&self, key: SessionKey, pattern: Bytes, queue: Option<Bytes>, sid: Bytes) {
-        if let Err(reason) = self.check_subscription(key, &pattern, queue.as_deref(), &sid) {
-            return self.report(&subscription_refused(&pattern, queue.as_deref(), reason));
-        }
-        let mut core = self.front.core.borrow_mut();
-        core.subscribe(key, pattern, queue, sid);
-        core.session(key).acknowledge();
-    }
-
-    fn check_subscription(
-        &self,
-        key: SessionKey,
-        pattern: &[u8],
-        queue: Option<&[u8]>,
-        sid: &[u8],
-    ) -> Result<(), Reason> {
-        if !is_pattern(pattern)
-            || is_reserved(pattern)
-            || queue.is_some_and(|queue| !is_pattern(queue))
-        {
-            return Err(Reason::Subject);
-        }
-        if pattern.len() + queue.map_or(0, <[u8]>::len) > SUBSCRIPTION_BYTES_MAX {
-            return Err(Reason::Length);
-        }
-        if !self.may_subscribe(pattern) {
-            return Err(Reason::Permission);
-        }
-        let mut core = self.front.core.borrow_mut();
-        if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
-            || !core.has_room_for(key, pattern, queue, sid)
-        {
-            core.refuse_subscription(key);
-            return Err(Reason::Subscriptions);
-        }
-        Ok(())
     }
 }

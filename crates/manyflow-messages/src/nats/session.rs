@@ -76,6 +76,8 @@ pub(crate) struct Peer {
     /// The client's number, which INFO has.
     pub(crate) number: u64,
     pub(crate) address: SocketAddr,
+    /// Whether the connection is a WebSocket.
+    pub(crate) is_websocket: bool,
 }
 
 /// The messages of a client, and the bytes of their headers and payloads.
@@ -433,7 +435,11 @@ mod tests {
 
     fn session() -> NatsSession {
         let address = SocketAddr::from(([127, 0, 0, 1], 4000));
-        let peer = Peer { number: 1, address };
+        let peer = Peer {
+            number: 1,
+            address,
+            is_websocket: false,
+        };
         NatsSession::new(Rc::default(), ClientId(1), peer, Rc::from(""))
     }
 

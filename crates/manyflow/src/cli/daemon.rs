@@ -20,6 +20,7 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   name = "a"                     # unique in the overlay
   listen = "0.0.0.0:4747"        # other daemons connect here
   clients = "0.0.0.0:4222"       # NATS clients connect here
+  clients-ws = "0.0.0.0:8080"    # and those in browsers, over WebSocket
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
   controller = "cost-benefit"    # or "none"
   max-payload = "1 MiB"          # of a message; also ping-interval and hold (docs)
@@ -52,6 +53,9 @@ pub(crate) struct DaemonArgs {
     /// Serve NATS clients at this host and port
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<4222>)]
     pub(crate) clients: Option<String>,
+    /// Serve NATS clients in browsers, over WebSocket, at this host and port
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<{ manyflow_messages::CLIENT_WS_PORT }>)]
+    pub(crate) clients_ws: Option<String>,
     /// Connect to another daemon, at port 4747 by default; can be repeated
     #[arg(long, value_name = "NAME=HOST[:PORT]", conflicts_with = "file")]
     pub(crate) link: Vec<LinkArg>,

@@ -42,6 +42,8 @@ pub(super) struct DaemonFile {
     id: Option<u16>,
     listen: Option<String>,
     clients: Option<String>,
+    /// The address for clients over WebSocket.
+    clients_ws: Option<String>,
     /// The address of `clients` as clients of other daemons reach it.
     advertise: Option<String>,
     metrics: Option<String>,
@@ -175,6 +177,7 @@ impl DaemonFile {
             ("name", &args.name),
             ("listen", &args.listen),
             ("clients", &args.clients),
+            ("clients-ws", &args.clients_ws),
             ("controller", &args.controller),
         ];
         for (key, value) in texts {
@@ -203,7 +206,11 @@ impl DaemonFile {
 
     /// Checks that all addresses are ones. Names are looked up later.
     fn check_addresses(&self) -> Result<()> {
-        let listens = [("listen", &self.listen), ("clients", &self.clients)];
+        let listens = [
+            ("listen", &self.listen),
+            ("clients", &self.clients),
+            ("clients-ws", &self.clients_ws),
+        ];
         for (key, text) in listens {
             if let Some(text) = text {
                 address::listen_of_key::<DAEMON_PORT>(key, text)?;
@@ -252,6 +259,7 @@ impl DaemonFile {
             id: self.id.map(DaemonId),
             listen: self.listen,
             clients: self.clients,
+            clients_ws: self.clients_ws,
             advertise: self.advertise,
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
@@ -294,7 +302,8 @@ impl DaemonFile {
 
     fn access(&self) -> Result<Access> {
         if self.users.is_empty() {
-            if self.clients.is_some() && !self.insecure {
+            let has_clients = self.clients.is_some() || self.clients_ws.is_some();
+            if has_clients && !self.insecure {
                 return Err(usage(
                     "clients have no users: add [[users]], or insecure = true for a network without strangers",
                 ));

@@ -24,6 +24,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     };
     let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics()?));
     let config = file.config()?;
+    let has_tls = config.client_tls.is_some();
     let daemon = manyflow_messages::start(config)
         .await
         .map_err(|error| match error {
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     let pages = pages::pages(&daemon);
     let _pages = pages.serve(metrics, &display).await?;
     let (stop, lame_duck) = (interrupted(), lame_duck_requested());
-    announce(&name, &daemon, &display)?;
+    announce(&name, &daemon, has_tls, &display)?;
     tokio::select! {
         () = stop => {}
         () = lame_duck => {}
@@ -66,7 +67,7 @@ fn announce_stop(name: &str, grace: Duration, display: &Display) -> Result<()> {
 }
 
 /// Prints where the daemon listens.
-fn announce(name: &str, daemon: &DaemonHandle, display: &Display) -> Result<()> {
+fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display) -> Result<()> {
     let addresses = daemon.addresses();
     if let Some(at) = addresses.daemons {
         display.print_line(&format!("daemon {name}: other daemons connect at {at}"))?;
@@ -76,11 +77,18 @@ fn announce(name: &str, daemon: &DaemonHandle, display: &Display) -> Result<()> 
             "daemon {name}: NATS clients connect at nats://{at}"
         ))?;
     }
+    if let Some(at) = addresses.clients_ws {
+        let scheme = if has_tls { "wss" } else { "ws" };
+        display.print_line(&format!(
+            "daemon {name}: NATS clients in browsers connect at {scheme}://{at}"
+        ))?;
+    }
     display.print_json(&json!({
         "event": "started",
         "name": name,
         "daemons": addresses.daemons.map(|at| at.to_string()),
         "clients": addresses.clients.map(|at| at.to_string()),
+        "clients_ws": addresses.clients_ws.map(|at| at.to_string()),
     }))?;
     Ok(())
 }

@@ -15,3 +15,4 @@ mod stage;
 mod stopping;
 mod waiting;
 mod watch;
+mod websockets;
