@@ -7,6 +7,7 @@ use subtle::ConstantTimeEq;
 
 use super::nats::ConnectOptions;
 use super::nats::subject::matches;
+use super::nkey::{Nkey, Nonce};
 
 /// The priority of a client whose user has none, in percent.
 const PRIORITY: u16 = 100;
@@ -43,11 +44,33 @@ impl core::fmt::Debug for Credentials {
     }
 }
 
-/// A user: credentials, and what clients with these credentials may do.
+/// How clients prove that they are a user.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Proof {
+    /// By a secret, which they send.
+    Credentials(Credentials),
+    /// By a signature of the daemon's nonce with the seed of this key.
+    Nkey(Nkey),
+}
+
+impl From<Credentials> for Proof {
+    fn from(credentials: Credentials) -> Proof {
+        Proof::Credentials(credentials)
+    }
+}
+
+impl From<Nkey> for Proof {
+    fn from(key: Nkey) -> Proof {
+        Proof::Nkey(key)
+    }
+}
+
+/// A user, and what its clients may do.
 #[derive(Clone, Debug)]
 pub struct User {
     /// How clients prove that they are this user.
-    pub credentials: Credentials,
+    pub proof: Proof,
     /// The share of each of the user's clients under the controller, in percent of the share of a
     /// client with priority 100; at least 1.
     pub priority: u16,
@@ -60,9 +83,9 @@ pub struct User {
 
 impl User {
     /// Returns a user that may publish and subscribe to everything.
-    pub fn new(credentials: Credentials) -> User {
+    pub fn new(proof: impl Into<Proof>) -> User {
         User {
-            credentials,
+            proof: proof.into(),
             priority: PRIORITY,
             publish: None,
             subscribe: None,
@@ -76,9 +99,20 @@ impl Access {
         matches!(self, Access::Users(_))
     }
 
+    /// Returns whether clients may have to sign a nonce.
+    pub(super) fn needs_nonce(&self) -> bool {
+        let is_key = |user: &User| matches!(user.proof, Proof::Nkey(_));
+        matches!(self, Access::Users(users) if users.iter().any(is_key))
+    }
+
     /// Returns what a client with these options, which connects from an address, may do; `None` if
     /// it may not connect.
-    pub(super) fn admit(&self, options: &ConnectOptions, from: IpAddr) -> Option<Permissions> {
+    pub(super) fn admit(
+        &self,
+        options: &ConnectOptions,
+        from: IpAddr,
+        shown: &Shown,
+    ) -> Option<Permissions> {
         let users = match self {
             Access::Open => {
                 let user = format!("the clients at {}", from.to_canonical());
@@ -89,14 +123,16 @@ impl Access {
             }
             Access::Users(users) => users,
         };
-        let fits = |user: &User| user.credentials.fit(options);
+        let fits = |user: &User| user.proof.holds(options, shown);
         let place = users.iter().position(fits)?;
         let user = &users[place];
         Some(Permissions {
-            name: Some(Rc::from(user.credentials.shown_name())),
-            user: Rc::from(match &user.credentials {
-                Credentials::Password { name, .. } => format!("the user {name}"),
-                Credentials::Token(_) => format!("the user with the token of entry {}", place + 1),
+            name: Some(Rc::from(user.proof.shown_name())),
+            user: Rc::from(match &user.proof {
+                Proof::Credentials(Credentials::Token(_)) => {
+                    format!("the user with the token of entry {}", place + 1)
+                }
+                proof => format!("the user {}", proof.shown_name()),
             }),
             priority: user.priority,
             publish: user.publish.clone(),
@@ -105,15 +141,43 @@ impl Access {
     }
 }
 
-impl Credentials {
-    /// Returns the user's name as nats-server's monitoring shows it: tokens are secrets.
-    fn shown_name(&self) -> &str {
+/// The part of a client's proof that is not in CONNECT.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    /// The nonce in the client's INFO.
+    pub(super) nonce: Option<Nonce>,
+}
+
+impl Proof {
+    fn holds(&self, options: &ConnectOptions, shown: &Shown) -> bool {
         match self {
-            Credentials::Password { name, .. } => name,
-            Credentials::Token(_) => "[REDACTED]",
+            Proof::Credentials(credentials) => credentials.fit(options),
+            Proof::Nkey(key) => options.are_signed_by(key, shown.nonce),
         }
     }
 
+    /// Returns the user's name as nats-server's monitoring shows it: tokens are secrets.
+    fn shown_name(&self) -> String {
+        match self {
+            Proof::Credentials(Credentials::Password { name, .. }) => name.clone(),
+            Proof::Credentials(Credentials::Token(_)) => "[REDACTED]".to_owned(),
+            Proof::Nkey(key) => key.to_string(),
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// Returns whether the client names this key and has signed the nonce with its seed.
+    fn are_signed_by(&self, key: &Nkey, nonce: Option<Nonce>) -> bool {
+        let named = self.nkey.as_deref().and_then(|text| text.parse().ok());
+        match (nonce, &self.sig) {
+            (Some(nonce), Some(sig)) => named == Some(*key) && key.has_signed(nonce, sig),
+            _ => false,
+        }
+    }
+}
+
+impl Credentials {
     fn fit(&self, options: &ConnectOptions) -> bool {
         let is = |given: &Option<String>, own: &str| {
             let given = given.as_deref().unwrap_or_default();
@@ -186,6 +250,46 @@ mod tests {
         }
     }
 
+    fn admit(access: &Access, options: &ConnectOptions) -> Option<Permissions> {
+        access.admit(options, FROM, &Shown::default())
+    }
+
+    #[test]
+    fn a_signature_is_of_one_key_and_one_nonce() {
+        let pairs = [(); 2].map(|()| nkeys::KeyPair::new_user());
+        let key: Nkey = pairs[0].public_key().parse().unwrap();
+        let access = Access::Users(vec![User::new(key)]);
+        assert!(access.needs_nonce() && !Access::Open.needs_nonce());
+        let nonces = [Nonce::random(), Nonce::random()];
+        let admitted = |named: usize, signing: usize, signed: usize, shown: Option<Nonce>| {
+            let signature = pairs[signing].sign(nonces[signed].text().as_bytes());
+            let options = ConnectOptions {
+                nkey: Some(pairs[named].public_key()),
+                sig: Some(base64::Engine::encode(
+                    &base64::engine::general_purpose::URL_SAFE_NO_PAD,
+                    signature.unwrap(),
+                )),
+                ..ConnectOptions::default()
+            };
+            let admitted = access.admit(&options, FROM, &Shown { nonce: shown });
+            admitted.map(|permissions| permissions.name.unwrap())
+        };
+        let name = admitted(0, 0, 0, Some(nonces[0])).unwrap();
+        assert_eq!(*name, pairs[0].public_key());
+        assert!(admitted(0, 1, 0, Some(nonces[0])).is_none(), "another seed");
+        assert!(admitted(1, 1, 0, Some(nonces[0])).is_none(), "another user");
+        assert!(admitted(0, 0, 1, Some(nonces[0])).is_none(), "a repetition");
+        assert!(admitted(0, 0, 0, None).is_none());
+        let unsigned = ConnectOptions {
+            nkey: Some(pairs[0].public_key()),
+            ..ConnectOptions::default()
+        };
+        let shown = Shown {
+            nonce: Some(nonces[0]),
+        };
+        assert!(access.admit(&unsigned, FROM, &shown).is_none());
+    }
+
     #[test]
     fn only_the_right_credentials_are_admitted() {
         let password = Credentials::Password {
@@ -196,8 +300,7 @@ mod tests {
             User::new(password),
             User::new(Credentials::Token("t0ken".to_owned())),
         ]);
-        let admitted =
-            |user, pass, token| access.admit(&options(user, pass, token), FROM).is_some();
+        let admitted = |user, pass, token| admit(&access, &options(user, pass, token)).is_some();
         assert!(admitted(Some("ann"), Some("secret"), None));
         assert!(admitted(None, None, Some("t0ken")));
         for (user, pass, token) in [
@@ -210,11 +313,7 @@ mod tests {
         ] {
             assert!(!admitted(user, pass, token), "{user:?} {pass:?} {token:?}");
         }
-        assert!(
-            Access::Open
-                .admit(&options(None, None, None), FROM)
-                .is_some()
-        );
+        assert!(admit(&Access::Open, &options(None, None, None)).is_some());
     }
 
     #[test]
@@ -225,7 +324,7 @@ mod tests {
             ..User::new(Credentials::Token("t".to_owned()))
         };
         let access = Access::Users(vec![user]);
-        let permissions = access.admit(&options(None, None, Some("t")), FROM).unwrap();
+        let permissions = admit(&access, &options(None, None, Some("t"))).unwrap();
         assert!(permissions.may_publish(b"a.b"));
         assert!(!permissions.may_publish(b"a.b.c"));
         assert!(permissions.may_subscribe(b"a.*.c"));

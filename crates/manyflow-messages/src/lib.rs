@@ -18,7 +18,7 @@
 //! | `datagram/` | links of datagrams |
 //! | `outgoing.rs` | bytes that wait for a socket |
 //! | [`client`] | a client that publishes messages and joins groups |
-//! | `access.rs` | what clients may do |
+//! | `access.rs`, `nkey.rs` | what clients may do; the keys of users |
 //! | `status.rs`, `fetch.rs` | what a daemon reports, and, with the feature `status`, how a program reads it |
 //! | `monitor/` | the pages of nats-server's monitoring |
 //!
@@ -65,6 +65,7 @@ mod link;
 mod link_traffic;
 mod monitor;
 pub mod nats;
+mod nkey;
 mod outgoing;
 mod refusals;
 mod security;
@@ -74,13 +75,14 @@ mod status;
 mod stopping;
 mod websocket;
 
-pub use access::{Access, Credentials, User};
+pub use access::{Access, Credentials, Proof, User};
 pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, EVICT_AFTER, LinkConfig};
 #[cfg(feature = "status")]
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
 pub use monitor::{MONITOR_PATHS, Monitor, MonitorPage};
+pub use nkey::{Nkey, NkeyError};
 pub use security::{IdentityError, LinkSecurity, LinkTls};
 pub use server::{Addresses, CLIENT_WS_PORT, DAEMON_PORT, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};

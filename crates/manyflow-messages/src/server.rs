@@ -33,6 +33,7 @@ use super::link::Links;
 use super::monitor::{Facts, Monitor, Question, Watched, answer_questions};
 use super::nats::serve::{Arrivals, ClientLimits, Front};
 use super::nats::session::Peer;
+use super::nkey::Nonce;
 use super::security::IdentityError;
 use super::signatures::StateNotary;
 use super::status::DaemonStatus;
@@ -519,6 +520,7 @@ async fn accept_clients(
             number: front.arrivals.next_number(),
             address,
             is_websocket,
+            nonce: front.access.needs_nonce().then(Nonce::random),
         };
         let front = Rc::clone(&front);
         spawn_local(async move {

@@ -17,7 +17,7 @@ use super::ConnectOptions;
 use super::parse::{Operation, parse, parse_greeting};
 use super::pings::WaitingPings;
 use super::session::Peer;
-use crate::access::{Access, Permissions};
+use crate::access::{Access, Permissions, Shown};
 use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase, SessionKey};
 use crate::outgoing::Outgoing;
@@ -143,6 +143,9 @@ impl Front {
         if !peer.is_websocket && addresses.iter().any(is_other) {
             info["connect_urls"] = addresses.into();
         }
+        if let Some(nonce) = peer.nonce {
+            info["nonce"] = nonce.text().into();
+        }
         // As nats-server does, without those that are false.
         for (name, holds) in [
             ("auth_required", self.access.is_restricted()),
@@ -206,6 +209,15 @@ impl Front {
         // A client that does not read its last bytes must not hold the connection.
         let _ = tokio::time::timeout(CONNECT_TIMEOUT, writing).await;
     }
+}
+
+/// Returns the error for a client that is no user. Libraries know its first two words.
+fn violation(options: &ConnectOptions) -> String {
+    let reason = match options.jwt.as_deref() {
+        None | Some("") => "",
+        Some(_) => ": a daemon reads no JWT, give its file the public nkey of the user",
+    };
+    format!("Authorization Violation{reason}")
 }
 
 /// Reads the options of CONNECT.
@@ -413,10 +425,14 @@ impl Connection<'_> {
         let mut core = self.front.core.borrow_mut();
         let from = self.peer.address.ip();
         let may_try = core.may_guess(from);
-        let permissions = self.front.access.admit(&options, from);
+        let shown = Shown {
+            nonce: self.peer.nonce,
+        };
+        let permissions = self.front.access.admit(&options, from, &shown);
         let Some(permissions) = permissions.filter(|_| may_try) else {
-            core.refuse_credentials(from, options.user.as_deref(), may_try);
-            return Err(End::Refused("Authorization Violation".to_owned()));
+            let name = options.user.as_deref().or(options.nkey.as_deref());
+            core.refuse_credentials(from, name, may_try);
+            return Err(End::Refused(violation(&options)));
         };
         let key = core.connect(Rc::clone(&self.out), &permissions, self.peer);
         let session = core.session(key);

@@ -15,6 +15,7 @@ use super::parse::Published;
 use super::subject::matches;
 use crate::core::HeldMessages;
 use crate::fragment::Partial;
+use crate::nkey::Nonce;
 use crate::outgoing::Outgoing;
 
 /// The options of CONNECT that the daemon uses.
@@ -53,6 +54,15 @@ pub(crate) struct ConnectOptions {
     /// A token.
     #[serde(default)]
     pub(crate) auth_token: Option<String>,
+    /// The public key of the user.
+    #[serde(default)]
+    pub(crate) nkey: Option<String>,
+    /// The signature of the nonce in INFO, in base 64.
+    #[serde(default)]
+    pub(crate) sig: Option<String>,
+    /// A JWT, which a daemon does not read.
+    #[serde(default)]
+    pub(crate) jwt: Option<String>,
 }
 
 fn yes() -> bool {
@@ -78,6 +88,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Whether the connection is a WebSocket.
     pub(crate) is_websocket: bool,
+    /// The nonce in INFO, if there are users with keys.
+    pub(crate) nonce: Option<Nonce>,
 }
 
 /// The messages of a client, and the bytes of their headers and payloads.
@@ -439,6 +451,7 @@ mod tests {
             number: 1,
             address,
             is_websocket: false,
+            nonce: None,
         };
         NatsSession::new(Rc::default(), ClientId(1), peer, Rc::from(""))
     }

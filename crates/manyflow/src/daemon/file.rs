@@ -9,7 +9,7 @@ use anyhow::Result;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
     Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig,
-    LinkSecurity, LinkTls, User, group_number,
+    LinkSecurity, LinkTls, Nkey, User, group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::Benefits;
@@ -127,6 +127,7 @@ struct UserTable {
     name: Option<String>,
     password_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
+    nkey: Option<String>,
     priority: Option<u16>,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -327,19 +328,23 @@ impl DaemonFile {
                 false => Ok(secret),
             }
         };
-        let credentials = match (&table.name, &table.password_file, &table.token_file) {
-            (Some(name), Some(path), None) => Credentials::Password {
+        let (password, token) = (&table.password_file, &table.token_file);
+        let mut user = match (&table.name, password, token, &table.nkey) {
+            (Some(name), Some(path), None, None) => User::new(Credentials::Password {
                 name: name.clone(),
                 password: secret(path)?,
-            },
-            (_, None, Some(path)) => Credentials::Token(secret(path)?),
+            }),
+            (_, None, Some(path), None) => User::new(Credentials::Token(secret(path)?)),
+            (None, None, None, Some(text)) => {
+                let key: Result<Nkey, _> = text.parse();
+                User::new(key.map_err(|error| usage(format!("nkey: {error}")))?)
+            }
             _ => {
                 return Err(usage(
-                    "a user has either a name and a password-file, or a token-file",
+                    "a user has either a name and a password-file, or a token-file, or an nkey",
                 ));
             }
         };
-        let mut user = User::new(credentials);
         if let Some(priority) = table.priority {
             user.priority = priority;
         }
@@ -401,6 +406,8 @@ fn link((name, entry): (String, LinkEntry)) -> LinkConfig {
 
 #[cfg(test)]
 mod tests {
+    use manyflow_messages::Proof;
+
     use super::*;
 
     fn read(lines: &str) -> Result<DaemonFile> {
@@ -419,6 +426,31 @@ mod tests {
         assert_eq!(config.payload_bytes_max, 2 << 20);
         let defaults = read("").unwrap().config().unwrap();
         assert_eq!(defaults.overlay.hold, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_user_with_an_nkey_has_nothing_else() {
+        let key = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+        let user = format!("clients = \"127.0.0.1:0\"\n[[users]]\nnkey = \"{key}\"");
+        let config = read(&user).unwrap().config().unwrap();
+        let Access::Users(users) = config.access else {
+            panic!("{:?}", config.access);
+        };
+        assert!(matches!(users[0].proof, Proof::Nkey(own) if own.to_string() == key));
+        for (more, reason) in [
+            ("name = \"ann\"", "or an nkey"),
+            ("token-file = \"t\"", "or an nkey"),
+        ] {
+            let error = read(&format!("{user}\n{more}")).unwrap().config();
+            let error = error.err().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        let wrong = read(&user.replace("NF4", "NF5")).unwrap().config();
+        let error = wrong.err().unwrap().to_string();
+        assert!(
+            error.starts_with("nkey: it is not the public key"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod access;
 mod addresses;
 mod attackers;
 mod datagrams;
+mod keys;
 mod lies;
 mod links;
 mod messages;
