@@ -52,6 +52,10 @@ pub enum Proof {
     Credentials(Credentials),
     /// By a signature of the daemon's nonce with the seed of this key.
     Nkey(Nkey),
+    /// By a name in their certificate, if they send neither a secret nor a signature: an address of
+    /// mail, a name of DNS, or the subject as RFC 4514 writes it. Clients show a certificate only
+    /// to a daemon whose [`client_tls`](super::DaemonConfig::client_tls) verifies them.
+    Certificate(String),
 }
 
 impl From<Credentials> for Proof {
@@ -99,6 +103,12 @@ impl Access {
         matches!(self, Access::Users(_))
     }
 
+    /// Returns whether a user is known by a certificate.
+    pub(super) fn has_certificates(&self) -> bool {
+        let is_name = |user: &User| matches!(user.proof, Proof::Certificate(_));
+        matches!(self, Access::Users(users) if users.iter().any(is_name))
+    }
+
     /// Returns whether clients may have to sign a nonce.
     pub(super) fn needs_nonce(&self) -> bool {
         let is_key = |user: &User| matches!(user.proof, Proof::Nkey(_));
@@ -123,8 +133,7 @@ impl Access {
             }
             Access::Users(users) => users,
         };
-        let fits = |user: &User| user.proof.holds(options, shown);
-        let place = users.iter().position(fits)?;
+        let place = find(users, options, shown)?;
         let user = &users[place];
         Some(Permissions {
             name: Some(Rc::from(user.proof.shown_name())),
@@ -146,14 +155,29 @@ impl Access {
 pub(super) struct Shown {
     /// The nonce in the client's INFO.
     pub(super) nonce: Option<Nonce>,
+    /// The names in the client's certificate.
+    pub(super) names: Vec<String>,
+}
+
+/// Returns the place of the first user that a client is. Names in its certificate count only
+/// without other credentials, in the order of the certificate.
+fn find(users: &[User], options: &ConnectOptions, shown: &Shown) -> Option<usize> {
+    let position =
+        |holds: &dyn Fn(&Proof) -> bool| users.iter().position(|user| holds(&user.proof));
+    if !options.have_credentials() {
+        let mut names = shown.names.iter();
+        return names.find_map(|name| position(&|proof| proof.is_certificate_of(name)));
+    }
+    position(&|proof| match proof {
+        Proof::Credentials(credentials) => credentials.fit(options),
+        Proof::Nkey(key) => options.are_signed_by(key, shown.nonce),
+        Proof::Certificate(_) => false,
+    })
 }
 
 impl Proof {
-    fn holds(&self, options: &ConnectOptions, shown: &Shown) -> bool {
-        match self {
-            Proof::Credentials(credentials) => credentials.fit(options),
-            Proof::Nkey(key) => options.are_signed_by(key, shown.nonce),
-        }
+    fn is_certificate_of(&self, name: &str) -> bool {
+        matches!(self, Proof::Certificate(own) if own == name)
     }
 
     /// Returns the user's name as nats-server's monitoring shows it: tokens are secrets.
@@ -162,11 +186,18 @@ impl Proof {
             Proof::Credentials(Credentials::Password { name, .. }) => name.clone(),
             Proof::Credentials(Credentials::Token(_)) => "[REDACTED]".to_owned(),
             Proof::Nkey(key) => key.to_string(),
+            Proof::Certificate(name) => name.clone(),
         }
     }
 }
 
 impl ConnectOptions {
+    fn have_credentials(&self) -> bool {
+        let texts = [&self.user, &self.pass, &self.auth_token, &self.nkey];
+        let mut given = texts.into_iter().flatten();
+        given.any(|text| !text.is_empty())
+    }
+
     /// Returns whether the client names this key and has signed the nonce with its seed.
     fn are_signed_by(&self, key: &Nkey, nonce: Option<Nonce>) -> bool {
         let named = self.nkey.as_deref().and_then(|text| text.parse().ok());
@@ -271,7 +302,11 @@ mod tests {
                 )),
                 ..ConnectOptions::default()
             };
-            let admitted = access.admit(&options, FROM, &Shown { nonce: shown });
+            let shown = Shown {
+                nonce: shown,
+                ..Shown::default()
+            };
+            let admitted = access.admit(&options, FROM, &shown);
             admitted.map(|permissions| permissions.name.unwrap())
         };
         let name = admitted(0, 0, 0, Some(nonces[0])).unwrap();
@@ -286,8 +321,38 @@ mod tests {
         };
         let shown = Shown {
             nonce: Some(nonces[0]),
+            ..Shown::default()
         };
         assert!(access.admit(&unsigned, FROM, &shown).is_none());
+    }
+
+    #[test]
+    fn a_certificate_is_that_of_the_user_of_its_first_name() {
+        let password = Credentials::Password {
+            name: "ann".to_owned(),
+            password: "secret".to_owned(),
+        };
+        let proofs = ["a.example.net", "ann@example.net"].map(str::to_owned);
+        let proofs = proofs.map(|name| User::new(Proof::Certificate(name)));
+        let users = proofs.into_iter().chain([User::new(password)]);
+        let access = Access::Users(users.collect());
+        let admitted = |options: &ConnectOptions, names: &[&str]| {
+            let names = names.iter().map(|name| name.to_string()).collect();
+            let shown = Shown { nonce: None, names };
+            let admitted = access.admit(options, FROM, &shown);
+            admitted.map(|permissions| permissions.name.unwrap().to_string())
+        };
+        let none = options(None, None, None);
+        let both = ["ann@example.net", "a.example.net"];
+        assert_eq!(admitted(&none, &both).unwrap(), "ann@example.net");
+        let second = ["CN=Ann", "a.example.net"];
+        assert_eq!(admitted(&none, &second).unwrap(), "a.example.net");
+        assert_eq!(admitted(&none, &["A.example.net"]), None);
+        assert_eq!(admitted(&none, &[]), None);
+        let right = options(Some("ann"), Some("secret"), None);
+        assert_eq!(admitted(&right, &both).unwrap(), "ann");
+        let wrong = options(Some("ann"), Some("guess"), None);
+        assert_eq!(admitted(&wrong, &both), None, "wrong credentials");
     }
 
     #[test]

@@ -143,7 +143,8 @@ pub struct DaemonConfig {
     pub accepts: Option<Vec<String>>,
     /// The protection of links.
     pub security: LinkSecurity,
-    /// The certificate for clients, which then have to use TLS; without it, they cannot.
+    /// The certificate for clients, which then have to use TLS; without it, they cannot. It can
+    /// require that clients [show a certificate](Identity::read_verifying), too.
     pub client_tls: Option<Identity>,
     /// The clients that may connect, and what they may do.
     pub access: Access,
@@ -213,6 +214,10 @@ impl DaemonConfig {
     /// Checks the ranges of all parameters but those of the overlay and of the controller.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let names = self.links.iter().map(|link| &link.name);
+        let is_verified = self
+            .client_tls
+            .as_ref()
+            .is_some_and(Identity::verifies_clients);
         let in_range = |weight| (1..=WEIGHT_MAX).contains(&weight);
         let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
         let is_address = |text: &String| Address::parse(text, None).is_ok();
@@ -233,6 +238,11 @@ impl DaemonConfig {
                 "the name of a neighbour",
                 "another than the daemon's own",
                 self.links.iter().all(|link| link.name != self.name),
+            ),
+            (
+                "a user with a certificate",
+                "only with a `ca` in `client-tls`, whose certificates clients show",
+                is_verified || !self.access.has_certificates(),
             ),
             (
                 "a link's weight",

@@ -18,7 +18,7 @@
 //! | `datagram/` | links of datagrams |
 //! | `outgoing.rs` | bytes that wait for a socket |
 //! | [`client`] | a client that publishes messages and joins groups |
-//! | `access.rs`, `nkey.rs` | what clients may do; the keys of users |
+//! | `access.rs`, `nkey.rs`, `client_names.rs` | what clients may do; the keys of users, and names in certificates |
 //! | `status.rs`, `fetch.rs` | what a daemon reports, and, with the feature `status`, how a program reads it |
 //! | `monitor/` | the pages of nats-server's monitoring |
 //!
@@ -52,6 +52,7 @@
 mod access;
 pub mod certificates;
 pub mod client;
+mod client_names;
 mod config;
 mod core;
 mod datagram;

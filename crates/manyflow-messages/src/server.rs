@@ -23,6 +23,7 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
 use super::client::CLIENT_PORT;
+use super::client_names::names_shown_in;
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
@@ -530,7 +531,7 @@ async fn accept_clients(
                 .set(front.arrivals.connected.get() + 1);
             let is_welcome = front.arrivals.connected.get() <= connections_max;
             match is_websocket {
-                true => serve_websocket(socket, peer, &front, is_welcome).await,
+                true => websocket::serve(socket, peer, &front, is_welcome).await,
                 false => serve_client(socket, peer, &front, is_welcome).await,
             }
             front
@@ -552,32 +553,18 @@ async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welco
     }
     let Some(tls) = &front.tls else {
         let (reader, writer) = socket.into_split();
-        return front.serve(peer, reader, writer, || {}).await;
+        return front.serve(peer, Vec::new(), reader, writer, || {}).await;
     };
     let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
     if let Ok(Ok(stream)) = accepted {
+        let names = names_shown_in(&stream);
         let (reader, writer) = tokio::io::split(stream);
-        front.serve(peer, reader, writer, || {}).await;
-    }
-}
-
-async fn serve_websocket(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
-    if prepare(&socket).is_err() {
-        return;
-    }
-    match &front.tls {
-        None if !is_welcome => {
-            // The client may have gone.
-            let _ = socket.write_all(websocket::BUSY).await;
-        }
-        Some(_) if !is_welcome => {}
-        None => websocket::serve(async { Ok(socket) }, peer, front).await,
-        Some(tls) => websocket::serve(tls.acceptor().accept(socket), peer, front).await,
+        front.serve(peer, names, reader, writer, || {}).await;
     }
 }
 
 /// Sets the options of a client's socket.
-fn prepare(socket: &TcpStream) -> io::Result<()> {
+pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
     SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;

@@ -14,14 +14,16 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_core::Stream;
 use futures_sink::Sink;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_websockets::server::Builder;
 use tokio_websockets::{Limits, Message, WebSocketStream};
 
+use super::client_names::names_shown_in;
 use super::nats::parse::CONNECT_BYTES_MAX;
 use super::nats::serve::Front;
 use super::nats::session::Peer;
-use super::server::TLS_TIMEOUT;
+use super::server::{TLS_TIMEOUT, prepare};
 
 /// The number of connections that may be between their first byte and CONNECT at once. Others wait.
 pub(super) const STRANGERS_MAX: usize = 256;
@@ -34,12 +36,36 @@ const FRAME_BYTES_MORE: usize = 256 * 1024;
 /// The maximum number of bytes of a frame for a client.
 const SENT_FRAME_BYTES_MAX: usize = 64 * 1024;
 /// The answer to a connection for which there is no room.
-pub(super) const BUSY: &[u8] =
+const BUSY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// Serves a client whose socket, with TLS or without, `socket` returns.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
-    socket: impl Future<Output = io::Result<S>>,
+/// Serves a client, or refuses it if it is not welcome.
+pub(super) async fn serve(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
+    if prepare(&socket).is_err() {
+        return;
+    }
+    match &front.tls {
+        None if !is_welcome => {
+            // The client may have gone.
+            let _ = socket.write_all(BUSY).await;
+        }
+        Some(_) if !is_welcome => {}
+        None => greet_and_serve(async { Ok((socket, Vec::new())) }, peer, front).await,
+        Some(tls) => {
+            let accept = async {
+                let stream = tls.acceptor().accept(socket).await?;
+                let names = names_shown_in(&stream);
+                Ok((stream, names))
+            };
+            greet_and_serve(accept, peer, front).await;
+        }
+    }
+}
+
+/// Serves a client. `socket` returns its socket, with TLS or without, and the names in its
+/// certificate.
+async fn greet_and_serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    socket: impl Future<Output = io::Result<(S, Vec<String>)>>,
     peer: Peer,
     front: &Front,
 ) {
@@ -52,19 +78,20 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
             .await
             .map_err(io::Error::other)?;
         let bytes_max = front.limits.payload_bytes_max;
-        let mut stream = accept(socket.await?, bytes_max, Rc::clone(&is_known)).await?;
+        let (socket, names) = socket.await?;
+        let mut stream = accept(socket, bytes_max, Rc::clone(&is_known)).await?;
         stream.write_all(front.info(peer).as_bytes()).await?;
         stream.flush().await?;
-        Ok::<_, io::Error>((permit, stream))
+        Ok::<_, io::Error>((permit, names, stream))
     };
     match timeout(TLS_TIMEOUT, greet).await {
-        Ok(Ok((permit, stream))) => {
+        Ok(Ok((permit, names, stream))) => {
             let (reader, writer) = tokio::io::split(stream);
             let greeted = || {
                 is_known.set(true);
                 drop(permit);
             };
-            front.serve(peer, reader, writer, greeted).await;
+            front.serve(peer, names, reader, writer, greeted).await;
         }
         Ok(Err(error)) => tracing::debug!(peer = %peer.address, %error, "no WebSocket"),
         Err(_) => tracing::debug!(peer = %peer.address, "the handshake took too long"),

@@ -146,11 +146,13 @@ impl Front {
         if let Some(nonce) = peer.nonce {
             info["nonce"] = nonce.text().into();
         }
+        let verifies = self.tls.as_ref().is_some_and(Identity::verifies_clients);
         // As nats-server does, without those that are false.
         for (name, holds) in [
             ("auth_required", self.access.is_restricted()),
             // TLS is below a WebSocket.
             ("tls_required", self.tls.is_some() && !peer.is_websocket),
+            ("tls_verify", verifies && !peer.is_websocket),
         ] {
             if holds {
                 info[name] = true.into();
@@ -159,11 +161,12 @@ impl Front {
         info
     }
 
-    /// Serves a client until its connection ends. The client has received INFO. Calls `greeted`
-    /// when it has sent CONNECT.
+    /// Serves a client until its connection ends. The client has received INFO, and has shown a
+    /// certificate with these names. Calls `greeted` when it has sent CONNECT.
     pub(crate) async fn serve(
         &self,
         peer: Peer,
+        names: Vec<String>,
         mut reader: impl AsyncRead + Unpin,
         mut writer: impl AsyncWrite + Unpin + 'static,
         greeted: impl FnOnce(),
@@ -186,6 +189,10 @@ impl Front {
         let mut connection = Connection {
             front: self,
             peer,
+            shown: Shown {
+                nonce: peer.nonce,
+                names,
+            },
             out: Rc::clone(&out),
             permissions: None,
             session: None,
@@ -262,6 +269,7 @@ impl From<super::parse::ParseError> for End {
 pub(super) struct Connection<'a> {
     pub(super) front: &'a Front,
     peer: Peer,
+    shown: Shown,
     out: Rc<Outgoing>,
     pub(super) permissions: Option<Permissions>,
     session: Option<SessionKey>,
@@ -425,10 +433,7 @@ impl Connection<'_> {
         let mut core = self.front.core.borrow_mut();
         let from = self.peer.address.ip();
         let may_try = core.may_guess(from);
-        let shown = Shown {
-            nonce: self.peer.nonce,
-        };
-        let permissions = self.front.access.admit(&options, from, &shown);
+        let permissions = self.front.access.admit(&options, from, &self.shown);
         let Some(permissions) = permissions.filter(|_| may_try) else {
             let name = options.user.as_deref().or(options.nkey.as_deref());
             core.refuse_credentials(from, name, may_try);

@@ -9,7 +9,7 @@ use anyhow::Result;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
     Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig,
-    LinkSecurity, LinkTls, Nkey, User, group_number,
+    LinkSecurity, LinkTls, Nkey, Proof, User, group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::Benefits;
@@ -119,6 +119,8 @@ struct LinkTlsTable {
 struct ClientTlsTable {
     certificate: PathBuf,
     key: PathBuf,
+    /// The authorities of clients' certificates, which clients have to show then.
+    ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,6 +130,7 @@ struct UserTable {
     password_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
     nkey: Option<String>,
+    certificate: Option<String>,
     priority: Option<u16>,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -295,7 +298,10 @@ impl DaemonFile {
             return Ok(None);
         };
         let [certificate, key] = [&tls.certificate, &tls.key].map(|path| self.folder.join(path));
-        let identity = Identity::read(&certificate, &key);
+        let identity = match &tls.ca {
+            None => Identity::read(&certificate, &key),
+            Some(ca) => Identity::read_verifying(&certificate, &key, &self.folder.join(ca)),
+        };
         identity
             .map(Some)
             .map_err(|error| usage(format!("client-tls: {error}")))
@@ -329,19 +335,22 @@ impl DaemonFile {
             }
         };
         let (password, token) = (&table.password_file, &table.token_file);
-        let mut user = match (&table.name, password, token, &table.nkey) {
-            (Some(name), Some(path), None, None) => User::new(Credentials::Password {
+        let keys = (&table.nkey, &table.certificate);
+        let mut user = match (&table.name, password, token, keys) {
+            (Some(name), Some(path), None, (None, None)) => User::new(Credentials::Password {
                 name: name.clone(),
                 password: secret(path)?,
             }),
-            (_, None, Some(path), None) => User::new(Credentials::Token(secret(path)?)),
-            (None, None, None, Some(text)) => {
+            (_, None, Some(path), (None, None)) => User::new(Credentials::Token(secret(path)?)),
+            (None, None, None, (Some(text), None)) => {
                 let key: Result<Nkey, _> = text.parse();
                 User::new(key.map_err(|error| usage(format!("nkey: {error}")))?)
             }
+            (None, None, None, (None, Some(name))) => User::new(Proof::Certificate(name.clone())),
             _ => {
                 return Err(usage(
-                    "a user has either a name and a password-file, or a token-file, or an nkey",
+                    "a user has either a name and a password-file, or a token-file, or an nkey, or \
+                     the name in a certificate",
                 ));
             }
         };
@@ -406,8 +415,6 @@ fn link((name, entry): (String, LinkEntry)) -> LinkConfig {
 
 #[cfg(test)]
 mod tests {
-    use manyflow_messages::Proof;
-
     use super::*;
 
     fn read(lines: &str) -> Result<DaemonFile> {
