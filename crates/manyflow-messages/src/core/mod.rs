@@ -397,6 +397,8 @@ impl DaemonCore {
                 self.send_next(key);
             }
             (ClientFrame::Evicted(group), Owner::Session(key)) => self.evict(key, group),
+            (ClientFrame::Evicted(_), Owner::Queue(key)) => self.evict_workers(key),
+            // A client that stands for a queue group sends nothing, so nothing of it is ready.
             _ => {}
         }
     }
