@@ -348,6 +348,7 @@ impl Server {
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
                 arrivals: Arrivals::default(),
+                is_retiring: Cell::new(false),
             })
         });
         let listener = |listener: Option<Listener>| {

@@ -17,6 +17,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Announces the end to clients, and delivers the messages that the daemon has accepted.
 pub(super) async fn retire(core: &RefCell<DaemonCore>, front: Option<&Front>, grace: Duration) {
     if let Some(front) = front {
+        front.is_retiring.set(true);
         core.borrow_mut().withdraw_addresses();
         let line = |peer| front.lame_duck_info(peer);
         core.borrow().send_to_clients(line);

@@ -75,6 +75,8 @@ pub(crate) struct Front {
     /// The bytes of the buffers of clients that have not sent CONNECT.
     pub(crate) greeting_bytes: Cell<usize>,
     pub(crate) arrivals: Arrivals,
+    /// Whether the daemon has announced that it stops.
+    pub(crate) is_retiring: Cell<bool>,
 }
 
 /// The connections of clients, whether they have sent CONNECT or not.
@@ -443,6 +445,12 @@ impl Connection<'_> {
         let session = core.session(key);
         session.options = options;
         session.acknowledge();
+        drop(core);
+        // The client had connected before the daemon announced that it stops.
+        if self.front.is_retiring.get() {
+            let line = self.front.lame_duck_info(self.peer);
+            self.out.push(line.as_bytes(), Bytes::new());
+        }
         self.permissions = Some(permissions);
         self.session = Some(key);
         Ok(())
