@@ -22,7 +22,12 @@ fn is_reserved(subject: &[u8]) -> bool {
 }
 
 impl Connection<'_> {
-    pub(super) fn publish(&self, key: SessionKey, message: Published, bytes: usize) -> Result<(), End> {
+    pub(super) fn publish(
+        &self,
+        key: SessionKey,
+        message: Published,
+        bytes: usize,
+    ) -> Result<(), End> {
         let subject = message.subject();
         let refused = message.subjects().find_map(|subject| {
             let reason = self.check_publication(subject)?;
