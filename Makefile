@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -181,9 +181,10 @@ faults: ## Test Anypoint's connections, overlays and the chunk store with a thou
 rejoin: ## Let receivers of streams leave and join again, with a hundred seeds (a minute)
 	MANYFLOW_SEEDS=100 cargo test --locked -p manyflow-layered --test suite relay::rejoin -- --nocapture
 
-crash: ## Kill receivers and senders of files, and members and switches of a store, at random moments (twenty minutes)
+crash: ## Kill receivers and senders of files, members and switches of a store, and bridges, at random moments (twenty minutes)
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite store::faults -- --nocapture
+	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite bridge::each -- --nocapture
 
 soak: rig ## Transfer files for half an hour on changing links, with crashes
 	@target/release/manyflow-rig soak files --for 30min
@@ -193,6 +194,9 @@ soak-overlay: rig ## Send group messages for half an hour, while daemons crash a
 
 soak-stream: rig ## Send a stream for half an hour, while receivers and relays come and go, and links change
 	@target/release/manyflow-rig soak stream --for 30min
+
+soak-bridge: ## Kill bridges and a nats-server for half an hour; each message of a JetStream stream is stored once
+	MANYFLOW_KILLS=8000 cargo test --locked -p manyflow --test suite bridge::each -- --nocapture
 
 fuzz-short: ## Run each fuzz target on some thousand inputs, with stable Rust
 	@scripts/fuzz short

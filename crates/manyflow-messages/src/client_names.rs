@@ -1,7 +1,6 @@
 //! The names in the certificate of a client, by which it can be a user.
 
 use rustls_pki_types::CertificateDer;
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
@@ -9,7 +8,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
 /// Returns the names in the certificate that a client has shown.
-pub(super) fn names_shown_in(stream: &TlsStream<TcpStream>) -> Vec<String> {
+pub(super) fn names_shown_in<S>(stream: &TlsStream<S>) -> Vec<String> {
     let shown = stream.get_ref().1.peer_certificates();
     shown
         .and_then(|chain| chain.first())

@@ -7,6 +7,7 @@ use manyflow_core::ConfigError;
 use manyflow_net::address::Address;
 use manyflow_net::interfaces::reachable_addresses;
 use manyflow_net::tls::Identity;
+use manyflow_net::unix_socket;
 use manyflow_overlay::cost_benefit::{Benefits, Law, price};
 use manyflow_overlay::tfrc::TfrcConfig;
 use manyflow_overlay::topology::WEIGHT_MAX;
@@ -129,7 +130,8 @@ pub struct DaemonConfig {
     pub id: Option<DaemonId>,
     /// The host and port for other daemons, if they may connect.
     pub listen: Option<String>,
-    /// The host and port for clients, if there are any.
+    /// The host and port for clients, if there are any; or a Unix socket for those on this machine,
+    /// such as `unix:/run/manyflow.sock`, without `advertise` and `client_tls`.
     pub clients: Option<String>,
     /// The host and port for clients that speak NATS over WebSocket, as browsers do, if there are
     /// any. With `client_tls`, they have to use TLS (`wss://`).
@@ -221,11 +223,17 @@ impl DaemonConfig {
         let in_range = |weight| (1..=WEIGHT_MAX).contains(&weight);
         let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
         let is_address = |text: &String| Address::parse(text, None).is_ok();
+        let path = self.clients.as_deref().and_then(unix_socket::path_of);
         ConfigError::first_of([
             (
                 "advertise",
                 "the host and port at which clients of other daemons reach this one",
                 self.advertise.iter().all(is_address),
+            ),
+            (
+                "clients",
+                "a host and a port if there is `advertise` or `client-tls`, and not a Unix socket",
+                path.is_none() || (self.advertise.is_none() && self.client_tls.is_none()),
             ),
             (
                 "the name of a daemon or an overlay",

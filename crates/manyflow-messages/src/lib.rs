@@ -12,6 +12,7 @@
 //! | `refusals.rs` | connections that were refused, by address |
 //! | `security.rs`, `certificates.rs` | their protection |
 //! | `signatures.rs` | the signatures of daemons' states |
+//! | `client_stream.rs` | connections of clients: TCP and Unix sockets |
 //! | `nats/` | the protocol of clients |
 //! | `websocket.rs` | their connections over WebSocket |
 //! | `fragment.rs` | messages longer than those of the overlay |
@@ -53,6 +54,7 @@ mod access;
 pub mod certificates;
 pub mod client;
 mod client_names;
+mod client_stream;
 mod config;
 mod core;
 mod datagram;

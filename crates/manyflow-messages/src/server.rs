@@ -3,27 +3,29 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
 use manyflow_core::ConfigError;
 use manyflow_net::address::{Address, listen_advice};
 use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
+use manyflow_net::unix_socket;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{Daemon, DaemonId};
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
 use super::client::CLIENT_PORT;
 use super::client_names::names_shown_in;
+use super::client_stream::{ClientListener, ClientSocket, ClientStream};
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
@@ -36,17 +38,13 @@ use super::nats::serve::{Arrivals, ClientLimits, Front};
 use super::nats::session::Peer;
 use super::nkey::Nonce;
 use super::security::IdentityError;
-use super::signatures::StateNotary;
+use super::signatures::{StateNotary, signing};
 use super::status::DaemonStatus;
 use super::stopping::{close, retire};
 use super::websocket;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// Unsent bytes that the kernel may hold for a client. The policy for slow members concerns those
-/// that the daemon holds.
-#[cfg(target_os = "linux")]
-const UNSENT_BYTES: u32 = 64 * 1024;
 /// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
 const PORTS_TRIED_MAX: usize = 100;
 /// The time within which a client must complete the handshakes of TLS and WebSocket.
@@ -86,7 +84,7 @@ pub const DAEMON_PORT: u16 = 4747;
 pub const CLIENT_WS_PORT: u16 = 8080;
 
 /// The addresses at which a daemon listens.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// For other daemons.
     pub daemons: Option<SocketAddr>,
@@ -94,6 +92,8 @@ pub struct Addresses {
     pub clients: Option<SocketAddr>,
     /// For clients over WebSocket.
     pub clients_ws: Option<SocketAddr>,
+    /// The path of the Unix socket for clients, instead of `clients`.
+    pub client_socket: Option<PathBuf>,
 }
 
 /// A running daemon. It stops when this is dropped.
@@ -109,7 +109,7 @@ pub struct DaemonHandle {
 impl DaemonHandle {
     /// Returns the addresses at which the daemon listens.
     pub fn addresses(&self) -> Addresses {
-        self.addresses
+        self.addresses.clone()
     }
 
     /// Returns the daemon's status, which changes twice a second.
@@ -162,12 +162,13 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let (overlay_name, id) = (&config.overlay_name, config.number());
     let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
-    let clients = listen("clients", config.clients.as_deref(), CLIENT_PORT).await?;
+    let clients = listen_for_clients(config.clients.as_deref()).await?;
     let clients_ws = listen("clients-ws", config.clients_ws.as_deref(), CLIENT_WS_PORT).await?;
     let addresses = Addresses {
         daemons: daemons.as_ref().map(|listener| listener.1),
-        clients: clients.as_ref().map(|listener| listener.1),
+        clients: clients.as_ref().and_then(ClientSocket::address),
         clients_ws: clients_ws.as_ref().map(|listener| listener.1),
+        client_socket: clients.as_ref().and_then(ClientSocket::path),
     };
     let sockets = Sockets {
         daemons,
@@ -219,8 +220,24 @@ struct Sockets {
     daemons: Option<Listener>,
     /// Is there if the controller needs links of datagrams.
     datagrams: Option<Socket>,
-    clients: Option<Listener>,
+    clients: Option<ClientSocket>,
     clients_ws: Option<Listener>,
+}
+
+/// Listens for clients on a Unix socket, or on TCP.
+async fn listen_for_clients(address: Option<&str>) -> Result<Option<ClientSocket>, DaemonError> {
+    let Some((text, path)) = address.and_then(|text| Some((text, unix_socket::path_of(text)?)))
+    else {
+        let tcp = listen("clients", address, CLIENT_PORT).await?;
+        return Ok(tcp.map(|(listener, local)| ClientSocket::Tcp(listener, local)));
+    };
+    let opened = path.map_err(io::Error::from).and_then(unix_socket::listen);
+    let opened = opened.map_err(|cause| DaemonError::Address {
+        key: "clients",
+        address: text.to_owned(),
+        cause,
+    });
+    opened.map(|(listener, file)| Some(ClientSocket::Unix(listener, file)))
 }
 
 /// Opens the listener for daemons and the socket of links, which has the same port: other daemons
@@ -289,7 +306,7 @@ struct Server {
     links: Rc<Links>,
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
-    clients: Option<TcpListener>,
+    clients: Option<ClientListener>,
     clients_ws: Option<TcpListener>,
     facts: Facts,
     hold: Duration,
@@ -308,14 +325,12 @@ impl Server {
         check_clock(&mut config, incarnation);
         let controller = controller(&config.controller, id, incarnation)?;
         let limits = ClientLimits::of(&config);
-        let clients_at = sockets.clients.as_ref().map(|(_, local)| *local);
+        let clients_at = sockets.clients.as_ref().and_then(ClientSocket::address);
         let advertised = clients_at.map_or(Vec::new(), |local| config.advertised(local));
+        let clients = sockets.clients.map(ClientSocket::listener).transpose();
+        let clients = clients.map_err(DaemonError::Thread)?;
         let hello = hello(&config, id, incarnation);
-        let facts = Facts {
-            server_id: format!("{}-{incarnation:08x}", config.name),
-            connections_max: config.connections_max,
-            links: config.links.len(),
-        };
+        let facts = Facts::of(&config, incarnation);
         let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let daemon = signing(daemon, notary);
@@ -336,6 +351,8 @@ impl Server {
             handshakes: Handshakes::default(),
         });
         let ws_at = sockets.clients_ws.as_ref().map(|(_, local)| *local);
+        let ws_at = ws_at.map(|local| (local.ip().to_string(), local.port()));
+        let clients_at = clients.as_ref().map(ClientListener::host_and_port);
         let front = clients_at.or(ws_at).map(|local| {
             Rc::new(Front {
                 advertised,
@@ -360,7 +377,7 @@ impl Server {
             links,
             front,
             daemons: listener(sockets.daemons)?,
-            clients: listener(sockets.clients)?,
+            clients,
             clients_ws: listener(sockets.clients_ws)?,
             facts,
             hold: config.hold,
@@ -388,9 +405,23 @@ impl Server {
         }
         let most = self.facts.connections_max;
         let mut accepting = Vec::new();
-        for (listener, is_websocket) in [(self.clients, false), (self.clients_ws, true)] {
-            if let (Some(listener), Some(front)) = (listener, self.front.clone()) {
-                let accept = accept_clients(listener, is_websocket, front, most);
+        if let Some(front) = &self.front {
+            let (front, ws) = (Rc::clone(front), Rc::clone(front));
+            match self.clients {
+                Some(ClientListener::Tcp(listener, _)) => accepting.push(spawn_local(
+                    accept_clients::<TcpStream>(listener, false, front, most),
+                )),
+                Some(ClientListener::Unix(listener, file)) => {
+                    accepting.push(spawn_local(async move {
+                        // The file is there as long as clients can connect.
+                        let _file = file;
+                        accept_clients::<UnixStream>(listener, false, front, most).await;
+                    }));
+                }
+                None => {}
+            }
+            if let Some(listener) = self.clients_ws {
+                let accept = accept_clients::<TcpStream>(listener, true, ws, most);
                 accepting.push(spawn_local(accept));
             }
         }
@@ -432,14 +463,6 @@ async fn announce_addresses(front: Rc<Front>) {
         if core.phase() == Phase::Serves {
             core.send_info(|peer| front.info(peer));
         }
-    }
-}
-
-/// Returns a daemon that signs its states, if there is a key.
-fn signing(daemon: Daemon<Bytes>, notary: Option<StateNotary>) -> Daemon<Bytes> {
-    match notary {
-        Some(notary) => daemon.with_notary(Box::new(notary)),
-        None => daemon,
     }
 }
 
@@ -504,20 +527,20 @@ async fn report(
 
 async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
     loop {
-        let (socket, from) = accept(&listener).await;
+        let (socket, from) = retry(|| listener.accept()).await;
         let links = Rc::clone(&links);
         spawn_local(async move { links.accept(socket, from).await });
     }
 }
 
-async fn accept_clients(
-    listener: TcpListener,
+async fn accept_clients<S: ClientStream>(
+    listener: S::Listener,
     is_websocket: bool,
     front: Rc<Front>,
     connections_max: usize,
 ) {
     loop {
-        let (socket, address) = accept(&listener).await;
+        let (socket, address) = retry(|| S::accept(&listener)).await;
         let peer = Peer {
             number: front.arrivals.next_number(),
             address,
@@ -526,34 +549,29 @@ async fn accept_clients(
         };
         let front = Rc::clone(&front);
         spawn_local(async move {
-            front
-                .arrivals
-                .connected
-                .set(front.arrivals.connected.get() + 1);
-            let is_welcome = front.arrivals.connected.get() <= connections_max;
+            let connected = &front.arrivals.connected;
+            connected.set(connected.get() + 1);
+            let is_welcome = connected.get() <= connections_max;
             match is_websocket {
                 true => websocket::serve(socket, peer, &front, is_welcome).await,
                 false => serve_client(socket, peer, &front, is_welcome).await,
             }
-            front
-                .arrivals
-                .connected
-                .set(front.arrivals.connected.get() - 1);
+            connected.set(connected.get() - 1);
         });
     }
 }
 
-async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
+async fn serve_client(mut socket: impl ClientStream, peer: Peer, front: &Front, is_welcome: bool) {
     let info = match is_welcome {
         true => front.info(peer),
         false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
     };
     let greeted = socket.write_all(info.as_bytes()).await;
-    if greeted.is_err() || !is_welcome || prepare(&socket).is_err() {
+    if greeted.is_err() || !is_welcome || socket.prepare().is_err() {
         return;
     }
     let Some(tls) = &front.tls else {
-        let (reader, writer) = socket.into_split();
+        let (reader, writer) = socket.into_halves();
         return front.serve(peer, Vec::new(), reader, writer, || {}).await;
     };
     let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
@@ -564,18 +582,10 @@ async fn serve_client(mut socket: TcpStream, peer: Peer, front: &Front, is_welco
     }
 }
 
-/// Sets the options of a client's socket.
-pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
-    Ok(())
-}
-
 /// Returns the next connection. Waits if the process has too many files open.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn retry<T>(mut accept: impl AsyncFnMut() -> io::Result<T>) -> T {
     loop {
-        match listener.accept().await {
+        match accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(reason = %error, "cannot accept a connection");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_net::tls::provider;
-use manyflow_overlay::{Claim, DaemonId, IDENTITY_BYTES_MAX, Notary};
+use manyflow_overlay::{Claim, Daemon, DaemonId, IDENTITY_BYTES_MAX, Notary};
 use rustls::SignatureScheme;
 use rustls::sign::{Signer, SigningKey};
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
@@ -227,6 +227,14 @@ fn has_name_and_number(certificate: &EndEntityCert<'_>, name: &str, id: DaemonId
         name.is_ok_and(|name| certificate.verify_is_valid_for_subject_name(&name).is_ok())
     };
     is_of(name) && (daemon_id(name) == id || is_of(&name_of_number(id)))
+}
+
+/// Returns a daemon that signs its states, if there is a key.
+pub(super) fn signing(daemon: Daemon<Bytes>, notary: Option<StateNotary>) -> Daemon<Bytes> {
+    match notary {
+        Some(notary) => daemon.with_notary(Box::new(notary)),
+        None => daemon,
+    }
 }
 
 #[cfg(test)]

@@ -14,16 +14,16 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_core::Stream;
 use futures_sink::Sink;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_websockets::server::Builder;
 use tokio_websockets::{Limits, Message, WebSocketStream};
 
 use super::client_names::names_shown_in;
+use super::client_stream::ClientStream;
 use super::nats::parse::CONNECT_BYTES_MAX;
 use super::nats::serve::Front;
 use super::nats::session::Peer;
-use super::server::{TLS_TIMEOUT, prepare};
+use super::server::TLS_TIMEOUT;
 
 /// The number of connections that may be between their first byte and CONNECT at once. Others wait.
 pub(super) const STRANGERS_MAX: usize = 256;
@@ -40,8 +40,13 @@ const BUSY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// Serves a client, or refuses it if it is not welcome.
-pub(super) async fn serve(mut socket: TcpStream, peer: Peer, front: &Front, is_welcome: bool) {
-    if prepare(&socket).is_err() {
+pub(super) async fn serve(
+    mut socket: impl ClientStream,
+    peer: Peer,
+    front: &Front,
+    is_welcome: bool,
+) {
+    if socket.prepare().is_err() {
         return;
     }
     match &front.tls {

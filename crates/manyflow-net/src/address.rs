@@ -66,6 +66,24 @@ pub enum AddressError {
     /// There is no interface with the name or number behind `%`.
     #[error("this machine has no interface `{0}`: `ip link` lists the names to write after %")]
     NoInterface(String),
+    /// No Unix socket can have the path.
+    #[error(
+        "`{text}` {problem}: write unix: and an absolute path of at most 107 bytes, such as unix:/run/manyflow.sock"
+    )]
+    UnixPath {
+        /// The text.
+        text: String,
+        /// A verb phrase that follows the text.
+        problem: &'static str,
+    },
+    /// There is no Unix socket at the path, and none can be made.
+    #[error("{path} {problem}, or choose another path")]
+    NoSocket {
+        /// The path.
+        path: String,
+        /// A verb phrase that follows the path, and advice.
+        problem: String,
+    },
 }
 
 fn examples(port: &u16) -> String {
@@ -78,17 +96,23 @@ impl AddressError {
     /// Whether a later attempt may succeed without another text: a name server that does not
     /// answer, or an interface that is not there yet.
     pub fn may_pass(&self) -> bool {
-        !matches!(self, AddressError::Invalid { .. })
+        !matches!(
+            self,
+            AddressError::Invalid { .. } | AddressError::UnixPath { .. }
+        )
     }
 }
 
 impl From<AddressError> for io::Error {
     fn from(error: AddressError) -> io::Error {
         let kind = match &error {
-            AddressError::Invalid { .. } => io::ErrorKind::InvalidInput,
+            AddressError::Invalid { .. } | AddressError::UnixPath { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             AddressError::Unresolved { .. } | AddressError::NoInterface(_) => {
                 io::ErrorKind::NotFound
             }
+            AddressError::NoSocket { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }

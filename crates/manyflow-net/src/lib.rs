@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`clock`], [`background`], [`child`], [`process`] | time, a runtime of its own, programs of the user, this process |
 //! | [`address`], [`interfaces`], [`reserved`], [`mtu`] | addresses as users write them, those of this host, and what its interfaces carry |
+//! | [`unix_socket`] | Unix sockets for programs on this machine |
 //! | [`udp`], [`train`], [`trains`], [`multicast`] | datagrams, several for each system call, and multicast |
 //! | [`amt`], [`inlet`], [`outlets`], [`forwarder`] | AMT tunnels; flows from and to multicast or tunnels, and a relay between them |
 //! | [`reach`], [`client`] | warnings of counterparts that cannot be reached; who a client is |
@@ -76,3 +77,4 @@ pub mod tls;
 pub mod train;
 pub mod trains;
 pub mod udp;
+pub mod unix_socket;

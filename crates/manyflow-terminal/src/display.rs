@@ -20,6 +20,8 @@ use crate::shown::{shown, shown_json, shown_lines, shown_log};
 
 /// The variable with the levels of the log.
 const LOG_VARIABLE: &str = "MANYFLOW_LOG";
+/// The levels without options. async-nats logs each attempt to connect; bridges report the first.
+const DEFAULT_LEVELS: &str = "warn,async_nats=off";
 
 /// Whether the user permits colours (no-color.org).
 fn has_colours() -> bool {
@@ -109,7 +111,7 @@ impl Display {
             .with_env_filter(
                 filter
                     .as_ref()
-                    .map_or(EnvFilter::new("warn"), EnvFilter::clone),
+                    .map_or(EnvFilter::new(DEFAULT_LEVELS), EnvFilter::clone),
             )
             .with_ansi(is_terminal && has_colours())
             .with_target(false)

@@ -6,6 +6,7 @@
 //! | [`allocations`] | an allocator that counts |
 //! | [`programs`] | the workspace's programs under test, files to send, and waiting for conditions |
 //! | [`command_lines`] | the form of help and errors, for all commands of a program |
+//! | [`nats`] | a real nats-server |
 //! | [`http_stage`] | a service of HTTP servers with members, a switch and a gateway |
 
 #![allow(
@@ -17,6 +18,7 @@
 pub mod allocations;
 pub mod command_lines;
 pub mod http_stage;
+pub mod nats;
 pub mod programs;
 
 use std::fs::File;

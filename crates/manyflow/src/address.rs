@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Error, Result};
 use manyflow_net::address::{Address, AddressError, listen_advice};
+use manyflow_net::unix_socket;
 
 use manyflow_terminal::usage;
 
@@ -18,6 +19,14 @@ pub(crate) fn check_listen<const PORT: u16>(text: &str) -> Result<String, Addres
     listen::<PORT>(text).map(|_| text.to_owned())
 }
 
+/// Checks an option with an address to listen on for clients, which may be a Unix socket.
+pub(crate) fn check_clients<const PORT: u16>(text: &str) -> Result<String, AddressError> {
+    match unix_socket::path_of(text) {
+        Some(path) => path.map(|_| text.to_owned()),
+        None => check_listen::<PORT>(text),
+    }
+}
+
 /// Checks an option with an address to connect to. One without a port has `PORT`.
 pub(crate) fn connect<const PORT: u16>(text: &str) -> Result<String, AddressError> {
     Address::parse(text, Some(PORT)).map(|address| address.to_string())
@@ -28,8 +37,17 @@ pub(crate) fn connect_with_port(text: &str) -> Result<String, AddressError> {
     Address::parse(text, None).map(|address| address.to_string())
 }
 
-/// Checks the address of a server of NATS clients, which daemons print as a URL.
+/// Checks the address of a server of NATS clients as daemons print it: a URL or a Unix socket.
 pub(crate) fn server(text: &str) -> Result<String, AddressError> {
+    if let Some(path) = unix_socket::path_of(text) {
+        return path.map(|_| text.to_owned());
+    }
+    let address = Address::parse_url(text, &["nats"], manyflow_messages::CLIENT_PORT);
+    address.map(|address| address.to_string())
+}
+
+/// Checks the address of a nats-server, or its URL.
+pub(crate) fn nats_server(text: &str) -> Result<String, AddressError> {
     let address = Address::parse_url(text, &["nats"], manyflow_messages::CLIENT_PORT);
     address.map(|address| address.to_string())
 }

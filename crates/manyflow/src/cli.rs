@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_net::multicast::GroupRange;
 
+mod bridge;
 mod daemon;
 mod emulate;
 mod generate;
@@ -25,6 +26,8 @@ mod top;
 #[cfg(test)]
 mod units;
 
+use bridge::BRIDGE_EXAMPLES;
+pub(crate) use bridge::BridgeArgs;
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
 use emulate::EMULATE_EXAMPLES;
@@ -65,7 +68,7 @@ Exit codes:
   2    the command line, or a file that describes what to do, is invalid or cannot be read
   3    no packets came, the session ended before all files were complete, or nobody answered a request
   130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
-       stream, daemon, store, top and sub end in that case and exit with 0
+       stream, daemon, bridge, store, top and sub end in that case and exit with 0
   141  standard output was closed before everything was written to it
 
 Environment:
@@ -106,6 +109,9 @@ pub(crate) enum Command {
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
+    /// Carry subjects and JetStream streams of a nats-server to those of other sites, over daemons
+    #[command(after_help = BRIDGE_EXAMPLES)]
+    Bridge(BridgeArgs),
     /// Watch daemons: their clients, links and slow members
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod bridge;
 mod cli;
 mod cost;
 mod daemon;
@@ -60,6 +61,7 @@ async fn run(cli: Cli, display: Display) -> anyhow::Result<()> {
         Command::Relay(args) => relay::run(args, &display).await,
         Command::Stream(command) => stream::run(command, &display).await,
         Command::Daemon(args) => daemon::run(args, &display).await,
+        Command::Bridge(args) => bridge::run(args, &display).await,
         Command::Top(args) => top::run(&args, &display).await,
         Command::Switch(args) => switch::run(args, &display).await,
         Command::Router(args) => router::run(&args, &display).await,

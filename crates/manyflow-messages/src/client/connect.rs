@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use manyflow_net::address::Address;
 use manyflow_net::tls::{Authorities, advice};
+use manyflow_net::unix_socket;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::wire::{Operation, parse};
 use super::{ClientError, ClientOptions};
@@ -30,7 +31,8 @@ pub(super) struct Connected {
     pub(super) message_bytes_max: usize,
 }
 
-/// Connects to the daemon at `address`, a host and a port, or a URL such as `nats://host:4222`.
+/// Connects to the daemon at `address`: a host and a port, a URL such as `nats://host:4222`, or a
+/// Unix socket such as `unix:/run/manyflow.sock`.
 pub(super) async fn connect(
     address: &str,
     options: &ClientOptions,
@@ -39,10 +41,30 @@ pub(super) async fn connect(
         address: address.to_owned(),
         cause: Arc::new(cause),
     };
+    if let Some(path) = unix_socket::path_of(address) {
+        let path = path.map_err(|error| failed(error.into()))?;
+        let stream = unix_socket::connect(path).await.map_err(failed)?;
+        return greet(stream, None, address, options).await;
+    }
     let server = Address::parse_url(address, &["nats"], CLIENT_PORT);
     let server = server.map_err(|error| failed(error.into()))?;
-    let mut stream = open_stream(&server).await.map_err(failed)?;
+    let stream = open_stream(&server).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
+    greet(stream, Some(&server), address, options).await
+}
+
+/// Begins the protocol on a stream. `server` is there if the stream may use TLS: a Unix socket has
+/// no host whose name a certificate could have.
+async fn greet<S: Stream>(
+    mut stream: S,
+    server: Option<&Address>,
+    address: &str,
+    options: &ClientOptions,
+) -> Result<Connected, ClientError> {
+    let failed = |cause: io::Error| ClientError::Connect {
+        address: address.to_owned(),
+        cause: Arc::new(cause),
+    };
     let mut input = BytesMut::new();
     let info = match read_operation(&mut stream, &mut input)
         .await
@@ -53,28 +75,26 @@ pub(super) async fn connect(
     };
     let info: Value = serde_json::from_slice(&info).map_err(|_| failed(malformed()))?;
     let is_set = |key: &str| info[key].as_bool() == Some(true);
-    let (mut reader, mut writer): (ReadHalf, WriteHalf) = match &options.tls {
-        Some(_) if !is_set("tls_required") && !is_set("tls_available") => {
-            let address = address.to_owned();
-            return Err(ClientError::NoTls { address });
-        }
-        Some(authorities) => {
+    let offers_tls = is_set("tls_required") || is_set("tls_available");
+    let (mut reader, mut writer): (ReadHalf, WriteHalf) = match (&options.tls, server) {
+        (Some(authorities), Some(server)) if offers_tls => {
             // Bytes after INFO would be from before the handshake, so nobody vouches for them.
             input.clear();
-            let stream = start_tls(stream, &server, authorities)
+            let stream = start_tls(stream, server, authorities)
                 .await
                 .map_err(failed)?;
             let (reader, writer) = tokio::io::split(stream);
             (Box::new(reader), Box::new(writer))
         }
-        None if is_set("tls_required") => {
+        (Some(_), _) => {
+            let address = address.to_owned();
+            return Err(ClientError::NoTls { address });
+        }
+        (None, _) if is_set("tls_required") => {
             let address = address.to_owned();
             return Err(ClientError::TlsRequired { address });
         }
-        None => {
-            let (reader, writer) = stream.into_split();
-            (Box::new(reader), Box::new(writer))
-        }
+        (None, _) => stream.into_halves(),
     };
     writer.write_all(&hello(options)).await.map_err(failed)?;
     loop {
@@ -103,11 +123,30 @@ async fn open_stream(server: &Address) -> io::Result<TcpStream> {
     TcpStream::connect(&*server.resolve().await?).await
 }
 
-async fn start_tls(
-    stream: TcpStream,
+/// A connection that has not begun with the protocol.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    fn into_halves(self) -> (ReadHalf, WriteHalf);
+}
+
+impl Stream for TcpStream {
+    fn into_halves(self) -> (ReadHalf, WriteHalf) {
+        let (reader, writer) = self.into_split();
+        (Box::new(reader), Box::new(writer))
+    }
+}
+
+impl Stream for UnixStream {
+    fn into_halves(self) -> (ReadHalf, WriteHalf) {
+        let (reader, writer) = self.into_split();
+        (Box::new(reader), Box::new(writer))
+    }
+}
+
+async fn start_tls<S: Stream>(
+    stream: S,
     server: &Address,
     authorities: &Authorities,
-) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+) -> io::Result<tokio_rustls::client::TlsStream<S>> {
     let name = server.host().tls_name().map_err(io::Error::other)?;
     let stream = authorities.connector().connect(name, stream).await;
     stream.map_err(|error| io::Error::other(format!("{error}: {}", advice(&error))))

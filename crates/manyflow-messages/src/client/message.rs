@@ -125,8 +125,8 @@ impl Message {
     }
 
     /// The status that a daemon sends instead of an answer, such as 503 if a request has no
-    /// responders.
-    pub(super) fn status(&self) -> Option<u16> {
+    /// responders. Such a message has no payload.
+    pub fn status(&self) -> Option<u16> {
         let first = text(self.headers.as_deref()?).split("\r\n").next()?;
         let status = first.strip_prefix(HEADER_VERSION)?.trim_start();
         status.split(' ').next()?.parse().ok()

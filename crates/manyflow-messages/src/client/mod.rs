@@ -130,8 +130,8 @@ impl Drop for Connection {
 }
 
 impl Client {
-    /// Connects to the daemon at `address`, a host and a port. Needs a tokio runtime, which serves
-    /// the connection.
+    /// Connects to the daemon at `address`: a host and a port, or a Unix socket on this machine
+    /// such as `unix:/run/manyflow.sock`. Needs a tokio runtime, which serves the connection.
     ///
     /// # Errors
     /// If the daemon cannot be reached, refuses the client, or does not answer in time; if only one

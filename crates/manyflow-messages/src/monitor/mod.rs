@@ -24,6 +24,7 @@ use manyflow_net::process::resident_bytes;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase};
 use crate::nats::serve::Front;
 use pages::{Health, Refused};
@@ -44,6 +45,16 @@ pub(crate) struct Facts {
     pub(crate) connections_max: usize,
     /// The number of links in the daemon's file.
     pub(crate) links: usize,
+}
+
+impl Facts {
+    pub(crate) fn of(config: &DaemonConfig, incarnation: u32) -> Facts {
+        Facts {
+            server_id: format!("{}-{incarnation:08x}", config.name),
+            connections_max: config.connections_max,
+            links: config.links.len(),
+        }
+    }
 }
 
 /// The parts of a daemon that its pages show.

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -66,8 +65,8 @@ pub(crate) struct Front {
     pub(crate) name: String,
     /// A name that no other process has.
     pub(crate) server_id: String,
-    /// The address at which clients connect.
-    pub(crate) local: SocketAddr,
+    /// The host and port at which clients connect.
+    pub(crate) local: (String, u16),
     /// The addresses that other daemons announce to their clients for this one.
     pub(crate) advertised: Vec<String>,
     /// The certificate for clients, which then have to use TLS.
@@ -130,8 +129,8 @@ impl Front {
             // without it.
             "go": "",
             "proto": 1,
-            "host": self.local.ip().to_string(),
-            "port": self.local.port(),
+            "host": self.local.0,
+            "port": self.local.1,
             "headers": true,
             "max_payload": self.limits.payload_bytes_max,
             "client_id": peer.number,

@@ -1,7 +1,6 @@
 //! One NATS client: its subscriptions, and the messages that it waits to publish.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::parse::Published;
 use super::subject::matches;
+use crate::client_stream::PeerAddress;
 use crate::core::HeldMessages;
 use crate::fragment::Partial;
 use crate::nkey::Nonce;
@@ -85,7 +85,7 @@ pub(crate) struct Subscription {
 pub(crate) struct Peer {
     /// The client's number, which INFO has.
     pub(crate) number: u64,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: PeerAddress,
     /// Whether the connection is a WebSocket.
     pub(crate) is_websocket: bool,
     /// The nonce in INFO, if there are users with keys.
@@ -446,10 +446,9 @@ mod tests {
     use crate::nats::parse::{Operation, parse};
 
     fn session() -> NatsSession {
-        let address = SocketAddr::from(([127, 0, 0, 1], 4000));
         let peer = Peer {
             number: 1,
-            address,
+            address: PeerAddress::Unix,
             is_websocket: false,
             nonce: None,
         };

@@ -16,10 +16,14 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   manyflow daemon --name a --listen 127.0.0.1:4747 --clients 127.0.0.1:4222 --insecure
   manyflow daemon --name b --link a=127.0.0.1:4747 --clients 127.0.0.1:4223 --insecure
 
+  # Only programs on this machine; they connect to the Unix socket
+  manyflow daemon --name c --link a=127.0.0.1:4747 --clients unix:/run/manyflow.sock --insecure
+  manyflow sub 'news.*' --server unix:/run/manyflow.sock
+
   # overlay.toml
   name = "a"                     # unique in the overlay
   listen = "0.0.0.0:4747"        # other daemons connect here
-  clients = "0.0.0.0:4222"       # NATS clients connect here
+  clients = "0.0.0.0:4222"       # NATS clients connect here, or at "unix:/run/manyflow.sock"
   clients-ws = "0.0.0.0:8080"    # and those in browsers, over WebSocket
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
   controller = "cost-benefit"    # or "none"
@@ -50,8 +54,9 @@ pub(crate) struct DaemonArgs {
     /// Let other daemons connect at this host and port
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<4747>)]
     pub(crate) listen: Option<String>,
-    /// Serve NATS clients at this host and port
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<4222>)]
+    /// Serve NATS clients at this host and port, or those on this machine at a Unix socket:
+    /// unix:/run/manyflow.sock
+    #[arg(long, value_name = "HOST:PORT|unix:PATH", conflicts_with = "file", value_parser = crate::address::check_clients::<4222>)]
     pub(crate) clients: Option<String>,
     /// Serve NATS clients in browsers, over WebSocket, at this host and port
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<{ manyflow_messages::CLIENT_WS_PORT }>)]

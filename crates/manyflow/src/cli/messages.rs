@@ -39,8 +39,9 @@ A daemon holds the senders of a group back while a member does not read.";
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
     /// The host and port at which a daemon serves clients, or the URL that the daemon prints:
-    /// nats://192.0.2.1:4222. The port is 4222 by default
-    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:4222", value_parser = crate::address::server)]
+    /// nats://192.0.2.1:4222 or, for a Unix socket, unix:/run/manyflow.sock. The port is 4222 by
+    /// default
+    #[arg(long, value_name = "HOST[:PORT]|unix:PATH", default_value = "127.0.0.1:4222", value_parser = crate::address::server)]
     pub(crate) server: String,
     /// The user's name
     #[arg(long, value_name = "NAME", requires = "password_file")]

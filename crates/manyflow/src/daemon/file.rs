@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
-    Access, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig,
-    LinkSecurity, LinkTls, Nkey, Proof, User, group_number,
+    Access, CLIENT_PORT, CLIENT_WS_PORT, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig,
+    EVICT_AFTER, LinkConfig, LinkSecurity, LinkTls, Nkey, Proof, User, group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::Benefits;
@@ -210,15 +210,15 @@ impl DaemonFile {
 
     /// Checks that all addresses are ones. Names are looked up later.
     fn check_addresses(&self) -> Result<()> {
-        let listens = [
-            ("listen", &self.listen),
-            ("clients", &self.clients),
-            ("clients-ws", &self.clients_ws),
-        ];
-        for (key, text) in listens {
-            if let Some(text) = text {
-                address::listen_of_key::<DAEMON_PORT>(key, text)?;
-            }
+        if let Some(text) = &self.listen {
+            address::listen_of_key::<DAEMON_PORT>("listen", text)?;
+        }
+        if let Some(text) = &self.clients_ws {
+            address::listen_of_key::<CLIENT_WS_PORT>("clients-ws", text)?;
+        }
+        if let Some(text) = &self.clients {
+            let checked = address::check_clients::<CLIENT_PORT>(text);
+            checked.map_err(|error| address::explain("clients", error))?;
         }
         for (name, link) in &self.links {
             let (LinkEntry::Address(text) | LinkEntry::Table(LinkTable { address: text, .. })) =

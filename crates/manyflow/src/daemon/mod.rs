@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_messages::{self, DaemonError, DaemonHandle};
 use manyflow_net::address::listen_advice;
+use manyflow_net::unix_socket::address_of;
 use serde_json::json;
 
 use crate::cli::DaemonArgs;
@@ -72,10 +73,10 @@ fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display)
     if let Some(at) = addresses.daemons {
         display.print_line(&format!("daemon {name}: other daemons connect at {at}"))?;
     }
-    if let Some(at) = addresses.clients {
-        display.print_line(&format!(
-            "daemon {name}: NATS clients connect at nats://{at}"
-        ))?;
+    let socket = addresses.client_socket.as_deref().map(address_of);
+    let url = addresses.clients.map(|at| format!("nats://{at}"));
+    if let Some(at) = url.or(socket.clone()) {
+        display.print_line(&format!("daemon {name}: NATS clients connect at {at}"))?;
     }
     if let Some(at) = addresses.clients_ws {
         let scheme = if has_tls { "wss" } else { "ws" };
@@ -83,11 +84,12 @@ fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display)
             "daemon {name}: NATS clients in browsers connect at {scheme}://{at}"
         ))?;
     }
+    let clients = addresses.clients.map(|at| at.to_string()).or(socket);
     display.print_json(&json!({
         "event": "started",
         "name": name,
         "daemons": addresses.daemons.map(|at| at.to_string()),
-        "clients": addresses.clients.map(|at| at.to_string()),
+        "clients": clients,
         "clients_ws": addresses.clients_ws.map(|at| at.to_string()),
     }))?;
     Ok(())

@@ -11,6 +11,7 @@ mod addresses;
 mod archive;
 mod attack;
 mod book;
+mod bridge;
 mod cli;
 mod completion;
 mod crash;

@@ -136,6 +136,65 @@ fn invalid_subjects_and_headers_exit_with_2() {
 }
 
 #[test]
+fn programs_on_the_same_machine_connect_by_a_unix_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}", folder.path().join("a.sock").display());
+    let start = || {
+        let arguments = [
+            "daemon",
+            "--insecure",
+            "--name",
+            "a",
+            "--json",
+            "--clients",
+            &address,
+        ];
+        let mut daemon = Manyflow::start(manyflow(&arguments));
+        assert_eq!(wait_for_event(&mut daemon, "started")["clients"], address);
+        daemon
+    };
+    start().kill();
+    // The file of the daemon that was killed is replaced.
+    let daemon = start();
+    let sub = start_sub(&address, &["local", "--count", "1"]);
+    publish(&address, &["local", "hi"]).succeeded("pub");
+    let ended = sub.finish().succeeded("sub");
+    assert_eq!(messages(&ended)[0]["payload"], "hi");
+    let second = run(&["daemon", "--insecure", "--name", "b", "--clients", &address]);
+    assert_eq!(second.code(), 1, "{second:?}");
+    assert!(second.stderr.contains(&address), "{second:?}");
+    daemon.signal(Signal::SIGTERM);
+    daemon.finish().succeeded("daemon");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn unix_sockets_that_cannot_be_are_refused_with_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let long = format!("unix:/{}", "x".repeat(200));
+    let no_socket = format!("unix:{}", file.display());
+    let no_folder = format!("unix:{}/a.sock", folder.path().join("no").display());
+    for (address, code, problem) in [
+        (&long[..], 2, "107 bytes"),
+        ("unix:a.sock", 2, "absolute path"),
+        (&no_socket, 1, "is no socket"),
+        (&no_folder, 1, "has no folder"),
+    ] {
+        let ended = run(&["daemon", "--insecure", "--name", "a", "--clients", address]);
+        assert_eq!(ended.code(), code, "{ended:?}");
+        assert!(ended.stderr.contains(problem), "{ended:?}");
+        if code == 1 {
+            assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+        }
+        let ended = run(&["pub", "a", "hi", "--server", address]);
+        assert_eq!(ended.code(), code, "{ended:?}");
+    }
+    assert!(file.exists());
+}
+
+#[test]
 fn a_daemon_that_cannot_be_reached_is_named() {
     let ended = run(&["pub", "a", "hi", "--server", "127.0.0.1:1"]);
     assert_eq!(ended.code(), 1, "{ended:?}");

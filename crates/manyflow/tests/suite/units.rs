@@ -10,10 +10,11 @@ use common::run;
 const PROGRAM: &str = "/usr/local/bin/manyflow";
 
 /// The units, by the command that they run.
-fn units() -> [(&'static str, PathBuf); 9] {
+fn units() -> [(&'static str, PathBuf); 10] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
     let commands = [
-        "send", "recv", "relay", "daemon", "switch", "store", "member", "gateway", "router",
+        "send", "recv", "relay", "daemon", "bridge", "switch", "store", "member", "gateway",
+        "router",
     ];
     commands.map(|command| {
         let name = format!("manyflow-{command}@.service");

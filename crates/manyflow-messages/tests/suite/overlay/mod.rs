@@ -14,6 +14,7 @@ mod queues;
 mod several_groups;
 mod stage;
 mod stopping;
+mod unix;
 mod waiting;
 mod watch;
 mod websockets;

@@ -145,6 +145,20 @@ fn overlays(printed: &mut Printed) {
     printed.add("sub", &subscriber.finish().succeeded("sub"));
     let status = metrics.trim_end_matches("/metrics");
     printed.run("top", &["--once", "--interval", "500ms", status]);
+    // For core messages, the daemon takes the place of nats-server.
+    let words = [
+        "bridge",
+        "--site",
+        "a",
+        "--nats",
+        &at,
+        "--daemon",
+        &at,
+        "--subject",
+        "x",
+    ];
+    let (bridge, _) = start(&words, "active", "site");
+    printed.stop("bridge", bridge);
     printed.stop("daemon", daemon);
 }
 
