@@ -7,6 +7,7 @@ use subtle::ConstantTimeEq;
 
 use super::nats::ConnectOptions;
 use super::nats::subject::matches;
+use super::nkey::{Nkey, Nonce};
 
 /// The priority of a client whose user has none, in percent.
 const PRIORITY: u16 = 100;
@@ -43,11 +44,37 @@ impl core::fmt::Debug for Credentials {
     }
 }
 
-/// A user: credentials, and what clients with these credentials may do.
+/// How clients prove that they are a user.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Proof {
+    /// By a secret, which they send.
+    Credentials(Credentials),
+    /// By a signature of the daemon's nonce with the seed of this key.
+    Nkey(Nkey),
+    /// By a name in their certificate, if they send neither a secret nor a signature: an address of
+    /// mail, a name of DNS, or the subject as RFC 4514 writes it. Clients show a certificate only
+    /// to a daemon whose [`client_tls`](super::DaemonConfig::client_tls) verifies them.
+    Certificate(String),
+}
+
+impl From<Credentials> for Proof {
+    fn from(credentials: Credentials) -> Proof {
+        Proof::Credentials(credentials)
+    }
+}
+
+impl From<Nkey> for Proof {
+    fn from(key: Nkey) -> Proof {
+        Proof::Nkey(key)
+    }
+}
+
+/// A user, and what its clients may do.
 #[derive(Clone, Debug)]
 pub struct User {
     /// How clients prove that they are this user.
-    pub credentials: Credentials,
+    pub proof: Proof,
     /// The share of each of the user's clients under the controller, in percent of the share of a
     /// client with priority 100; at least 1.
     pub priority: u16,
@@ -60,9 +87,9 @@ pub struct User {
 
 impl User {
     /// Returns a user that may publish and subscribe to everything.
-    pub fn new(credentials: Credentials) -> User {
+    pub fn new(proof: impl Into<Proof>) -> User {
         User {
-            credentials,
+            proof: proof.into(),
             priority: PRIORITY,
             publish: None,
             subscribe: None,
@@ -76,9 +103,26 @@ impl Access {
         matches!(self, Access::Users(_))
     }
 
+    /// Returns whether a user is known by a certificate.
+    pub(super) fn has_certificates(&self) -> bool {
+        let is_name = |user: &User| matches!(user.proof, Proof::Certificate(_));
+        matches!(self, Access::Users(users) if users.iter().any(is_name))
+    }
+
+    /// Returns whether clients may have to sign a nonce.
+    pub(super) fn needs_nonce(&self) -> bool {
+        let is_key = |user: &User| matches!(user.proof, Proof::Nkey(_));
+        matches!(self, Access::Users(users) if users.iter().any(is_key))
+    }
+
     /// Returns what a client with these options, which connects from an address, may do; `None` if
     /// it may not connect.
-    pub(super) fn admit(&self, options: &ConnectOptions, from: IpAddr) -> Option<Permissions> {
+    pub(super) fn admit(
+        &self,
+        options: &ConnectOptions,
+        from: IpAddr,
+        shown: &Shown,
+    ) -> Option<Permissions> {
         let users = match self {
             Access::Open => {
                 let user = format!("the clients at {}", from.to_canonical());
@@ -89,18 +133,78 @@ impl Access {
             }
             Access::Users(users) => users,
         };
-        let fits = |user: &User| user.credentials.fit(options);
-        let place = users.iter().position(fits)?;
+        let place = find(users, options, shown)?;
         let user = &users[place];
         Some(Permissions {
-            user: Rc::from(match &user.credentials {
-                Credentials::Password { name, .. } => format!("the user {name}"),
-                Credentials::Token(_) => format!("the user with the token of entry {}", place + 1),
+            name: Some(Rc::from(user.proof.shown_name())),
+            user: Rc::from(match &user.proof {
+                Proof::Credentials(Credentials::Token(_)) => {
+                    format!("the user with the token of entry {}", place + 1)
+                }
+                proof => format!("the user {}", proof.shown_name()),
             }),
             priority: user.priority,
             publish: user.publish.clone(),
             subscribe: user.subscribe.clone(),
         })
+    }
+}
+
+/// The part of a client's proof that is not in CONNECT.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    /// The nonce in the client's INFO.
+    pub(super) nonce: Option<Nonce>,
+    /// The names in the client's certificate.
+    pub(super) names: Vec<String>,
+}
+
+/// Returns the place of the first user that a client is. Names in its certificate count only
+/// without other credentials, in the order of the certificate.
+fn find(users: &[User], options: &ConnectOptions, shown: &Shown) -> Option<usize> {
+    let position =
+        |holds: &dyn Fn(&Proof) -> bool| users.iter().position(|user| holds(&user.proof));
+    if !options.have_credentials() {
+        let mut names = shown.names.iter();
+        return names.find_map(|name| position(&|proof| proof.is_certificate_of(name)));
+    }
+    position(&|proof| match proof {
+        Proof::Credentials(credentials) => credentials.fit(options),
+        Proof::Nkey(key) => options.are_signed_by(key, shown.nonce),
+        Proof::Certificate(_) => false,
+    })
+}
+
+impl Proof {
+    fn is_certificate_of(&self, name: &str) -> bool {
+        matches!(self, Proof::Certificate(own) if own == name)
+    }
+
+    /// Returns the user's name as nats-server's monitoring shows it: tokens are secrets.
+    fn shown_name(&self) -> String {
+        match self {
+            Proof::Credentials(Credentials::Password { name, .. }) => name.clone(),
+            Proof::Credentials(Credentials::Token(_)) => "[REDACTED]".to_owned(),
+            Proof::Nkey(key) => key.to_string(),
+            Proof::Certificate(name) => name.clone(),
+        }
+    }
+}
+
+impl ConnectOptions {
+    fn have_credentials(&self) -> bool {
+        let texts = [&self.user, &self.pass, &self.auth_token, &self.nkey];
+        let mut given = texts.into_iter().flatten();
+        given.any(|text| !text.is_empty())
+    }
+
+    /// Returns whether the client names this key and has signed the nonce with its seed.
+    fn are_signed_by(&self, key: &Nkey, nonce: Option<Nonce>) -> bool {
+        let named = self.nkey.as_deref().and_then(|text| text.parse().ok());
+        match (nonce, &self.sig) {
+            (Some(nonce), Some(sig)) => named == Some(*key) && key.has_signed(nonce, sig),
+            _ => false,
+        }
     }
 }
 
@@ -124,6 +228,8 @@ impl Credentials {
 pub(super) struct Permissions {
     /// The user, in words; without users, the clients of the address.
     pub(super) user: Rc<str>,
+    /// The user's name, which the monitoring shows; `None` without users.
+    pub(super) name: Option<Rc<str>>,
     pub(super) priority: u16,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -133,6 +239,7 @@ impl Default for Permissions {
     fn default() -> Permissions {
         Permissions {
             user: Rc::from(""),
+            name: None,
             priority: PRIORITY,
             publish: None,
             subscribe: None,
@@ -174,6 +281,80 @@ mod tests {
         }
     }
 
+    fn admit(access: &Access, options: &ConnectOptions) -> Option<Permissions> {
+        access.admit(options, FROM, &Shown::default())
+    }
+
+    #[test]
+    fn a_signature_is_of_one_key_and_one_nonce() {
+        let pairs = [(); 2].map(|()| nkeys::KeyPair::new_user());
+        let key: Nkey = pairs[0].public_key().parse().unwrap();
+        let access = Access::Users(vec![User::new(key)]);
+        assert!(access.needs_nonce() && !Access::Open.needs_nonce());
+        let nonces = [Nonce::random(), Nonce::random()];
+        let admitted = |named: usize, signing: usize, signed: usize, shown: Option<Nonce>| {
+            let signature = pairs[signing].sign(nonces[signed].text().as_bytes());
+            let options = ConnectOptions {
+                nkey: Some(pairs[named].public_key()),
+                sig: Some(base64::Engine::encode(
+                    &base64::engine::general_purpose::URL_SAFE_NO_PAD,
+                    signature.unwrap(),
+                )),
+                ..ConnectOptions::default()
+            };
+            let shown = Shown {
+                nonce: shown,
+                ..Shown::default()
+            };
+            let admitted = access.admit(&options, FROM, &shown);
+            admitted.map(|permissions| permissions.name.unwrap())
+        };
+        let name = admitted(0, 0, 0, Some(nonces[0])).unwrap();
+        assert_eq!(*name, pairs[0].public_key());
+        assert!(admitted(0, 1, 0, Some(nonces[0])).is_none(), "another seed");
+        assert!(admitted(1, 1, 0, Some(nonces[0])).is_none(), "another user");
+        assert!(admitted(0, 0, 1, Some(nonces[0])).is_none(), "a repetition");
+        assert!(admitted(0, 0, 0, None).is_none());
+        let unsigned = ConnectOptions {
+            nkey: Some(pairs[0].public_key()),
+            ..ConnectOptions::default()
+        };
+        let shown = Shown {
+            nonce: Some(nonces[0]),
+            ..Shown::default()
+        };
+        assert!(access.admit(&unsigned, FROM, &shown).is_none());
+    }
+
+    #[test]
+    fn a_certificate_is_that_of_the_user_of_its_first_name() {
+        let password = Credentials::Password {
+            name: "ann".to_owned(),
+            password: "secret".to_owned(),
+        };
+        let proofs = ["a.example.net", "ann@example.net"].map(str::to_owned);
+        let proofs = proofs.map(|name| User::new(Proof::Certificate(name)));
+        let users = proofs.into_iter().chain([User::new(password)]);
+        let access = Access::Users(users.collect());
+        let admitted = |options: &ConnectOptions, names: &[&str]| {
+            let names = names.iter().map(|name| name.to_string()).collect();
+            let shown = Shown { nonce: None, names };
+            let admitted = access.admit(options, FROM, &shown);
+            admitted.map(|permissions| permissions.name.unwrap().to_string())
+        };
+        let none = options(None, None, None);
+        let both = ["ann@example.net", "a.example.net"];
+        assert_eq!(admitted(&none, &both).unwrap(), "ann@example.net");
+        let second = ["CN=Ann", "a.example.net"];
+        assert_eq!(admitted(&none, &second).unwrap(), "a.example.net");
+        assert_eq!(admitted(&none, &["A.example.net"]), None);
+        assert_eq!(admitted(&none, &[]), None);
+        let right = options(Some("ann"), Some("secret"), None);
+        assert_eq!(admitted(&right, &both).unwrap(), "ann");
+        let wrong = options(Some("ann"), Some("guess"), None);
+        assert_eq!(admitted(&wrong, &both), None, "wrong credentials");
+    }
+
     #[test]
     fn only_the_right_credentials_are_admitted() {
         let password = Credentials::Password {
@@ -184,8 +365,7 @@ mod tests {
             User::new(password),
             User::new(Credentials::Token("t0ken".to_owned())),
         ]);
-        let admitted =
-            |user, pass, token| access.admit(&options(user, pass, token), FROM).is_some();
+        let admitted = |user, pass, token| admit(&access, &options(user, pass, token)).is_some();
         assert!(admitted(Some("ann"), Some("secret"), None));
         assert!(admitted(None, None, Some("t0ken")));
         for (user, pass, token) in [
@@ -198,11 +378,7 @@ mod tests {
         ] {
             assert!(!admitted(user, pass, token), "{user:?} {pass:?} {token:?}");
         }
-        assert!(
-            Access::Open
-                .admit(&options(None, None, None), FROM)
-                .is_some()
-        );
+        assert!(admit(&Access::Open, &options(None, None, None)).is_some());
     }
 
     #[test]
@@ -213,7 +389,7 @@ mod tests {
             ..User::new(Credentials::Token("t".to_owned()))
         };
         let access = Access::Users(vec![user]);
-        let permissions = access.admit(&options(None, None, Some("t")), FROM).unwrap();
+        let permissions = admit(&access, &options(None, None, Some("t"))).unwrap();
         assert!(permissions.may_publish(b"a.b"));
         assert!(!permissions.may_publish(b"a.b.c"));
         assert!(permissions.may_subscribe(b"a.*.c"));

@@ -32,6 +32,14 @@ impl PeerAddress {
             PeerAddress::Unix => Ipv4Addr::LOCALHOST.into(),
         }
     }
+
+    /// Returns the port of the client: 0 for a Unix socket.
+    pub(crate) fn port(self) -> u16 {
+        match self {
+            PeerAddress::Ip(address) => address.port(),
+            PeerAddress::Unix => 0,
+        }
+    }
 }
 
 impl fmt::Display for PeerAddress {

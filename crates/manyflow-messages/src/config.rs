@@ -133,6 +133,9 @@ pub struct DaemonConfig {
     /// The host and port for clients, if there are any; or a Unix socket for those on this machine,
     /// such as `unix:/run/manyflow.sock`, without `advertise` and `client_tls`.
     pub clients: Option<String>,
+    /// The host and port for clients that speak NATS over WebSocket, as browsers do, if there are
+    /// any. With `client_tls`, they have to use TLS (`wss://`).
+    pub clients_ws: Option<String>,
     /// The host and port that clients of other daemons get for this one. If `None`, that of
     /// `clients`; for an unspecified address, those of this machine's interfaces.
     pub advertise: Option<String>,
@@ -142,7 +145,8 @@ pub struct DaemonConfig {
     pub accepts: Option<Vec<String>>,
     /// The protection of links.
     pub security: LinkSecurity,
-    /// The certificate for clients, which then have to use TLS; without it, they cannot.
+    /// The certificate for clients, which then have to use TLS; without it, they cannot. It can
+    /// require that clients [show a certificate](Identity::read_verifying), too.
     pub client_tls: Option<Identity>,
     /// The clients that may connect, and what they may do.
     pub access: Access,
@@ -175,6 +179,7 @@ impl DaemonConfig {
             id: None,
             listen: None,
             clients: None,
+            clients_ws: None,
             advertise: None,
             links: Vec::new(),
             accepts: None,
@@ -211,6 +216,10 @@ impl DaemonConfig {
     /// Checks the ranges of all parameters but those of the overlay and of the controller.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let names = self.links.iter().map(|link| &link.name);
+        let is_verified = self
+            .client_tls
+            .as_ref()
+            .is_some_and(Identity::verifies_clients);
         let in_range = |weight| (1..=WEIGHT_MAX).contains(&weight);
         let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
         let is_address = |text: &String| Address::parse(text, None).is_ok();
@@ -237,6 +246,11 @@ impl DaemonConfig {
                 "the name of a neighbour",
                 "another than the daemon's own",
                 self.links.iter().all(|link| link.name != self.name),
+            ),
+            (
+                "a user with a certificate",
+                "only with a `ca` in `client-tls`, whose certificates clients show",
+                is_verified || !self.access.has_certificates(),
             ),
             (
                 "a link's weight",

@@ -187,11 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_no_daemon_is_reported() {
         use manyflow_net::metrics::{MetricsServer, Page};
-        let page = Page {
-            path: STATUS_PATH,
-            media_type: "application/json",
-            render: Box::new(|| "[1]".to_owned()),
-        };
+        let page = Page::new(STATUS_PATH, "application/json", || "[1]".to_owned());
         let server = MetricsServer::serve_pages("127.0.0.1:0", vec![page]).await;
         let address = server.as_ref().unwrap().local_address();
         let error =

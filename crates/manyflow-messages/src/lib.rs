@@ -14,12 +14,14 @@
 //! | `signatures.rs` | the signatures of daemons' states |
 //! | `client_stream.rs` | connections of clients: TCP and Unix sockets |
 //! | `nats/` | the protocol of clients |
+//! | `websocket.rs` | their connections over WebSocket |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `datagram/` | links of datagrams |
 //! | `outgoing.rs` | bytes that wait for a socket |
 //! | [`client`] | a client that publishes messages and joins groups |
-//! | `access.rs` | what clients may do |
+//! | `access.rs`, `nkey.rs`, `client_names.rs` | what clients may do; the keys of users, and names in certificates |
 //! | `status.rs`, `fetch.rs` | what a daemon reports, and, with the feature `status`, how a program reads it |
+//! | `monitor/` | the pages of nats-server's monitoring |
 //!
 //! # Example
 //!
@@ -51,6 +53,7 @@
 mod access;
 pub mod certificates;
 pub mod client;
+mod client_names;
 mod client_stream;
 mod config;
 mod core;
@@ -60,24 +63,31 @@ mod fetch;
 mod fragment;
 mod handshakes;
 mod hello;
+mod incarnation;
 mod link;
 mod link_traffic;
+mod monitor;
 pub mod nats;
+mod nkey;
 mod outgoing;
 mod refusals;
 mod security;
 mod server;
 mod signatures;
 mod status;
+mod stopping;
+mod websocket;
 
-pub use access::{Access, Credentials, User};
+pub use access::{Access, Credentials, Proof, User};
 pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
 pub use config::{ControllerConfig, DaemonConfig, EVICT_AFTER, LinkConfig};
 #[cfg(feature = "status")]
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
 pub use hello::{Hello, HelloError, Resume};
+pub use monitor::{MONITOR_PATHS, Monitor, MonitorPage};
+pub use nkey::{Nkey, NkeyError};
 pub use security::{IdentityError, LinkSecurity, LinkTls};
-pub use server::{Addresses, DAEMON_PORT, DaemonError, DaemonHandle, start};
+pub use server::{Addresses, CLIENT_WS_PORT, DAEMON_PORT, DaemonError, DaemonHandle, start};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use manyflow_overlay::{DaemonId, GroupId};

@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use manyflow_core::ConfigError;
 use manyflow_net::address::{Address, listen_advice};
@@ -19,40 +19,38 @@ use manyflow_overlay::{Daemon, DaemonId};
 use socket2::Socket;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
 use super::client::CLIENT_PORT;
+use super::client_names::names_shown_in;
 use super::client_stream::{ClientListener, ClientSocket, ClientStream};
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
 use super::handshakes::Handshakes;
 use super::hello::Hello;
+use super::incarnation::{check_clock, incarnation};
 use super::link::Links;
-use super::nats::serve::{ClientLimits, Front};
+use super::monitor::{Facts, Monitor, Question, Watched, answer_questions};
+use super::nats::serve::{Arrivals, ClientLimits, Front};
 use super::nats::session::Peer;
+use super::nkey::Nonce;
 use super::security::IdentityError;
 use super::signatures::{StateNotary, signing};
 use super::status::DaemonStatus;
+use super::stopping::{close, retire};
+use super::websocket;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Ports that are tried for a daemon that listens at any port and needs it for TCP and UDP.
 const PORTS_TRIED_MAX: usize = 100;
-/// The time within which a client must complete the handshake of TLS.
-const TLS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time for which a daemon that stops waits until its messages have been acknowledged. Other
-/// daemons acknowledge after 200 ms; with a broken link they would not.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time within which a client must complete the handshakes of TLS and WebSocket.
+pub(super) const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which changes of daemons' addresses are gathered before clients get them.
 const ADDRESSES_PAUSE: Duration = Duration::from_millis(100);
-/// The time for which clients' last bytes are written when a daemon stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// An [`incarnation`] below this one comes from a clock that is not set: the first second of 2026.
-const CLOCK_MIN: u32 = 189_388_800;
 
 /// The reason why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +80,9 @@ pub enum DaemonError {
 /// The port of daemons for other daemons, if the address of a link has none.
 pub const DAEMON_PORT: u16 = 4747;
 
+/// The port of daemons for clients over WebSocket in examples: NATS has none of its own for them.
+pub const CLIENT_WS_PORT: u16 = 8080;
+
 /// The addresses at which a daemon listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
@@ -89,6 +90,8 @@ pub struct Addresses {
     pub daemons: Option<SocketAddr>,
     /// For clients.
     pub clients: Option<SocketAddr>,
+    /// For clients over WebSocket.
+    pub clients_ws: Option<SocketAddr>,
     /// The path of the Unix socket for clients, instead of `clients`.
     pub client_socket: Option<PathBuf>,
 }
@@ -98,6 +101,7 @@ pub struct Addresses {
 pub struct DaemonHandle {
     addresses: Addresses,
     status: watch::Receiver<DaemonStatus>,
+    monitor: Monitor,
     stop: Option<oneshot::Sender<Duration>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -111,6 +115,11 @@ impl DaemonHandle {
     /// Returns the daemon's status, which changes twice a second.
     pub fn status(&self) -> watch::Receiver<DaemonStatus> {
         self.status.clone()
+    }
+
+    /// Returns the pages by which programs that watch nats-server watch the daemon.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// Stops the daemon and waits until its thread has ended. Messages that have not left may be
@@ -154,18 +163,22 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
     let clients = listen_for_clients(config.clients.as_deref()).await?;
+    let clients_ws = listen("clients-ws", config.clients_ws.as_deref(), CLIENT_WS_PORT).await?;
     let addresses = Addresses {
         daemons: daemons.as_ref().map(|listener| listener.1),
         clients: clients.as_ref().and_then(ClientSocket::address),
+        clients_ws: clients_ws.as_ref().map(|listener| listener.1),
         client_socket: clients.as_ref().and_then(ClientSocket::path),
     };
     let sockets = Sockets {
         daemons,
         datagrams,
         clients,
+        clients_ws,
     };
     let (stop, stopped) = oneshot::channel();
     let (sender, status) = watch::channel(DaemonStatus::default());
+    let (monitor, asked) = Monitor::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -177,7 +190,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
             match Server::new(config, sockets, notary) {
                 Ok(server) => {
                     let _ = ready.send(Ok(()));
-                    server.run(stopped, sender).await;
+                    server.run(stopped, sender, asked).await;
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -193,6 +206,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     Ok(DaemonHandle {
         addresses,
         status,
+        monitor,
         stop: Some(stop),
         thread: Some(thread),
     })
@@ -207,6 +221,7 @@ struct Sockets {
     /// Is there if the controller needs links of datagrams.
     datagrams: Option<Socket>,
     clients: Option<ClientSocket>,
+    clients_ws: Option<Listener>,
 }
 
 /// Listens for clients on a Unix socket, or on TCP.
@@ -292,7 +307,8 @@ struct Server {
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
     clients: Option<ClientListener>,
-    connections_max: usize,
+    clients_ws: Option<TcpListener>,
+    facts: Facts,
     hold: Duration,
     controller: ControllerConfig,
 }
@@ -306,13 +322,7 @@ impl Server {
         let id = config.number();
         let clock = Clock::start();
         let incarnation = incarnation();
-        if incarnation < CLOCK_MIN {
-            config.overlay.incarnation_ahead_max = u32::MAX;
-            tracing::warn!(
-                "the clock of this machine is before 2026, so this daemon cannot tell whether states \
-                 of other daemons are of the future: set the clock"
-            );
-        }
+        check_clock(&mut config, incarnation);
         let controller = controller(&config.controller, id, incarnation)?;
         let limits = ClientLimits::of(&config);
         let clients_at = sockets.clients.as_ref().and_then(ClientSocket::address);
@@ -320,6 +330,7 @@ impl Server {
         let clients = sockets.clients.map(ClientSocket::listener).transpose();
         let clients = clients.map_err(DaemonError::Thread)?;
         let hello = hello(&config, id, incarnation);
+        let facts = Facts::of(&config, incarnation);
         let group_bytes_max = config.overlay.share_bytes();
         let daemon = Daemon::new(config.overlay, controller, id, incarnation)?;
         let daemon = signing(daemon, notary);
@@ -339,17 +350,22 @@ impl Server {
             datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
-        let front = clients.as_ref().map(|listener| {
+        let ws_at = sockets.clients_ws.as_ref().map(|(_, local)| *local);
+        let ws_at = ws_at.map(|local| (local.ip().to_string(), local.port()));
+        let clients_at = clients.as_ref().map(ClientListener::host_and_port);
+        let front = clients_at.or(ws_at).map(|local| {
             Rc::new(Front {
                 advertised,
                 core: Rc::clone(&core),
                 access: config.access,
                 limits,
-                server_id: format!("{}-{incarnation:08x}", config.name),
+                server_id: facts.server_id.clone(),
                 name: config.name,
-                local: listener.host_and_port(),
+                local,
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
+                arrivals: Arrivals::default(),
+                is_retiring: Cell::new(false),
             })
         });
         let listener = |listener: Option<Listener>| {
@@ -362,13 +378,19 @@ impl Server {
             front,
             daemons: listener(sockets.daemons)?,
             clients,
-            connections_max: config.connections_max,
+            clients_ws: listener(sockets.clients_ws)?,
+            facts,
             hold: config.hold,
             controller: config.controller,
         })
     }
 
-    async fn run(self, stopped: oneshot::Receiver<Duration>, status: watch::Sender<DaemonStatus>) {
+    async fn run(
+        self,
+        stopped: oneshot::Receiver<Duration>,
+        status: watch::Sender<DaemonStatus>,
+        asked: mpsc::Receiver<Question>,
+    ) {
         spawn_local(run_timer(Rc::clone(&self.core)));
         if let Some(socket) = self.links.datagrams.clone() {
             let core = Rc::clone(&self.core);
@@ -381,30 +403,44 @@ impl Server {
         if let Some(listener) = self.daemons {
             spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
         }
-        let most = self.connections_max;
-        let accepting = match (self.clients, self.front.clone()) {
-            (Some(ClientListener::Tcp(listener, _)), Some(front)) => Some(spawn_local(
-                accept_clients::<TcpStream>(listener, front, most),
-            )),
-            (Some(ClientListener::Unix(listener, file)), Some(front)) => {
-                Some(spawn_local(async move {
-                    // The file is there as long as clients can connect.
-                    let _file = file;
-                    accept_clients::<UnixStream>(listener, front, most).await;
-                }))
+        let most = self.facts.connections_max;
+        let mut accepting = Vec::new();
+        if let Some(front) = &self.front {
+            let (front, ws) = (Rc::clone(front), Rc::clone(front));
+            match self.clients {
+                Some(ClientListener::Tcp(listener, _)) => accepting.push(spawn_local(
+                    accept_clients::<TcpStream>(listener, false, front, most),
+                )),
+                Some(ClientListener::Unix(listener, file)) => {
+                    accepting.push(spawn_local(async move {
+                        // The file is there as long as clients can connect.
+                        let _file = file;
+                        accept_clients::<UnixStream>(listener, false, front, most).await;
+                    }));
+                }
+                None => {}
             }
-            _ => None,
-        };
+            if let Some(listener) = self.clients_ws {
+                let accept = accept_clients::<TcpStream>(listener, true, ws, most);
+                accepting.push(spawn_local(accept));
+            }
+        }
         if let Some(front) = &self.front {
             spawn_local(announce_addresses(Rc::clone(front)));
         }
+        let watched = Watched {
+            core: Rc::clone(&self.core),
+            front: self.front.clone(),
+            facts: self.facts,
+        };
+        spawn_local(answer_questions(watched, asked));
         let core = Rc::clone(&self.core);
         let links = Rc::clone(&self.links);
         let report = report(core, self.hold, self.controller, links, status);
         spawn_local(report);
         // Without a grace, the handle was dropped or wants an end at once.
         if let Ok(grace) = stopped.await {
-            if let Some(accepting) = accepting {
+            for accepting in accepting {
                 accepting.abort();
             }
             retire(&self.core, self.front.as_deref(), grace).await;
@@ -428,51 +464,6 @@ async fn announce_addresses(front: Rc<Front>) {
             core.send_info(|peer| front.info(peer));
         }
     }
-}
-
-/// Announces the end to clients, and delivers the messages that the daemon has accepted.
-async fn retire(core: &RefCell<DaemonCore>, front: Option<&Front>, grace: Duration) {
-    if let Some(front) = front {
-        core.borrow_mut().withdraw_addresses();
-        let line = |peer| front.lame_duck_info(peer);
-        core.borrow().send_to_clients(line);
-    }
-    wait_until(grace, || !core.borrow().has_clients()).await;
-    core.borrow_mut().settle();
-    wait_until(SETTLE_TIMEOUT, || core.borrow().is_settled()).await;
-    core.borrow_mut().close();
-    wait_until(STOP_TIMEOUT, || core.borrow().is_closed()).await;
-}
-
-/// Closes all connections. Neighbours and clients get what has been written for them.
-async fn close(core: &RefCell<DaemonCore>) {
-    core.borrow_mut().close();
-    sleep(Duration::ZERO).await;
-    wait_until(STOP_TIMEOUT, || core.borrow().is_drained()).await;
-}
-
-/// Waits until a condition holds, at most for `limit`.
-async fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
-    let holding = async {
-        while !holds() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    // The caller goes on in either case.
-    let _ = timeout(limit, holding).await;
-}
-
-/// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
-pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
-
-/// Returns a number that is greater after a restart: seconds since 2020.
-fn incarnation() -> u32 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = now
-        .unwrap_or_default()
-        .as_secs()
-        .saturating_sub(INCARNATION_EPOCH);
-    (seconds as u32).max(1)
 }
 
 fn hello(config: &DaemonConfig, id: DaemonId, incarnation: u32) -> Hello {
@@ -542,18 +533,29 @@ async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
     }
 }
 
-async fn accept_clients<S: ClientStream>(listener: S::Listener, front: Rc<Front>, most: usize) {
-    let connected = Rc::new(Cell::new(0));
-    let mut number = 0;
+async fn accept_clients<S: ClientStream>(
+    listener: S::Listener,
+    is_websocket: bool,
+    front: Rc<Front>,
+    connections_max: usize,
+) {
     loop {
         let (socket, address) = retry(|| S::accept(&listener)).await;
-        number += 1;
-        let peer = Peer { number, address };
-        let (front, connected) = (Rc::clone(&front), Rc::clone(&connected));
+        let peer = Peer {
+            number: front.arrivals.next_number(),
+            address,
+            is_websocket,
+            nonce: front.access.needs_nonce().then(Nonce::random),
+        };
+        let front = Rc::clone(&front);
         spawn_local(async move {
+            let connected = &front.arrivals.connected;
             connected.set(connected.get() + 1);
-            let is_welcome = connected.get() <= most;
-            serve_client(socket, peer, &front, is_welcome).await;
+            let is_welcome = connected.get() <= connections_max;
+            match is_websocket {
+                true => websocket::serve(socket, peer, &front, is_welcome).await,
+                false => serve_client(socket, peer, &front, is_welcome).await,
+            }
             connected.set(connected.get() - 1);
         });
     }
@@ -570,12 +572,13 @@ async fn serve_client(mut socket: impl ClientStream, peer: Peer, front: &Front, 
     }
     let Some(tls) = &front.tls else {
         let (reader, writer) = socket.into_halves();
-        return front.serve(peer, reader, writer).await;
+        return front.serve(peer, Vec::new(), reader, writer, || {}).await;
     };
     let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
     if let Ok(Ok(stream)) = accepted {
+        let names = names_shown_in(&stream);
         let (reader, writer) = tokio::io::split(stream);
-        front.serve(peer, reader, writer).await;
+        front.serve(peer, names, reader, writer, || {}).await;
     }
 }
 

@@ -19,7 +19,7 @@ use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::daemon_id;
-use super::server::INCARNATION_EPOCH;
+use super::incarnation::INCARNATION_EPOCH;
 
 /// The bytes before a statement when it is signed, so that no other use of the key gives a
 /// signature of a state. TLS signs bytes that begin with spaces (RFC 8446 section 4.4.3).

@@ -3,6 +3,7 @@
 mod connections;
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,8 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// An answer of the server.
 pub(super) type Page = Response<Full<Bytes>>;
-type Respond = dyn Fn(&Request<Incoming>) -> Page + Send + Sync;
+type Answering = Pin<Box<dyn Future<Output = Page> + Send>>;
+type Respond = dyn Fn(&Request<Incoming>) -> Answering + Send + Sync;
 
 /// A server of pages, which ends when it is dropped.
 #[derive(Debug)]
@@ -47,14 +49,17 @@ pub(super) struct HttpServer {
 impl HttpServer {
     /// Starts to answer GET and HEAD requests with the pages of `respond`, by HTTPS if there is an
     /// `identity`.
-    pub(super) fn start(
+    pub(super) fn start<F>(
         listener: TcpListener,
         identity: Option<Identity>,
-        respond: impl Fn(&Request<Incoming>) -> Page + Send + Sync + 'static,
-    ) -> Self {
+        respond: impl Fn(&Request<Incoming>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Page> + Send + 'static,
+    {
         let site = Site {
             identity,
-            respond: Box::new(respond),
+            respond: Box::new(move |request| Box::pin(respond(request))),
         };
         Self {
             task: tokio::spawn(accept(listener, Arc::new(site))),
@@ -103,7 +108,7 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
 async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, site: &Site) {
     let respond = service_fn(|request| {
         let response = site.respond(&request);
-        async { Ok::<_, Infallible>(response) }
+        async { Ok::<_, Infallible>(response.await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -123,7 +128,7 @@ struct Site {
 }
 
 impl Site {
-    fn respond(&self, request: &Request<Incoming>) -> Page {
+    fn respond(&self, request: &Request<Incoming>) -> Answering {
         if matches!(*request.method(), Method::GET | Method::HEAD) {
             return (self.respond)(request);
         }
@@ -131,7 +136,7 @@ impl Site {
         response
             .headers_mut()
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        response
+        Box::pin(std::future::ready(response))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`clock`], [`background`], [`child`] | time, a runtime of its own, programs of the user |
+//! | [`clock`], [`background`], [`child`], [`process`] | time, a runtime of its own, programs of the user, this process |
 //! | [`address`], [`interfaces`], [`reserved`], [`mtu`] | addresses as users write them, those of this host, and what its interfaces carry |
 //! | [`unix_socket`] | Unix sockets for programs on this machine |
 //! | [`udp`], [`train`], [`trains`], [`multicast`] | datagrams, several for each system call, and multicast |
@@ -66,6 +66,7 @@ pub mod mtu;
 pub mod multicast;
 #[cfg(feature = "sessions")]
 pub mod outlets;
+pub mod process;
 #[cfg(feature = "sessions")]
 pub mod publish;
 pub mod reach;

@@ -1,28 +1,76 @@
 //! Serves metrics to Prometheus and other programs that read OpenMetrics text, with the limits of
 //! the [`publish`](mod@super::publish) server.
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 
+use hyper::Request;
+pub use hyper::StatusCode;
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
 use tokio::net::{TcpListener, ToSocketAddrs};
 
-use super::http::{HttpServer, TEXT, page};
+use super::http::{self, HttpServer, TEXT, page};
 
 /// The path of the metrics in their URL.
 pub const METRICS_PATH: &str = "/metrics";
 /// The media type of OpenMetrics text.
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The answer to a request for a page: the status, and the page.
+pub type Answer = (StatusCode, String);
+
+type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
 /// A page that is rendered for each request.
 pub struct Page {
-    /// The path in the page's URL.
-    pub path: &'static str,
-    /// The page's media type.
-    pub media_type: &'static str,
-    /// Returns the page.
-    pub render: Box<dyn Fn() -> String + Send + Sync>,
+    path: &'static str,
+    media_type: &'static str,
+    answer: Box<dyn Fn(&str) -> Answering + Send + Sync>,
+}
+
+impl Page {
+    /// Returns a page at this path, which `render` returns.
+    pub fn new(
+        path: &'static str,
+        media_type: &'static str,
+        render: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Page {
+        Page::with_query(path, media_type, move |_| ready((StatusCode::OK, render())))
+    }
+
+    /// Returns a page at this path. `answer` gets the query of the request's URL, without the
+    /// question mark.
+    pub fn with_query<F>(
+        path: &'static str,
+        media_type: &'static str,
+        answer: impl Fn(&str) -> F + Send + Sync + 'static,
+    ) -> Page
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        Page {
+            path,
+            media_type,
+            answer: Box::new(move |query| Box::pin(answer(query))),
+        }
+    }
+
+    /// Returns the path of the page in its URL.
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// Returns the answer to a request.
+    fn answer(&self, request: &Request<Incoming>) -> impl Future<Output = http::Page> + use<> {
+        let answering = (self.answer)(request.uri().query().unwrap_or_default());
+        let media_type = self.media_type;
+        async move {
+            let (status, text) = answering.await;
+            page(status, media_type, text)
+        }
+    }
 }
 
 /// A server of metrics and other pages, which ends when it is dropped.
@@ -42,11 +90,7 @@ impl MetricsServer {
         address: impl ToSocketAddrs,
         render: impl Fn() -> String + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let page = Page {
-            path: METRICS_PATH,
-            media_type: METRICS_TYPE,
-            render: Box::new(render),
-        };
+        let page = Page::new(METRICS_PATH, METRICS_TYPE, render);
         Self::serve_pages(address, vec![page]).await
     }
 
@@ -59,13 +103,17 @@ impl MetricsServer {
         let local_address = listener.local_addr()?;
         let respond = move |request: &Request<Incoming>| {
             let path = request.uri().path();
-            match pages.iter().find(|page| page.path == path) {
-                Some(found) => page(StatusCode::OK, found.media_type, (found.render)()),
-                None => page(
-                    StatusCode::NOT_FOUND,
-                    TEXT,
-                    format!("the metrics are at {METRICS_PATH}\n"),
-                ),
+            let answering = pages.iter().find(|page| page.path == path);
+            let answering = answering.map(|page| page.answer(request));
+            async {
+                match answering {
+                    Some(answering) => answering.await,
+                    None => page(
+                        StatusCode::NOT_FOUND,
+                        TEXT,
+                        format!("the metrics are at {METRICS_PATH}\n"),
+                    ),
+                }
             }
         };
         Ok(Self {

@@ -2,6 +2,7 @@
 //! this server and the client in [`load`](mod@crate::description::load) use hyper.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -54,7 +55,7 @@ impl Publisher {
                 .collect(),
             scheme,
         };
-        let respond = move |request: &Request<Incoming>| site.respond(request);
+        let respond = move |request: &Request<Incoming>| ready(site.respond(request));
         Ok(Self {
             local_address,
             scheme,

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -52,7 +54,10 @@ pub enum TlsError {
 
 /// A server's certificate and its private key.
 #[derive(Clone)]
-pub struct Identity(TlsAcceptor);
+pub struct Identity {
+    acceptor: TlsAcceptor,
+    verifies: bool,
+}
 
 impl Identity {
     /// Reads the server's certificate, with those between it and its authority, from
@@ -61,22 +66,60 @@ impl Identity {
     /// # Errors
     /// If a file cannot be read, or the key is not that of the certificate.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
+        Identity::read_with(
+            certificates,
+            key,
+            WebPkiClientVerifier::no_client_auth(),
+            false,
+        )
+    }
+
+    /// Reads them as [`read`](Identity::read) does, for a server whose clients must show a
+    /// certificate of one of the authorities in `ca`, a file in PEM.
+    ///
+    /// # Errors
+    /// If a file cannot be read, the key is not that of the certificate, or `ca` holds no
+    /// certificate of an authority.
+    pub fn read_verifying(certificates: &Path, key: &Path, ca: &Path) -> Result<Self, TlsError> {
+        let roots = Arc::new(authorities(ca)?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+        let verifier = verifier.map_err(|error| TlsError::Unusable {
+            path: ca.to_owned(),
+            cause: rustls::Error::General(error.to_string()),
+        })?;
+        Identity::read_with(certificates, key, verifier, true)
+    }
+
+    fn read_with(
+        certificates: &Path,
+        key: &Path,
+        verifier: Arc<dyn ClientCertVerifier>,
+        verifies: bool,
+    ) -> Result<Self, TlsError> {
         let (chain, key) = read_identity(certificates, key)?;
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the default versions")
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key);
         let config = config.map_err(|cause| TlsError::Unusable {
             path: certificates.to_owned(),
             cause,
         })?;
-        Ok(Identity(TlsAcceptor::from(Arc::new(config))))
+        Ok(Identity {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            verifies,
+        })
     }
 
     /// Returns the server's end of handshakes.
     pub fn acceptor(&self) -> &TlsAcceptor {
-        &self.0
+        &self.acceptor
+    }
+
+    /// Returns whether clients must show a certificate.
+    pub fn verifies_clients(&self) -> bool {
+        self.verifies
     }
 }
 

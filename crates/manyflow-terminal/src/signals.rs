@@ -1,9 +1,10 @@
-//! The signals and times that end a command, and the status of this process in Linux.
+//! The signals and times that end a command.
 
 use std::future::{pending, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
+use manyflow_net::process::process_status;
 use nix::libc::SIGHUP;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -59,12 +60,4 @@ pub fn lame_duck_requested() -> impl Future<Output = ()> {
 fn is_hangup_ignored() -> bool {
     let ignored = process_status("SigIgn:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     ignored.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
-}
-
-/// Returns the first word of a line of `/proc/self/status` (proc_pid_status(5)); `None` where there
-/// is no such file.
-pub fn process_status(key: &str) -> Option<String> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix(key))?;
-    value.split_whitespace().next().map(str::to_owned)
 }

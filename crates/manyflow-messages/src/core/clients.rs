@@ -48,9 +48,11 @@ impl DaemonCore {
     ) -> SessionKey {
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
         let user = Rc::clone(&permissions.user);
-        let key = self
-            .sessions
-            .insert(NatsSession::new(out, client, peer, user));
+        let mut session = NatsSession::new(out, client, peer, user);
+        session.authorized_user = permissions.name.clone();
+        session.since = self.clock.now();
+        session.read_at = session.since;
+        let key = self.sessions.insert(session);
         self.owners.insert(client, Owner::Session(key));
         self.counters.connections += 1;
         self.pump();
@@ -74,12 +76,18 @@ impl DaemonCore {
     pub(crate) fn disconnect(&mut self, key: SessionKey) {
         let session = self.sessions.remove(key);
         debug_assert!(session.sids().is_empty(), "subscriptions were removed");
+        self.ended_traffic.add(&session.traffic);
         self.owners.remove(&session.client);
         self.drop_held(&session.held);
         let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
         self.daemon
             .handle_client(now, session.client, &frame, Bytes::new());
         self.pump();
+    }
+
+    /// Notes that the client has sent bytes.
+    pub(crate) fn note_read(&mut self, key: SessionKey) {
+        self.sessions[key].read_at = self.clock.now();
     }
 
     pub(crate) fn session(&mut self, key: SessionKey) -> &mut NatsSession {
@@ -173,14 +181,20 @@ impl DaemonCore {
         if !self.queues[key].remove(session, sid) {
             self.announce_workers(key);
         } else {
-            let queue = self.queues.remove(key);
-            self.queue_keys.remove(&queue.name);
-            self.owners.remove(&queue.client);
+            let queue = self.close_queue(key);
             self.slow_members.remove_client(queue.client);
-            let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
-            self.daemon
-                .handle_client(now, queue.client, &frame, Bytes::new());
         }
+    }
+
+    /// Disconnects the client of the overlay that stands for a queue group.
+    fn close_queue(&mut self, key: usize) -> QueueGroup {
+        let queue = self.queues.remove(key);
+        self.queue_keys.remove(&queue.name);
+        self.owners.remove(&queue.client);
+        let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
+        self.daemon
+            .handle_client(now, queue.client, &frame, Bytes::new());
+        queue
     }
 
     /// Removes a subscription.
@@ -300,12 +314,26 @@ impl DaemonCore {
     /// Removes the subscriptions of a client that reads too slowly for its group.
     pub(super) fn evict(&mut self, key: SessionKey, group: GroupId) {
         for sid in self.sessions[key].sids_of(group) {
-            if let Some((subscription, _)) = self.sessions[key].unsubscribe(&sid) {
-                self.give_back(key, &subscription, &sid);
-                let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
-                let error = subscription_refused(pattern, queue, Reason::SlowConsumer);
-                self.sessions[key].report(&error);
-            }
+            self.end_slow_subscription(key, &sid);
+        }
+    }
+
+    /// Removes the subscriptions of the workers of a queue group, all of which read too slowly: a
+    /// worker that is ready gets the messages of the others.
+    pub(super) fn evict_workers(&mut self, key: usize) {
+        let queue = self.close_queue(key);
+        for (session, sid) in queue.members() {
+            self.end_slow_subscription(*session, sid);
+        }
+    }
+
+    /// Removes a subscription of a client that reads too slowly, and reports that.
+    fn end_slow_subscription(&mut self, key: SessionKey, sid: &[u8]) {
+        if let Some((subscription, _)) = self.sessions[key].unsubscribe(sid) {
+            self.give_back(key, &subscription, sid);
+            let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
+            let error = subscription_refused(pattern, queue, Reason::SlowConsumer);
+            self.sessions[key].report(&error);
         }
     }
 

@@ -4,6 +4,7 @@ mod addresses;
 mod clients;
 mod datagrams;
 mod links;
+mod monitor;
 mod publishing;
 mod queue;
 mod slow;
@@ -31,7 +32,7 @@ use super::datagram::{DatagramLink, Direct};
 use super::hello::Hello;
 use super::link_traffic::LinkTraffic;
 use super::nats::interest::{GroupName, InterestTable};
-use super::nats::session::NatsSession;
+use super::nats::session::{NatsSession, Traffic};
 use super::nats::shares::Shares;
 use super::outgoing::Outgoing;
 use super::refusals::Refusals;
@@ -94,6 +95,8 @@ pub(super) struct DaemonCore {
     neighbours: BTreeMap<DaemonId, Neighbour>,
     connections: u64,
     sessions: Slab<NatsSession>,
+    /// The traffic of clients that have disconnected.
+    ended_traffic: Traffic,
     owners: HashMap<ClientId, Owner>,
     queues: Slab<QueueGroup>,
     queue_keys: HashMap<GroupName, usize>,
@@ -156,6 +159,7 @@ impl DaemonCore {
             neighbours: BTreeMap::new(),
             connections: 0,
             sessions: Slab::new(),
+            ended_traffic: Traffic::default(),
             owners: HashMap::new(),
             queues: Slab::new(),
             queue_keys: HashMap::new(),
@@ -393,6 +397,8 @@ impl DaemonCore {
                 self.send_next(key);
             }
             (ClientFrame::Evicted(group), Owner::Session(key)) => self.evict(key, group),
+            (ClientFrame::Evicted(_), Owner::Queue(key)) => self.evict_workers(key),
+            // A client that stands for a queue group sends nothing, so nothing of it is ready.
             _ => {}
         }
     }

@@ -78,6 +78,8 @@ impl DaemonCore {
         self.counters.published_bytes += message.raw().len() as u64;
         let session = &mut self.sessions[key];
         session.taken += 1;
+        session.traffic.in_messages += 1;
+        session.traffic.in_bytes += message.content().len() as u64 - 2;
         if session.is_busy() {
             self.held_bytes += session.held.push(message, bytes);
             return;

@@ -49,6 +49,11 @@ impl QueueGroup {
         self.members.is_empty()
     }
 
+    /// Returns all members.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter()
+    }
+
     /// Returns the number of members.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)

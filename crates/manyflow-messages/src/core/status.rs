@@ -19,7 +19,7 @@ use crate::status::{DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus};
 const GROUPS_SHOWN: usize = 100;
 /// The number of slow members in a status.
 const SLOW_MEMBERS_SHOWN: usize = 100;
-/// The number of characters of a client's name in a status.
+/// The number of characters of a client's name in a status, and of other texts of the client.
 const NAME_CHARS_SHOWN: usize = 100;
 
 impl DaemonCore {
@@ -150,7 +150,7 @@ impl DaemonCore {
                 pattern: name.map_or_else(String::new, pattern_name),
                 queue: name.and_then(queue_name),
                 client: session.map(|session| session.peer.number),
-                name: client_name.map(|name| name.chars().take(NAME_CHARS_SHOWN).collect()),
+                name: client_name.map(|name| shortened(name)),
                 address: session.map(|session| session.peer.address.to_string()),
                 verdict: slow.verdict,
                 slow_for_s: (now - slow.since).as_secs_f64(),
@@ -194,6 +194,11 @@ impl DaemonCore {
             "a member reads too slowly"
         );
     }
+}
+
+/// Returns the beginning of a text that a client has chosen.
+pub(super) fn shortened(text: &str) -> String {
+    text.chars().take(NAME_CHARS_SHOWN).collect()
 }
 
 fn pattern_name(name: &GroupName) -> String {

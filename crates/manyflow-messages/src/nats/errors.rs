@@ -83,7 +83,7 @@ fn shown(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nats::serve::SUBSCRIPTION_BYTES_MAX;
+    use crate::nats::operations::SUBSCRIPTION_BYTES_MAX;
 
     const REASONS: [Reason; 6] = [
         Reason::Permission,

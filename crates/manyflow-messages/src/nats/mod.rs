@@ -12,11 +12,13 @@
 //! | `shares.rs` | the memory that subscriptions may take |
 //! | `pings.rs` | PINGs that wait for messages before them |
 //! | `serve.rs` | the connection of a client |
+//! | `operations.rs` | its PUB and SUB |
 
 pub(super) mod errors;
 // Public for fuzz targets only.
 #[doc(hidden)]
 pub mod interest;
+mod operations;
 pub mod parse;
 mod pings;
 pub(super) mod serve;

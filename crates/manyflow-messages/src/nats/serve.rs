@@ -9,19 +9,18 @@ use bytes::{Bytes, BytesMut};
 use manyflow_net::tls::Identity;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::ConnectOptions;
-use super::errors::{Reason, publish_refused, subscription_refused};
-use super::parse::{Operation, Published, parse, parse_greeting};
+use super::parse::{Operation, parse, parse_greeting};
 use super::pings::WaitingPings;
 use super::session::Peer;
-use super::subject::{is_pattern, is_subject, is_text};
-use crate::access::{Access, Permissions};
+use crate::access::{Access, Permissions, Shown};
 use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase, SessionKey};
 use crate::outgoing::Outgoing;
+use crate::websocket::STRANGERS_MAX;
 
 /// The number of bytes that the buffer of a socket grows by.
 const READ_BYTES: usize = 64 * 1024;
@@ -30,8 +29,10 @@ const GREETING_BYTES: usize = 1024;
 /// The maximum number of bytes of the buffers of all clients before CONNECT, besides the first
 /// [`GREETING_BYTES`] of each: enough for 256 of the longest CONNECTs at once.
 const GREETINGS_BYTES_MAX: usize = 32 << 20;
+/// The number of PINGs that a client may leave unanswered.
+pub(crate) const PINGS_MAX: u32 = 2;
 /// The time within which a client must send CONNECT.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parameters of all connections of clients.
 #[derive(Clone, Debug)]
@@ -72,6 +73,37 @@ pub(crate) struct Front {
     pub(crate) tls: Option<Identity>,
     /// The bytes of the buffers of clients that have not sent CONNECT.
     pub(crate) greeting_bytes: Cell<usize>,
+    pub(crate) arrivals: Arrivals,
+    /// Whether the daemon has announced that it stops.
+    pub(crate) is_retiring: Cell<bool>,
+}
+
+/// The connections of clients, whether they have sent CONNECT or not.
+pub(crate) struct Arrivals {
+    /// The number of connections that clients have made.
+    made: Cell<u64>,
+    /// The number of connections now.
+    pub(crate) connected: Cell<usize>,
+    /// Permits for WebSockets of clients that have not sent CONNECT.
+    pub(crate) strangers: Semaphore,
+}
+
+impl Default for Arrivals {
+    fn default() -> Arrivals {
+        Arrivals {
+            made: Cell::new(0),
+            connected: Cell::new(0),
+            strangers: Semaphore::new(STRANGERS_MAX),
+        }
+    }
+}
+
+impl Arrivals {
+    /// Returns the number of a connection that has been made.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.made.set(self.made.get() + 1);
+        self.made.get()
+    }
 }
 
 impl Front {
@@ -107,14 +139,21 @@ impl Front {
         let core = self.core.borrow();
         let addresses = core.addresses_of_daemons(peer.address.ip());
         let is_other = |address: &&str| !self.advertised.iter().any(|own| own == address);
-        // A daemon without others has no list, as a nats-server without a cluster.
-        if addresses.iter().any(is_other) {
+        // A daemon without others has no list, as a nats-server without a cluster. Daemons announce
+        // no addresses of WebSockets.
+        if !peer.is_websocket && addresses.iter().any(is_other) {
             info["connect_urls"] = addresses.into();
         }
+        if let Some(nonce) = peer.nonce {
+            info["nonce"] = nonce.text().into();
+        }
+        let verifies = self.tls.as_ref().is_some_and(Identity::verifies_clients);
         // As nats-server does, without those that are false.
         for (name, holds) in [
             ("auth_required", self.access.is_restricted()),
-            ("tls_required", self.tls.is_some()),
+            // TLS is below a WebSocket.
+            ("tls_required", self.tls.is_some() && !peer.is_websocket),
+            ("tls_verify", verifies && !peer.is_websocket),
         ] {
             if holds {
                 info[name] = true.into();
@@ -123,12 +162,15 @@ impl Front {
         info
     }
 
-    /// Serves a client until its connection ends. The client has received INFO.
+    /// Serves a client until its connection ends. The client has received INFO, and has shown a
+    /// certificate with these names. Calls `greeted` when it has sent CONNECT.
     pub(crate) async fn serve(
         &self,
         peer: Peer,
+        names: Vec<String>,
         mut reader: impl AsyncRead + Unpin,
         mut writer: impl AsyncWrite + Unpin + 'static,
+        greeted: impl FnOnce(),
     ) {
         let out = Rc::new(Outgoing::default());
         let session = Rc::new(RefCell::new(None));
@@ -148,15 +190,20 @@ impl Front {
         let mut connection = Connection {
             front: self,
             peer,
+            shown: Shown {
+                nonce: peer.nonce,
+                names,
+            },
             out: Rc::clone(&out),
             permissions: None,
             session: None,
             bytes: BytesMut::new(),
             greeting_bytes: 0,
             unanswered: 0,
+            pinged_at: None,
             pings: WaitingPings::default(),
         };
-        let read = connection.run(&mut reader, &session).await;
+        let read = connection.run(&mut reader, &session, greeted).await;
         connection.return_greeting_bytes();
         if let Err(End::Refused(error)) = &read {
             out.push_parts(&[b"-ERR '", error.as_bytes(), b"'\r\n"], Bytes::new());
@@ -172,13 +219,14 @@ impl Front {
     }
 }
 
-/// The beginning of the subjects of requests for the members of a group. The pattern of the group
-/// follows.
-const MEMBERS: &[u8] = b"$MF.members.";
-
-/// Maximum length of a pattern and the name of its queue group together. The name of a group of the
-/// overlay contains both, two spaces and a daemon's number of up to 10 digits.
-pub(super) const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
+/// Returns the error for a client that is no user. Libraries know its first two words.
+fn violation(options: &ConnectOptions) -> String {
+    let reason = match options.jwt.as_deref() {
+        None | Some("") => "",
+        Some(_) => ": a daemon reads no JWT, give its file the public nkey of the user",
+    };
+    format!("Authorization Violation{reason}")
+}
 
 /// Reads the options of CONNECT.
 fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
@@ -198,13 +246,8 @@ async fn notified(notify: Option<&Notify>) {
     }
 }
 
-/// Returns whether a subject belongs to daemons.
-fn is_reserved(subject: &[u8]) -> bool {
-    subject.starts_with(b"$MF.")
-}
-
 /// The reason why a connection ends.
-enum End {
+pub(super) enum End {
     /// The client closed it, or it broke.
     Closed,
     /// The client violated the protocol or lacks permission; the error goes to the client.
@@ -224,17 +267,20 @@ impl From<super::parse::ParseError> for End {
 }
 
 /// The reading half of a connection.
-struct Connection<'a> {
-    front: &'a Front,
+pub(super) struct Connection<'a> {
+    pub(super) front: &'a Front,
     peer: Peer,
+    shown: Shown,
     out: Rc<Outgoing>,
-    permissions: Option<Permissions>,
+    pub(super) permissions: Option<Permissions>,
     session: Option<SessionKey>,
     bytes: BytesMut,
     /// The part of [`Front::greeting_bytes`] that this connection has.
     greeting_bytes: usize,
     /// The number of PINGs that the client has not answered.
     unanswered: u32,
+    /// When the daemon sent its last PING, until the client answers.
+    pinged_at: Option<Instant>,
     /// The client's PINGs that have not been answered.
     pings: WaitingPings,
 }
@@ -244,6 +290,7 @@ impl Connection<'_> {
         &mut self,
         reader: &mut (impl AsyncRead + Unpin),
         session: &RefCell<Option<SessionKey>>,
+        greeted: impl FnOnce(),
     ) -> Result<(), End> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         while self.session.is_none() {
@@ -259,6 +306,7 @@ impl Connection<'_> {
             *session.borrow_mut() = self.session;
         }
         self.return_greeting_bytes();
+        greeted();
         let mut ping_at = Instant::now() + self.front.limits.ping_interval;
         while let Some(key) = self.session {
             if self.front.core.borrow().phase() != Phase::Serves {
@@ -332,10 +380,13 @@ impl Connection<'_> {
         } else if self.session.is_some() && free < READ_BYTES / 4 {
             self.bytes.reserve(READ_BYTES);
         }
-        match reader.read_buf(&mut self.bytes).await? {
-            0 => Err(End::Closed),
-            _ => Ok(()),
+        if reader.read_buf(&mut self.bytes).await? == 0 {
+            return Err(End::Closed);
         }
+        if let Some(key) = self.session {
+            self.front.core.borrow_mut().note_read(key);
+        }
+        Ok(())
     }
 
     /// Takes memory for a CONNECT from the pool of all strangers.
@@ -357,10 +408,11 @@ impl Connection<'_> {
     }
 
     fn ping(&mut self) -> Result<(), End> {
-        if self.unanswered >= 2 {
+        if self.unanswered >= PINGS_MAX {
             return Err(End::Refused("Stale Connection".to_owned()));
         }
         self.unanswered += 1;
+        self.pinged_at = Some(Instant::now());
         self.out.push(b"PING\r\n", Bytes::new());
         Ok(())
     }
@@ -382,15 +434,22 @@ impl Connection<'_> {
         let mut core = self.front.core.borrow_mut();
         let from = self.peer.address.ip();
         let may_try = core.may_guess(from);
-        let permissions = self.front.access.admit(&options, from);
+        let permissions = self.front.access.admit(&options, from, &self.shown);
         let Some(permissions) = permissions.filter(|_| may_try) else {
-            core.refuse_credentials(from, options.user.as_deref(), may_try);
-            return Err(End::Refused("Authorization Violation".to_owned()));
+            let name = options.user.as_deref().or(options.nkey.as_deref());
+            core.refuse_credentials(from, name, may_try);
+            return Err(End::Refused(violation(&options)));
         };
         let key = core.connect(Rc::clone(&self.out), &permissions, self.peer);
         let session = core.session(key);
         session.options = options;
         session.acknowledge();
+        drop(core);
+        // The client had connected before the daemon announced that it stops.
+        if self.front.is_retiring.get() {
+            let line = self.front.lame_duck_info(self.peer);
+            self.out.push(line.as_bytes(), Bytes::new());
+        }
         self.permissions = Some(permissions);
         self.session = Some(key);
         Ok(())
@@ -437,7 +496,7 @@ impl Connection<'_> {
                 self.acknowledge(key);
             }
             Operation::Ping => self.handle_ping(key),
-            Operation::Pong => self.unanswered = 0,
+            Operation::Pong => self.handle_pong(key),
             Operation::Connect(options) => {
                 // Some clients repeat CONNECT to change their options.
                 let options = connect_options(&options)?;
@@ -459,97 +518,19 @@ impl Connection<'_> {
         }
     }
 
+    fn handle_pong(&mut self, key: SessionKey) {
+        self.unanswered = 0;
+        if let Some(at) = self.pinged_at.take() {
+            self.front.core.borrow_mut().session(key).rtt = Some(at.elapsed());
+        }
+    }
+
     fn acknowledge(&self, key: SessionKey) {
         self.front.core.borrow_mut().session(key).acknowledge();
     }
 
-    fn report(&self, error: &str) {
+    pub(super) fn report(&self, error: &str) {
         let error = error.as_bytes();
         self.out.push_answer(&[b"-ERR '", error, b"'\r\n"]);
-    }
-
-    fn publish(&self, key: SessionKey, message: Published, bytes: usize) -> Result<(), End> {
-        let subject = message.subject();
-        let refused = message.subjects().find_map(|subject| {
-            let reason = self.check_publication(subject)?;
-            Some(publish_refused(subject, reason))
-        });
-        if message.reply().is_some_and(|reply| !is_text(reply)) {
-            self.report(&publish_refused(subject, Reason::Reply));
-        } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
-            self.answer_members(key, pattern, &message);
-        } else if let Some(error) = refused {
-            self.report(&error);
-        } else {
-            let mut core = self.front.core.borrow_mut();
-            core.session(key).acknowledge();
-            core.publish(key, message, bytes);
-            return Ok(());
-        }
-        self.front.core.borrow_mut().count_operation(key, bytes);
-        Ok(())
-    }
-
-    /// Returns why the client may not publish to a subject, if it may not.
-    fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
-        let own = self.permissions.as_ref();
-        match own.is_some_and(|own| own.may_publish(subject)) {
-            _ if !is_subject(subject) || is_reserved(subject) => Some(Reason::Subject),
-            true => None,
-            false => Some(Reason::Permission),
-        }
-    }
-
-    /// Answers a request for the members of a group to a client that could become one.
-    fn answer_members(&self, key: SessionKey, pattern: &[u8], request: &Published) {
-        if self.may_subscribe(pattern) {
-            let mut core = self.front.core.borrow_mut();
-            core.answer_members(key, pattern, request);
-        } else {
-            self.report(&subscription_refused(pattern, None, Reason::Permission));
-        }
-    }
-
-    fn may_subscribe(&self, pattern: &[u8]) -> bool {
-        let own = self.permissions.as_ref();
-        own.is_some_and(|own| own.may_subscribe(pattern))
-    }
-
-    fn subscribe(&self, key: SessionKey, pattern: Bytes, queue: Option<Bytes>, sid: Bytes) {
-        if let Err(reason) = self.check_subscription(key, &pattern, queue.as_deref(), &sid) {
-            return self.report(&subscription_refused(&pattern, queue.as_deref(), reason));
-        }
-        let mut core = self.front.core.borrow_mut();
-        core.subscribe(key, pattern, queue, sid);
-        core.session(key).acknowledge();
-    }
-
-    fn check_subscription(
-        &self,
-        key: SessionKey,
-        pattern: &[u8],
-        queue: Option<&[u8]>,
-        sid: &[u8],
-    ) -> Result<(), Reason> {
-        if !is_pattern(pattern)
-            || is_reserved(pattern)
-            || queue.is_some_and(|queue| !is_pattern(queue))
-        {
-            return Err(Reason::Subject);
-        }
-        if pattern.len() + queue.map_or(0, <[u8]>::len) > SUBSCRIPTION_BYTES_MAX {
-            return Err(Reason::Length);
-        }
-        if !self.may_subscribe(pattern) {
-            return Err(Reason::Permission);
-        }
-        let mut core = self.front.core.borrow_mut();
-        if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
-            || !core.has_room_for(key, pattern, queue, sid)
-        {
-            core.refuse_subscription(key);
-            return Err(Reason::Subscriptions);
-        }
-        Ok(())
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use manyflow_core::Time;
 use manyflow_overlay::{ClientId, GroupId, GroupSet};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -13,6 +15,7 @@ use super::subject::matches;
 use crate::client_stream::PeerAddress;
 use crate::core::HeldMessages;
 use crate::fragment::Partial;
+use crate::nkey::Nonce;
 use crate::outgoing::Outgoing;
 
 /// The options of CONNECT that the daemon uses.
@@ -21,6 +24,12 @@ pub(crate) struct ConnectOptions {
     /// The client's own name.
     #[serde(default)]
     pub(crate) name: Option<String>,
+    /// The language of the client's library.
+    #[serde(default)]
+    pub(crate) lang: Option<String>,
+    /// The version of the client's library.
+    #[serde(default)]
+    pub(crate) version: Option<String>,
     /// The version of the protocol: with 1 or more, the client takes INFO more than once.
     #[serde(default)]
     pub(crate) protocol: i64,
@@ -45,6 +54,15 @@ pub(crate) struct ConnectOptions {
     /// A token.
     #[serde(default)]
     pub(crate) auth_token: Option<String>,
+    /// The public key of the user.
+    #[serde(default)]
+    pub(crate) nkey: Option<String>,
+    /// The signature of the nonce in INFO, in base 64.
+    #[serde(default)]
+    pub(crate) sig: Option<String>,
+    /// A JWT, which a daemon does not read.
+    #[serde(default)]
+    pub(crate) jwt: Option<String>,
 }
 
 fn yes() -> bool {
@@ -68,6 +86,33 @@ pub(crate) struct Peer {
     /// The client's number, which INFO has.
     pub(crate) number: u64,
     pub(crate) address: PeerAddress,
+    /// Whether the connection is a WebSocket.
+    pub(crate) is_websocket: bool,
+    /// The nonce in INFO, if there are users with keys.
+    pub(crate) nonce: Option<Nonce>,
+}
+
+/// The messages of a client, and the bytes of their headers and payloads.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) in_messages: u64,
+    pub(crate) in_bytes: u64,
+    pub(crate) out_messages: u64,
+    pub(crate) out_bytes: u64,
+}
+
+impl Traffic {
+    pub(crate) fn add(&mut self, other: &Traffic) {
+        self.in_messages += other.in_messages;
+        self.in_bytes += other.in_bytes;
+        self.out_messages += other.out_messages;
+        self.out_bytes += other.out_bytes;
+    }
+
+    fn count_out(&mut self, bytes: usize) {
+        self.out_messages += 1;
+        self.out_bytes += bytes as u64;
+    }
 }
 
 /// The state of a connected NATS client.
@@ -79,6 +124,15 @@ pub(crate) struct NatsSession {
     pub(crate) options: ConnectOptions,
     /// The user, in words.
     pub(crate) user: Rc<str>,
+    /// The user's name, which the monitoring shows; `None` without users.
+    pub(crate) authorized_user: Option<Rc<str>>,
+    pub(crate) traffic: Traffic,
+    /// When the client was connected.
+    pub(crate) since: Time,
+    /// When the client sent last.
+    pub(crate) read_at: Time,
+    /// The time between the daemon's last PING and its PONG.
+    pub(crate) rtt: Option<Duration>,
     /// The memory that the subscriptions take at most.
     pub(crate) group_bytes: usize,
     subscriptions: HashMap<Bytes, Subscription>,
@@ -117,6 +171,11 @@ impl NatsSession {
                 ..ConnectOptions::default()
             },
             user,
+            authorized_user: None,
+            traffic: Traffic::default(),
+            since: Time::ZERO,
+            read_at: Time::ZERO,
+            rtt: None,
             group_bytes: 0,
             subscriptions: HashMap::new(),
             by_group: HashMap::new(),
@@ -187,6 +246,11 @@ impl NatsSession {
         Some((subscription, must_leave))
     }
 
+    /// Returns all subscriptions with their identifiers, in no order.
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&Bytes, &Subscription)> {
+        self.subscriptions.iter()
+    }
+
     /// Returns the identifiers of all subscriptions.
     pub(crate) fn sids(&self) -> Vec<Bytes> {
         self.subscriptions.keys().cloned().collect()
@@ -213,7 +277,9 @@ impl NatsSession {
                 continue;
             };
             subscription.delivered += 1;
-            write_message(&self.out, sid, subject, message, self.options.headers);
+            let headers = self.options.headers;
+            let bytes = write_message(&self.out, sid, subject, message, headers);
+            self.traffic.count_out(bytes);
             if subscription
                 .max
                 .is_some_and(|max| subscription.delivered >= max)
@@ -233,7 +299,8 @@ impl NatsSession {
         subscription.delivered += 1;
         let subject = message.subject_for(&subscription.pattern);
         let subject = subject.unwrap_or(message.subject());
-        write_message(&self.out, sid, subject, message, self.options.headers);
+        let bytes = write_message(&self.out, sid, subject, message, self.options.headers);
+        self.traffic.count_out(bytes);
         subscription
             .max
             .is_some_and(|max| subscription.delivered >= max)
@@ -276,6 +343,7 @@ impl NatsSession {
         };
         subscription.delivered += 1;
         let (header_bytes, bytes) = (headers.len(), headers.len() + payload.len());
+        self.traffic.count_out(bytes);
         let (name, lengths) = match header_bytes {
             0 => ("MSG ", format!(" {bytes}\r\n")),
             _ => ("HMSG ", format!(" {header_bytes} {bytes}\r\n")),
@@ -293,8 +361,14 @@ impl NatsSession {
     }
 }
 
-/// Writes MSG or HMSG.
-fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published, headers: bool) {
+/// Writes MSG or HMSG. Returns the number of bytes of headers and payload.
+fn write_message(
+    out: &Outgoing,
+    sid: &[u8],
+    subject: &[u8],
+    message: &Published,
+    headers: bool,
+) -> usize {
     let (reply, space) = match message.reply() {
         Some(reply) => (reply, &b" "[..]),
         None => (&b""[..], &b""[..]),
@@ -302,7 +376,8 @@ fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published
     let header_bytes = message.header_bytes();
     if header_bytes > 0 && headers {
         let content = message.content();
-        let (one, two) = (Digits::of(header_bytes), Digits::of(content.len() - 2));
+        let bytes = content.len() - 2;
+        let (one, two) = (Digits::of(header_bytes), Digits::of(bytes));
         let line: [&[u8]; 10] = [
             b"HMSG ",
             subject,
@@ -317,9 +392,11 @@ fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published
         ];
         out.push_parts(&line, Bytes::new());
         out.push(b"\r\n", content);
+        bytes
     } else {
         let payload = message.payload();
-        let length = Digits::of(payload.len() - 2);
+        let bytes = payload.len() - 2;
+        let length = Digits::of(bytes);
         let line: [&[u8]; 9] = [
             b"MSG ",
             subject,
@@ -332,6 +409,7 @@ fn write_message(out: &Outgoing, sid: &[u8], subject: &[u8], message: &Published
             b"\r\n",
         ];
         out.push_parts(&line, payload);
+        bytes
     }
 }
 
@@ -368,8 +446,12 @@ mod tests {
     use crate::nats::parse::{Operation, parse};
 
     fn session() -> NatsSession {
-        let address = PeerAddress::Unix;
-        let peer = Peer { number: 1, address };
+        let peer = Peer {
+            number: 1,
+            address: PeerAddress::Unix,
+            is_websocket: false,
+            nonce: None,
+        };
         NatsSession::new(Rc::default(), ClientId(1), peer, Rc::from(""))
     }
 

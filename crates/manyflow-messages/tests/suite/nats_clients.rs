@@ -38,7 +38,7 @@ fn config(name: &str, neighbour: Option<(&str, String)>, access: Access) -> Daem
 
 /// Makes an authority with a certificate for localhost. Returns the authority's file, and the
 /// identity of a daemon.
-fn make_identity(folder: &Path) -> (PathBuf, Identity) {
+pub(crate) fn make_identity(folder: &Path) -> (PathBuf, Identity) {
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::default();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

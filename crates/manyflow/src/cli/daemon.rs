@@ -24,6 +24,7 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   name = "a"                     # unique in the overlay
   listen = "0.0.0.0:4747"        # other daemons connect here
   clients = "0.0.0.0:4222"       # NATS clients connect here, or at "unix:/run/manyflow.sock"
+  clients-ws = "0.0.0.0:8080"    # and those in browsers, over WebSocket
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
   controller = "cost-benefit"    # or "none"
   max-payload = "1 MiB"          # of a message; also ping-interval and hold (docs)
@@ -57,6 +58,9 @@ pub(crate) struct DaemonArgs {
     /// unix:/run/manyflow.sock
     #[arg(long, value_name = "HOST:PORT|unix:PATH", conflicts_with = "file", value_parser = crate::address::check_clients::<4222>)]
     pub(crate) clients: Option<String>,
+    /// Serve NATS clients in browsers, over WebSocket, at this host and port
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<{ manyflow_messages::CLIENT_WS_PORT }>)]
+    pub(crate) clients_ws: Option<String>,
     /// Connect to another daemon, at port 4747 by default; can be repeated
     #[arg(long, value_name = "NAME=HOST[:PORT]", conflicts_with = "file")]
     pub(crate) link: Vec<LinkArg>,
@@ -67,7 +71,7 @@ pub(crate) struct DaemonArgs {
     #[arg(long, conflicts_with = "file")]
     pub(crate) insecure: bool,
     /// Serve the daemon's state over HTTP on this address: a page at /, metrics for Prometheus at
-    /// /metrics, and /status.json, which `manyflow top` reads
+    /// /metrics, /status.json, which `manyflow top` reads, and the pages that `nats-top` reads
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
     /// The time that clients have to connect elsewhere when the daemon stops (Ctrl-C, SIGTERM,

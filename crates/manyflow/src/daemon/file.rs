@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
-    Access, CLIENT_PORT, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER,
-    LinkConfig, LinkSecurity, LinkTls, User, group_number,
+    Access, CLIENT_PORT, CLIENT_WS_PORT, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig,
+    EVICT_AFTER, LinkConfig, LinkSecurity, LinkTls, Nkey, Proof, User, group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::Benefits;
@@ -42,6 +42,8 @@ pub(super) struct DaemonFile {
     id: Option<u16>,
     listen: Option<String>,
     clients: Option<String>,
+    /// The address for clients over WebSocket.
+    clients_ws: Option<String>,
     /// The address of `clients` as clients of other daemons reach it.
     advertise: Option<String>,
     metrics: Option<String>,
@@ -117,6 +119,8 @@ struct LinkTlsTable {
 struct ClientTlsTable {
     certificate: PathBuf,
     key: PathBuf,
+    /// The authorities of clients' certificates, which clients have to show then.
+    ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,6 +129,8 @@ struct UserTable {
     name: Option<String>,
     password_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
+    nkey: Option<String>,
+    certificate: Option<String>,
     priority: Option<u16>,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -175,6 +181,7 @@ impl DaemonFile {
             ("name", &args.name),
             ("listen", &args.listen),
             ("clients", &args.clients),
+            ("clients-ws", &args.clients_ws),
             ("controller", &args.controller),
         ];
         for (key, value) in texts {
@@ -205,6 +212,9 @@ impl DaemonFile {
     fn check_addresses(&self) -> Result<()> {
         if let Some(text) = &self.listen {
             address::listen_of_key::<DAEMON_PORT>("listen", text)?;
+        }
+        if let Some(text) = &self.clients_ws {
+            address::listen_of_key::<CLIENT_WS_PORT>("clients-ws", text)?;
         }
         if let Some(text) = &self.clients {
             let checked = address::check_clients::<CLIENT_PORT>(text);
@@ -253,6 +263,7 @@ impl DaemonFile {
             id: self.id.map(DaemonId),
             listen: self.listen,
             clients: self.clients,
+            clients_ws: self.clients_ws,
             advertise: self.advertise,
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
@@ -287,7 +298,10 @@ impl DaemonFile {
             return Ok(None);
         };
         let [certificate, key] = [&tls.certificate, &tls.key].map(|path| self.folder.join(path));
-        let identity = Identity::read(&certificate, &key);
+        let identity = match &tls.ca {
+            None => Identity::read(&certificate, &key),
+            Some(ca) => Identity::read_verifying(&certificate, &key, &self.folder.join(ca)),
+        };
         identity
             .map(Some)
             .map_err(|error| usage(format!("client-tls: {error}")))
@@ -295,7 +309,8 @@ impl DaemonFile {
 
     fn access(&self) -> Result<Access> {
         if self.users.is_empty() {
-            if self.clients.is_some() && !self.insecure {
+            let has_clients = self.clients.is_some() || self.clients_ws.is_some();
+            if has_clients && !self.insecure {
                 return Err(usage(
                     "clients have no users: add [[users]], or insecure = true for a network without strangers",
                 ));
@@ -319,19 +334,26 @@ impl DaemonFile {
                 false => Ok(secret),
             }
         };
-        let credentials = match (&table.name, &table.password_file, &table.token_file) {
-            (Some(name), Some(path), None) => Credentials::Password {
+        let (password, token) = (&table.password_file, &table.token_file);
+        let keys = (&table.nkey, &table.certificate);
+        let mut user = match (&table.name, password, token, keys) {
+            (Some(name), Some(path), None, (None, None)) => User::new(Credentials::Password {
                 name: name.clone(),
                 password: secret(path)?,
-            },
-            (_, None, Some(path)) => Credentials::Token(secret(path)?),
+            }),
+            (_, None, Some(path), (None, None)) => User::new(Credentials::Token(secret(path)?)),
+            (None, None, None, (Some(text), None)) => {
+                let key: Result<Nkey, _> = text.parse();
+                User::new(key.map_err(|error| usage(format!("nkey: {error}")))?)
+            }
+            (None, None, None, (None, Some(name))) => User::new(Proof::Certificate(name.clone())),
             _ => {
                 return Err(usage(
-                    "a user has either a name and a password-file, or a token-file",
+                    "a user has either a name and a password-file, or a token-file, or an nkey, or \
+                     the name in a certificate",
                 ));
             }
         };
-        let mut user = User::new(credentials);
         if let Some(priority) = table.priority {
             user.priority = priority;
         }
@@ -411,6 +433,31 @@ mod tests {
         assert_eq!(config.payload_bytes_max, 2 << 20);
         let defaults = read("").unwrap().config().unwrap();
         assert_eq!(defaults.overlay.hold, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_user_with_an_nkey_has_nothing_else() {
+        let key = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+        let user = format!("clients = \"127.0.0.1:0\"\n[[users]]\nnkey = \"{key}\"");
+        let config = read(&user).unwrap().config().unwrap();
+        let Access::Users(users) = config.access else {
+            panic!("{:?}", config.access);
+        };
+        assert!(matches!(users[0].proof, Proof::Nkey(own) if own.to_string() == key));
+        for (more, reason) in [
+            ("name = \"ann\"", "or an nkey"),
+            ("token-file = \"t\"", "or an nkey"),
+        ] {
+            let error = read(&format!("{user}\n{more}")).unwrap().config();
+            let error = error.err().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        let wrong = read(&user.replace("NF4", "NF5")).unwrap().config();
+        let error = wrong.err().unwrap().to_string();
+        assert!(
+            error.starts_with("nkey: it is not the public key"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     };
     let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics()?));
     let config = file.config()?;
+    let has_tls = config.client_tls.is_some();
     let daemon = manyflow_messages::start(config)
         .await
         .map_err(|error| match error {
@@ -40,10 +41,10 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
             DaemonError::Identity(error) => usage(error.to_string()),
             error => error.into(),
         })?;
-    let pages = pages::pages(daemon.status());
+    let pages = pages::pages(&daemon);
     let _pages = pages.serve(metrics, &display).await?;
     let (stop, lame_duck) = (interrupted(), lame_duck_requested());
-    announce(&name, &daemon, &display)?;
+    announce(&name, &daemon, has_tls, &display)?;
     tokio::select! {
         () = stop => {}
         () = lame_duck => {}
@@ -67,7 +68,7 @@ fn announce_stop(name: &str, grace: Duration, display: &Display) -> Result<()> {
 }
 
 /// Prints where the daemon listens.
-fn announce(name: &str, daemon: &DaemonHandle, display: &Display) -> Result<()> {
+fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display) -> Result<()> {
     let addresses = daemon.addresses();
     if let Some(at) = addresses.daemons {
         display.print_line(&format!("daemon {name}: other daemons connect at {at}"))?;
@@ -77,12 +78,19 @@ fn announce(name: &str, daemon: &DaemonHandle, display: &Display) -> Result<()> 
     if let Some(at) = url.or(socket.clone()) {
         display.print_line(&format!("daemon {name}: NATS clients connect at {at}"))?;
     }
+    if let Some(at) = addresses.clients_ws {
+        let scheme = if has_tls { "wss" } else { "ws" };
+        display.print_line(&format!(
+            "daemon {name}: NATS clients in browsers connect at {scheme}://{at}"
+        ))?;
+    }
     let clients = addresses.clients.map(|at| at.to_string()).or(socket);
     display.print_json(&json!({
         "event": "started",
         "name": name,
         "daemons": addresses.daemons.map(|at| at.to_string()),
         "clients": clients,
+        "clients_ws": addresses.clients_ws.map(|at| at.to_string()),
     }))?;
     Ok(())
 }

@@ -2,17 +2,35 @@
 
 use std::fmt;
 
-use manyflow_messages::{Counters, DaemonStatus, LinkStatus, STATUS_PATH};
-use tokio::sync::watch;
+use manyflow_messages::{
+    Counters, DaemonHandle, DaemonStatus, LinkStatus, MONITOR_PATHS, Monitor, STATUS_PATH,
+};
+use manyflow_net::metrics::{Page, StatusCode};
 
-use crate::metrics::{Metrics, Pages, Reported};
+use crate::metrics::{JSON, Metrics, Pages, Reported};
 
 /// Returns the pages of a daemon.
-pub(super) fn pages(status: watch::Receiver<DaemonStatus>) -> Pages {
-    let latest = status.clone();
-    Pages::new(move || latest.borrow().clone())
-        .with_status(STATUS_PATH, status)
-        .with_front(include_str!("status.html"))
+pub(super) fn pages(daemon: &DaemonHandle) -> Pages {
+    let latest = daemon.status();
+    let mut pages = Pages::new(move || latest.borrow().clone())
+        .with_status(STATUS_PATH, daemon.status())
+        .with_front(include_str!("status.html"));
+    for path in MONITOR_PATHS {
+        pages = pages.with(monitor_page(daemon.monitor(), path));
+    }
+    pages
+}
+
+/// Returns a page of nats-server's monitoring.
+fn monitor_page(monitor: Monitor, path: &'static str) -> Page {
+    Page::with_query(path, JSON, move |query| {
+        let (monitor, query) = (monitor.clone(), query.to_owned());
+        async move {
+            let page = monitor.page(path, &query).await;
+            let status = StatusCode::from_u16(page.status);
+            (status.expect("the status is one of HTTP"), page.json)
+        }
+    })
 }
 
 impl Reported for DaemonStatus {

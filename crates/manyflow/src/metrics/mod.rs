@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use manyflow_net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
+use manyflow_net::process::resident_bytes;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -21,7 +22,9 @@ use tokio::sync::watch;
 
 use crate::address::cannot_listen;
 use manyflow_terminal::Display;
-use manyflow_terminal::signals::process_status;
+
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
 
 /// Serves the metrics of `sessions` on `address`, if there is one, and prints their URL. They are
 /// served until the returned value is dropped. Samples of a session with a name have it as the
@@ -57,37 +60,31 @@ impl Pages {
         registry
             .sub_registry_with_prefix(P::PREFIX)
             .register_collector(Box::new(Read(read)));
-        Pages(vec![Page {
-            path: METRICS_PATH,
-            media_type: METRICS_TYPE,
-            render: Box::new(move || render(&registry)),
-        }])
+        let page = Page::new(METRICS_PATH, METRICS_TYPE, move || render(&registry));
+        Pages(vec![page])
     }
 
     /// Adds a page with the latest status as JSON.
     pub(crate) fn with_status<S: Serialize + Clone + Send + Sync + 'static>(
-        mut self,
+        self,
         path: &'static str,
         status: watch::Receiver<S>,
     ) -> Pages {
-        self.0.push(Page {
-            path,
-            media_type: "application/json",
-            render: Box::new(move || {
-                let status = status.borrow().clone();
-                serde_json::to_string(&status).expect("all keys are texts")
-            }),
-        });
-        self
+        self.with(Page::new(path, JSON, move || {
+            let status = status.borrow().clone();
+            serde_json::to_string(&status).expect("all keys are texts")
+        }))
     }
 
     /// Adds the page that a browser shows without a path.
-    pub(crate) fn with_front(mut self, html: &'static str) -> Pages {
-        self.0.push(Page {
-            path: "/",
-            media_type: "text/html; charset=utf-8",
-            render: Box::new(|| html.to_owned()),
-        });
+    pub(crate) fn with_front(self, html: &'static str) -> Pages {
+        let media_type = "text/html; charset=utf-8";
+        self.with(Page::new("/", media_type, || html.to_owned()))
+    }
+
+    /// Adds a page.
+    pub(crate) fn with(mut self, page: Page) -> Pages {
+        self.0.push(page);
         self
     }
 
@@ -101,7 +98,7 @@ impl Pages {
         let Some(address) = address else {
             return Ok(None);
         };
-        let has_front = self.0.iter().any(|page| page.path == "/");
+        let has_front = self.0.iter().any(|page| page.path() == "/");
         let server = MetricsServer::serve_pages(address, self.0).await;
         let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
         let at = server.local_address();
@@ -157,9 +154,7 @@ struct Process;
 
 impl Collector for Process {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let kibibytes = process_status("VmRSS:").and_then(|size| size.parse::<u64>().ok());
-        let bytes = kibibytes.map(|kibibytes| kibibytes << 10);
-        let sessions = vec![(None, bytes)];
+        let sessions = vec![(None, resident_bytes())];
         Metrics { encoder, sessions }.gauge(
             "process_resident_memory_bytes",
             "Resident memory.",

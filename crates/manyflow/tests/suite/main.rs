@@ -32,6 +32,7 @@ mod overlay_deaths;
 mod overlay_paths;
 mod post_receive;
 mod relay;
+mod rolling_restart;
 mod router;
 mod routers;
 mod serve;

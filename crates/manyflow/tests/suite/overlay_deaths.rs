@@ -14,7 +14,7 @@ use crate::common::{LIMIT, wait_until};
 const REQUESTER: &str = "{\"verbose\":false,\"headers\":true,\"no_responders\":true}";
 
 /// Three daemons, each with a link to the others.
-fn three_daemons(overlay: &Overlay) -> [Daemon; 3] {
+pub(crate) fn three_daemons(overlay: &Overlay) -> [Daemon; 3] {
     let a = overlay.start("a", &[]);
     let b = overlay.start("b", &[("a", &a)]);
     let c = overlay.start("c", &[("a", &a), ("b", &b)]);
@@ -22,13 +22,13 @@ fn three_daemons(overlay: &Overlay) -> [Daemon; 3] {
 }
 
 /// A client that asks a daemon for the members of a group.
-struct Census {
+pub(crate) struct Census {
     client: Nats,
     request: String,
 }
 
 impl Census {
-    fn of(daemon: &Daemon, pattern: &str) -> Census {
+    pub(crate) fn of(daemon: &Daemon, pattern: &str) -> Census {
         let mut client = Nats::connect(daemon.clients, OPEN);
         client.send_and_wait("SUB census 1\r\n");
         let request = format!("PUB $MF.members.{pattern} census 0\r\n\r\n");
@@ -36,7 +36,7 @@ impl Census {
     }
 
     /// Returns the numbers of members at the daemons `a`, `b` and `c`.
-    fn take(&mut self) -> [u64; 3] {
+    pub(crate) fn take(&mut self) -> [u64; 3] {
         self.client.send(&self.request);
         let answer: Value = serde_json::from_slice(&self.client.message().1).unwrap();
         ["a", "b", "c"].map(|name| answer["members"][name].as_u64().unwrap_or(0))

@@ -77,6 +77,28 @@ impl Daemon {
     }
 }
 
+/// The requests that nats-top sends, and one that cannot be answered.
+#[test]
+fn nats_servers_pages_are_beside_the_others() {
+    let daemon = Daemon::start("a", &[]);
+    for (path, key) in [
+        ("/varz", "\"server_name\":\"a\""),
+        ("/connz?limit=1024&sort=cid&subs=1", "\"limit\":1024"),
+        ("/subsz", "\"num_subscriptions\":0"),
+        ("/healthz", "\"status\":\"ok\""),
+    ] {
+        let page = daemon.get(path);
+        assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+        assert!(page.contains("content-type: application/json"), "{page}");
+        assert!(page.contains(key), "{page}");
+    }
+    let refused = daemon.get("/connz?sort=size");
+    assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
+    let error = "{\"error\":\"invalid sorting option: size\"}";
+    assert!(refused.ends_with(error), "{refused}");
+    assert!(daemon.get("/routez").starts_with("HTTP/1.1 404 "));
+}
+
 fn wait_for_event(program: &mut Manyflow, kind: &str) -> Value {
     program.wait_for(|line| {
         let event: Value = serde_json::from_str(line).ok()?;

@@ -46,6 +46,25 @@ async fn clients_learn_that_the_daemon_stops_before_it_closes_their_connections(
 }
 
 #[tokio::test]
+async fn a_client_that_is_still_connecting_learns_it_too() {
+    let daemon = start(config("a")).await.unwrap();
+    let mut client = Nats::connect(&daemon).await;
+    // This process may not run for longer than the daemon waits for CONNECT.
+    let mut late = Nats::open(&daemon).await;
+    let stopped = stop(daemon, LONG);
+    assert_eq!(lame_duck_info(&mut client).await["ldm"], true);
+    let connect = "CONNECT {\"verbose\":false}\r\nPING\r\n";
+    if late.try_send(connect).await.is_ok() {
+        match late.line().await.as_str() {
+            "-ERR 'Authentication Timeout'" | "" => {}
+            line => assert!(line.contains("\"ldm\":true"), "{line}"),
+        }
+    }
+    drop((client, late));
+    within(stopped).await.unwrap();
+}
+
+#[tokio::test]
 async fn messages_accepted_before_the_end_reach_members_at_all_daemons() {
     const COUNT: usize = 2_000;
     let [a, b] = line(2).await.try_into().unwrap();

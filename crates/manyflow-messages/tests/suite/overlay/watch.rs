@@ -192,3 +192,65 @@ async fn a_configured_link_is_listed_as_down_for_as_long_as_it_is() {
     assert_eq!(status.links.len(), 2);
     assert_eq!(state(&status, "b"), Some(false));
 }
+
+/// Publishes to `work` until the status lists a slow member, and returns what it lists.
+async fn publish_until_evicted(daemon: &DaemonHandle) -> DaemonStatus {
+    let mut sender = Nats::connect(daemon).await;
+    let message = format!("PUB work 100000\r\n{}\r\n", "x".repeat(100_000));
+    let publish = async {
+        loop {
+            sender.send(&message).await;
+        }
+    };
+    let is_evicted = |status: &DaemonStatus| {
+        let mut members = status.first_slow_members.iter();
+        members.any(|member| member.verdict == SlowVerdict::Evicted)
+    };
+    tokio::select! {
+        status = wait_for(daemon, "the workers are evicted", is_evicted) => status,
+        () = publish => unreachable!("publishing does not end"),
+    }
+}
+
+#[tokio::test]
+async fn workers_that_are_removed_from_a_queue_group_have_an_error_and_can_join_again() {
+    let daemon = daemon_with(SlowPolicy::EvictStalled(Duration::from_millis(100))).await;
+    let mut workers = [Nats::connect(&daemon).await, Nats::connect(&daemon).await];
+    for worker in &mut workers {
+        worker
+            .send_and_wait("SUB work q 7\r\nSUB other 8\r\n")
+            .await;
+    }
+    let status = publish_until_evicted(&daemon).await;
+    let listed = &status.first_slow_members[0];
+    let queue = (listed.pattern.as_str(), listed.queue.as_deref());
+    assert_eq!(queue, ("work", Some("q")));
+    assert_eq!((status.slow_members, listed.client), (1, None));
+
+    let error = "-ERR 'Permissions Violation for Subscription to \"work\" using queue \"q\": \
+                 slow consumer, removed from the group'";
+    for worker in &mut workers {
+        let mut line = worker.line().await;
+        while line.starts_with("MSG work 7 ") {
+            worker.payload_of(line).await;
+            line = worker.line().await;
+        }
+        assert_eq!(line, error);
+    }
+    // The other subscriptions go on.
+    let [first, second] = &mut workers;
+    first.send("PUB other 2\r\nhi\r\n").await;
+    for worker in [&mut *first, &mut *second] {
+        assert_eq!(worker.message().await.0, "MSG other 8 2");
+    }
+    let mut sender = Nats::connect(&daemon).await;
+    sender.send_and_wait("PUB work 4\r\nlost\r\n").await;
+    first.send_and_wait("SUB work q 9\r\n").await;
+    sender.send_and_wait("PUB work 4\r\nback\r\n").await;
+    let (line, payload) = first.message().await;
+    assert_eq!(
+        (line.as_str(), &payload[..]),
+        ("MSG work 9 4", &b"back"[..])
+    );
+    second.send_and_wait("").await;
+}

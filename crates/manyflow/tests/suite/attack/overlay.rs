@@ -39,6 +39,8 @@ pub(crate) struct Overlay {
     keys: String,
     tables: String,
     is_secured: bool,
+    /// More arguments of each daemon.
+    arguments: &'static [&'static str],
 }
 
 impl Overlay {
@@ -49,6 +51,7 @@ impl Overlay {
             keys: "insecure = true\n".to_owned(),
             tables: String::new(),
             is_secured: false,
+            arguments: &[],
         }
     }
 
@@ -64,6 +67,12 @@ impl Overlay {
         run(&arguments).succeeded("keygen");
         overlay.is_secured = true;
         overlay
+    }
+
+    /// Starts all daemons with these arguments, too.
+    pub(crate) fn with_arguments(mut self, arguments: &'static [&'static str]) -> Overlay {
+        self.arguments = arguments;
+        self
     }
 
     /// Lets all daemons use this controller.
@@ -86,8 +95,20 @@ impl Overlay {
 
     /// Starts a daemon with links to others.
     pub(crate) fn start(&self, name: &str, links: &[(&str, &Daemon)]) -> Daemon {
+        let links = links.iter().map(|(other, daemon)| (*other, daemon.daemons));
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        self.start_at(name, [any, any], &links.collect::<Vec<_>>())
+    }
+
+    /// Starts a daemon at these addresses, for daemons and clients, with links to others.
+    pub(crate) fn start_at(
+        &self,
+        name: &str,
+        [listen, clients]: [SocketAddr; 2],
+        links: &[(&str, SocketAddr)],
+    ) -> Daemon {
         let mut file = format!(
-            "name = \"{name}\"\nlisten = \"127.0.0.1:0\"\nclients = \"127.0.0.1:0\"\n{}",
+            "name = \"{name}\"\nlisten = \"{listen}\"\nclients = \"{clients}\"\n{}",
             self.keys
         );
         if self.is_secured {
@@ -98,13 +119,15 @@ impl Overlay {
             write!(file, "[tls]\nca = \"ca.crt\"\n{}", tls.concat()).unwrap();
         }
         file.push_str("[links]\n");
-        for (other, daemon) in links {
-            writeln!(file, "{other} = \"{}\"", daemon.daemons).unwrap();
+        for (other, address) in links {
+            writeln!(file, "{other} = \"{address}\"").unwrap();
         }
         file.push_str(&self.tables);
         let path = self.folder.path().join(format!("{name}.toml"));
         std::fs::write(&path, file).unwrap();
-        let mut process = Manyflow::start(manyflow(&["daemon", text(&path), "--json"]));
+        let mut command = manyflow(&["daemon", text(&path), "--json"]);
+        command.args(self.arguments);
+        let mut process = Manyflow::start(command);
         let started = process.wait_for(|line| {
             let event: Value = serde_json::from_str(line).ok()?;
             (event["event"] == "started").then_some(event)
@@ -194,6 +217,18 @@ impl Nats {
                 other => panic!("{other:?} instead of PONG"),
             }
         }
+    }
+
+    /// Connects with the options of CONNECT, unless the daemon does not serve or stops meanwhile.
+    pub(crate) fn try_connect(to: SocketAddr, options: &str) -> Option<Nats> {
+        let stream = TcpStream::connect(to).ok()?;
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = BufReader::new(stream);
+        let mut nats = Nats { reader };
+        let is_greeted = nats.line().starts_with("INFO {");
+        nats.send(format!("CONNECT {options}\r\nPING\r\n"));
+        (is_greeted && nats.line() == "PONG").then_some(nats)
     }
 
     /// Sends bytes, unless the daemon has closed the connection.

@@ -1,0 +1,120 @@
+//! PUB and SUB of a client: checks, and the reasons for which they are refused.
+
+use bytes::Bytes;
+
+use super::errors::{Reason, publish_refused, subscription_refused};
+use super::parse::Published;
+use super::serve::{Connection, End};
+use super::subject::{is_pattern, is_subject, is_text};
+use crate::core::SessionKey;
+
+/// The beginning of the subjects of requests for the members of a group. The pattern of the group
+/// follows.
+const MEMBERS: &[u8] = b"$MF.members.";
+
+/// Maximum length of a pattern and the name of its queue group together. The name of a group of the
+/// overlay contains both, two spaces and a daemon's number of up to 10 digits.
+pub(super) const SUBSCRIPTION_BYTES_MAX: usize = manyflow_overlay::NAME_BYTES_MAX as usize - 16;
+
+/// Returns whether a subject belongs to daemons.
+fn is_reserved(subject: &[u8]) -> bool {
+    subject.starts_with(b"$MF.")
+}
+
+impl Connection<'_> {
+    pub(super) fn publish(
+        &self,
+        key: SessionKey,
+        message: Published,
+        bytes: usize,
+    ) -> Result<(), End> {
+        let subject = message.subject();
+        let refused = message.subjects().find_map(|subject| {
+            let reason = self.check_publication(subject)?;
+            Some(publish_refused(subject, reason))
+        });
+        if message.reply().is_some_and(|reply| !is_text(reply)) {
+            self.report(&publish_refused(subject, Reason::Reply));
+        } else if let Some(pattern) = subject.strip_prefix(MEMBERS) {
+            self.answer_members(key, pattern, &message);
+        } else if let Some(error) = refused {
+            self.report(&error);
+        } else {
+            let mut core = self.front.core.borrow_mut();
+            core.session(key).acknowledge();
+            core.publish(key, message, bytes);
+            return Ok(());
+        }
+        self.front.core.borrow_mut().count_operation(key, bytes);
+        Ok(())
+    }
+
+    /// Returns why the client may not publish to a subject, if it may not.
+    fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
+        let own = self.permissions.as_ref();
+        match own.is_some_and(|own| own.may_publish(subject)) {
+            _ if !is_subject(subject) || is_reserved(subject) => Some(Reason::Subject),
+            true => None,
+            false => Some(Reason::Permission),
+        }
+    }
+
+    /// Answers a request for the members of a group to a client that could become one.
+    fn answer_members(&self, key: SessionKey, pattern: &[u8], request: &Published) {
+        if self.may_subscribe(pattern) {
+            let mut core = self.front.core.borrow_mut();
+            core.answer_members(key, pattern, request);
+        } else {
+            self.report(&subscription_refused(pattern, None, Reason::Permission));
+        }
+    }
+
+    fn may_subscribe(&self, pattern: &[u8]) -> bool {
+        let own = self.permissions.as_ref();
+        own.is_some_and(|own| own.may_subscribe(pattern))
+    }
+
+    pub(super) fn subscribe(
+        &self,
+        key: SessionKey,
+        pattern: Bytes,
+        queue: Option<Bytes>,
+        sid: Bytes,
+    ) {
+        if let Err(reason) = self.check_subscription(key, &pattern, queue.as_deref(), &sid) {
+            return self.report(&subscription_refused(&pattern, queue.as_deref(), reason));
+        }
+        let mut core = self.front.core.borrow_mut();
+        core.subscribe(key, pattern, queue, sid);
+        core.session(key).acknowledge();
+    }
+
+    fn check_subscription(
+        &self,
+        key: SessionKey,
+        pattern: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+    ) -> Result<(), Reason> {
+        if !is_pattern(pattern)
+            || is_reserved(pattern)
+            || queue.is_some_and(|queue| !is_pattern(queue))
+        {
+            return Err(Reason::Subject);
+        }
+        if pattern.len() + queue.map_or(0, <[u8]>::len) > SUBSCRIPTION_BYTES_MAX {
+            return Err(Reason::Length);
+        }
+        if !self.may_subscribe(pattern) {
+            return Err(Reason::Permission);
+        }
+        let mut core = self.front.core.borrow_mut();
+        if core.session(key).subscription_count() >= self.front.limits.subscriptions_max
+            || !core.has_room_for(key, pattern, queue, sid)
+        {
+            core.refuse_subscription(key);
+            return Err(Reason::Subscriptions);
+        }
+        Ok(())
+    }
+}
