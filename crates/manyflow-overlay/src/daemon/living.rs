@@ -159,6 +159,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
                     self.tell(from, origin, Body::Summary(summary), &P::default());
                 }
             }
+            Heard::Outdated => {}
             Heard::Forged(misconduct) => self.condemn(from, origin, misconduct),
         }
     }
@@ -206,6 +207,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let heard = self
             .database
             .handle_summary(now, neighbour, origin, summary);
+        if heard == Heard::Outdated {
+            self.pass_on(from, origin, summary);
+        }
         self.handle_heard(from, origin, heard);
         if summary.change == ChangeSeq(0)
             && let Some(next) = self.database.withdraw_offer(now, neighbour, origin)
@@ -214,6 +218,17 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.tell(index, origin, Body::Request, &P::default());
         }
         self.outbid(now);
+    }
+
+    /// Passes a summary on towards the daemon that it is about.
+    fn pass_on(&mut self, from: NeighbourIndex, origin: DaemonId, summary: &Summary) {
+        let site = self.membership.site();
+        let tree = site.topology.tree(site.here);
+        let next = tree.and_then(|tree| tree.child_towards(site.here, origin));
+        let next = next.and_then(|next| self.links.find_neighbour(next));
+        if let Some(next) = next.filter(|next| *next != from) {
+            self.tell(next, origin, Body::Summary(*summary), &P::default());
+        }
     }
 
     /// Handles a seal of a daemon's changes.

@@ -113,8 +113,12 @@ pub(super) enum Heard {
     Nothing,
     /// The sender of the message has a newer state: ask it.
     Ask,
-    /// The sender of the message has no state: send it the summary of the known one.
+    /// The sender of the message has no state, or that of an earlier incarnation: send it the
+    /// summary of the known one.
     Tell,
+    /// The message's sender knows a later incarnation than the one that the daemon lives in: the
+    /// daemon has to learn it.
+    Outdated,
     /// The message is one that no daemon sends.
     Forged(Misconduct),
 }
@@ -338,18 +342,24 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             return doubt;
         }
         let known = self.records.get(&origin).map(Record::age);
-        if known >= Some(age) {
-            let has_none = age.1 == ChangeSeq(0) && known > Some(age);
-            return if has_none {
-                Heard::Tell
-            } else {
-                Heard::Nothing
+        if let Some(known) = known.filter(|known| *known >= age) {
+            let has_none = age.1 == ChangeSeq(0) && known > age;
+            // The state of the later incarnation was dropped, so that nobody has asked for it.
+            let is_outdated = known.1 == ChangeSeq(0) && known.0 > age.0;
+            return match has_none || is_outdated {
+                true => Heard::Tell,
+                false => Heard::Nothing,
             };
         }
         // A summary without changes asks for a state, and offers none: two daemons that lack the
-        // state of a later incarnation would ask each other without end.
+        // state of a later incarnation would ask each other without end. If the daemon lives in an
+        // earlier one, because its clock was set back, it has to outbid the later one.
         if age.1 == ChangeSeq(0) {
-            return Heard::Nothing;
+            let is_outdated = known.is_some_and(|known| known.1 != ChangeSeq(0) && known.0 < age.0);
+            return match is_outdated {
+                true => Heard::Outdated,
+                false => Heard::Nothing,
+            };
         }
         self.offer(now, from, origin, age)
     }

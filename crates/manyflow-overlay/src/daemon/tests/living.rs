@@ -222,6 +222,40 @@ fn a_stale_incarnation_is_outbid() {
     assert_eq!(world.numbers(member, 3, G), [1, 2, 3, 4, 5]);
 }
 
+/// A daemon whose clock was set back begins an earlier incarnation, and its neighbours know no
+/// later one, because they have restarted, too. A daemon behind them does.
+#[test]
+fn a_stale_incarnation_is_outbid_although_only_distant_daemons_know_the_later_one() {
+    for daemons in [3, 4] {
+        let mut world = LivingWorld::with(daemons, &OverlayConfig::default(), 1, false);
+        let last = daemons - 1;
+        (1..daemons).for_each(|at| world.link(at - 1, at));
+        let member = world.member(0, G);
+        let from = (last, world.connect(last));
+        world.pass(seconds(1));
+        send(&mut world, from, 3);
+        world.pass(seconds(1));
+        (1..daemons).for_each(|at| world.crash(at));
+        // The first daemon forgets the others' states, and keeps their incarnations.
+        world.pass(seconds(15));
+        (1..last).for_each(|at| world.start(at, 1));
+        world.start(last, -50);
+        (2..daemons).for_each(|at| world.link(at - 1, at));
+        world.pass(seconds(1));
+        world.link(0, 1);
+        world.pass(seconds(10));
+        let versions = world.versions();
+        assert!(
+            versions.iter().all(|other| *other == versions[0]),
+            "{versions:?}"
+        );
+        let from = (last, world.connect(last));
+        send(&mut world, from, 3);
+        world.pass(seconds(2));
+        assert_eq!(world.numbers(member, last, G), [1, 2, 3, 1, 2, 3]);
+    }
+}
+
 #[test]
 fn a_member_may_stand_for_several_until_it_leaves() {
     let mut world = line(&OverlayConfig::default(), 1);
