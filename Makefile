@@ -33,22 +33,25 @@ rig: ## Build manyflow and the program of benchmarks and long tests, target/rele
 # One run builds nothing twice, so state for incremental builds would only cost time.
 test lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
 
-# Two lanes after the build: one computes while the other mostly waits, and then does the rest. A
-# recipe's line is one step, so that each lane takes one after the other.
+# Two lanes after the build: one computes, with a lower priority, while the other mostly waits. A
+# recipe's line is one step, so that each lane takes one after the other. Python's package is built
+# before the lanes, because cargo builds one thing at a time.
 test: check ## All checks and tests, which have to pass before a change lands
 	cargo nextest run --locked --workspace --no-run
 	$(BUILD_PROGRAMS)
+	@scripts/setup python
+	scripts/python install
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lane-computing lane-live
 	@scripts/unit report
 
 .PHONY: lane-computing lane-live
 lane-computing:
 	scripts/unit computing
+	@nice $(MAKE) --no-print-directory -j1 fuzz-short python-test release
 
 lane-live:
 	scripts/unit live
 	@$(MAKE) --no-print-directory -j1 lab-test examples
-	@$(MAKE) --no-print-directory -j2 --output-sync=line python-test release fuzz-short
 
 # An example needs the dependencies of tests, so the documentation finds all of them as clippy left
 # them. Otherwise they would be checked again, with fewer features.
