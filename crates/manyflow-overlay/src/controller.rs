@@ -110,11 +110,11 @@ pub trait Controller: fmt::Debug + Any + Send {
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool;
 
     /// Handles the entry of an admitted message into the overlay.
-    fn on_sent(&mut self, now: Time, data: &Data, bytes: u32, site: &Site);
+    fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}
 
     /// Handles a change of the number of messages that wait for one of this daemon's links, to
     /// `messages`.
-    fn on_queue(&mut self, now: Time, link: LinkId, messages: usize);
+    fn on_queue(&mut self, _now: Time, _link: LinkId, _messages: usize) {}
 
     /// Handles a measurement of the time for which messages wait for one of this daemon's links
     /// after they have left its queue, in buffers that the daemon does not see.
@@ -122,13 +122,21 @@ pub trait Controller: fmt::Debug + Any + Send {
 
     /// Handles the first arrival of another daemon's message to a group with members at this
     /// daemon. `bytes` includes all headers.
-    fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32);
+    fn on_arrival(
+        &mut self,
+        _now: Time,
+        _origin: DaemonId,
+        _data: &Data,
+        _repaired: bool,
+        _bytes: u32,
+    ) {
+    }
 
     /// Handles a message from another daemon's controller.
-    fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site);
+    fn on_control(&mut self, _now: Time, _from: DaemonId, _control: &Control, _site: &Site) {}
 
     /// Handles a change of a group's membership, at this daemon or another.
-    fn on_membership(&mut self, now: Time, group: GroupId, site: &Site);
+    fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
 
     /// Handles a change of the topology. Members of groups at daemons that no longer exist are
     /// reported by [`on_membership`](Controller::on_membership).
@@ -165,19 +173,6 @@ impl Controller for Open {
     fn try_admit(&mut self, _now: Time, _request: &Request, _site: &Site) -> bool {
         true
     }
-    fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}
-    fn on_queue(&mut self, _now: Time, _link: LinkId, _messages: usize) {}
-    fn on_arrival(
-        &mut self,
-        _now: Time,
-        _origin: DaemonId,
-        _data: &Data,
-        _repaired: bool,
-        _bytes: u32,
-    ) {
-    }
-    fn on_control(&mut self, _now: Time, _from: DaemonId, _control: &Control, _site: &Site) {}
-    fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
     fn handle_timeout(&mut self, _now: Time, _site: &Site) {}
     fn poll_timeout(&self) -> Option<Time> {
         None

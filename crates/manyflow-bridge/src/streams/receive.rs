@@ -53,7 +53,7 @@ struct Subjects {
 }
 
 /// Returns whether a header of a message concerns the stream that it was published to. The stream
-/// of the other site has checked its own conditions.
+/// at the other site has already checked the conditions in such headers.
 fn is_replaced(name: &str) -> bool {
     let begins_with = |start: &str| {
         let begin = name.get(..start.len());

@@ -122,7 +122,7 @@ use self::retries::Retries;
 use self::salary::Account;
 use self::updates::Updates;
 use super::controller::{Audience, Controller, Request, Site};
-use super::message::{ClientId, Control, DaemonId, Data, GroupId, GroupSet, LinkId};
+use super::message::{ClientId, Control, DaemonId, GroupSet, LinkId};
 use crate::Event;
 use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
@@ -307,20 +307,8 @@ impl Controller for CostBenefit {
         buys
     }
 
-    fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}
-
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {
         self.updates.on_queue(now, link, messages);
-    }
-
-    fn on_arrival(
-        &mut self,
-        _now: Time,
-        _origin: DaemonId,
-        _data: &Data,
-        _repaired: bool,
-        _bytes: u32,
-    ) {
     }
 
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
@@ -329,8 +317,6 @@ impl Controller for CostBenefit {
             self.on_prices(now);
         }
     }
-
-    fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
 
     fn on_topology(&mut self, now: Time, site: &Site) {
         self.remote_queues.handle_topology(site);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use core::time::Duration;
 
 use super::*;
-use crate::message::{CostUpdate, Frame, LinkState, Message};
+use crate::message::{CostUpdate, Data, Frame, GroupId, LinkState, Message};
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use crate::{Body, Topology};
 

@@ -15,8 +15,8 @@ impl GroupSet {
     /// The maximum number of groups.
     pub const MAX: usize = 4;
 
-    /// Returns these groups in this order; `None` if there are none, too many, or a group is there
-    /// twice.
+    /// Returns a set of these groups in this order; `None` if the list is empty, longer than
+    /// [`MAX`](GroupSet::MAX), or has a group twice.
     pub fn of(groups: &[GroupId]) -> Option<GroupSet> {
         let (first, rest) = groups.split_first()?;
         rest.iter()

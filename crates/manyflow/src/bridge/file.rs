@@ -94,7 +94,7 @@ impl BridgeFile {
     /// Returns the bridge's configuration.
     ///
     /// # Errors
-    /// If keys contradict each other, an address is none, or a file with a secret cannot be read.
+    /// If keys contradict each other, an address is invalid, or a secret cannot be read.
     pub(super) fn config(self) -> Result<BridgeConfig> {
         let BridgeFile {
             site,

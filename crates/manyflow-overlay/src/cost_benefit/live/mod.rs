@@ -119,7 +119,7 @@ use super::benefit::Benefits;
 use super::retries::Retries;
 use crate::Event;
 use crate::controller::{Audience, Controller, Request, Site};
-use crate::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId};
+use crate::message::{ClientId, Control, DaemonId, LinkId};
 use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
 
@@ -222,8 +222,6 @@ impl Controller for LiveCostBenefit {
         }
     }
 
-    fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}
-
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {
         self.prices.on_queue(now, link, messages);
     }
@@ -232,23 +230,11 @@ impl Controller for LiveCostBenefit {
         self.prices.on_delay(now, link, delay);
     }
 
-    fn on_arrival(
-        &mut self,
-        _now: Time,
-        _origin: DaemonId,
-        _data: &Data,
-        _repaired: bool,
-        _bytes: u32,
-    ) {
-    }
-
     fn on_control(&mut self, now: Time, from: DaemonId, control: &Control, site: &Site) {
         if let Control::Cost(update) = control {
             self.prices.handle_update(now, from, update, site);
         }
     }
-
-    fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
 
     fn on_topology(&mut self, now: Time, site: &Site) {
         self.prices.handle_topology(site);

@@ -5,7 +5,7 @@ use super::link::ONSET;
 use super::*;
 use crate::Topology;
 use crate::cost_benefit::{Benefit, Layer};
-use crate::message::{CostUpdate, LinkState};
+use crate::message::{CostUpdate, GroupId, LinkState};
 use crate::sequence::ChangeSeq;
 
 const HERE: DaemonId = DaemonId(1);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::living_world::LivingWorld;
 use super::*;
 use crate::controller::{Open, Request, Site};
-use crate::message::{Data, GroupSet, LinkId};
+use crate::message::GroupSet;
 
 const A: GroupId = GroupId(1);
 const B: GroupId = GroupId(2);
@@ -103,19 +103,6 @@ impl Controller for Apart {
         Open.add_client(now, client, priority);
     }
     fn remove_client(&mut self, _now: Time, _client: ClientId) {}
-    fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}
-    fn on_queue(&mut self, _now: Time, _link: LinkId, _messages: usize) {}
-    fn on_arrival(
-        &mut self,
-        _now: Time,
-        _origin: DaemonId,
-        _data: &Data,
-        _repaired: bool,
-        _bytes: u32,
-    ) {
-    }
-    fn on_control(&mut self, _now: Time, _from: DaemonId, _control: &Control, _site: &Site) {}
-    fn on_membership(&mut self, _now: Time, _group: GroupId, _site: &Site) {}
     fn handle_timeout(&mut self, _now: Time, _site: &Site) {}
     fn poll_timeout(&self) -> Option<Time> {
         None
