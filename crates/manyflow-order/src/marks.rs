@@ -1,0 +1,134 @@
+//! When a daemon marks the end of a round in its stream.
+//!
+//! A mark is wanted at once if a client waits: the daemon has sent an ordered message in its open
+//! round, another daemon has closed a round that this one has not, or a message waits until it is
+//! safe and this daemon has not said that it has it. It is wanted after a while if it only frees
+//! memory. An overlay without messages has no marks.
+//!
+//! Marks keep a distance, the *pace*, from each other: an eighth of the time that a round takes, so
+//! that messages wait little and busy daemons send one mark for many of them.
+
+use core::time::Duration;
+
+use manyflow_core::time::Time;
+
+use crate::config::OrderConfig;
+use crate::present::Present;
+
+/// The marks of this daemon in the present view.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    config: OrderConfig,
+    /// The last round that this daemon has closed by a mark that it has sent.
+    closed: u32,
+    /// The last round that this daemon has said to have received.
+    received: u32,
+    /// When the last mark was sent.
+    last: Option<Time>,
+    /// Since when a mark that only frees memory is wanted.
+    idle_since: Option<Time>,
+    /// A round that is being measured, and when this daemon closed it.
+    measured: Option<(u32, Time)>,
+    round_time: Option<Duration>,
+    /// Whether an ordered message has entered since the last mark.
+    pub(crate) has_sent: bool,
+}
+
+/// How soon a mark is wanted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Want {
+    Nothing,
+    Idle,
+    Now,
+}
+
+impl Marks {
+    pub(crate) fn new(config: OrderConfig) -> Marks {
+        Marks {
+            config,
+            closed: 0,
+            received: 0,
+            last: None,
+            idle_since: None,
+            measured: None,
+            round_time: None,
+            has_sent: false,
+        }
+    }
+
+    /// Begins a view. The time of rounds that was measured remains.
+    pub(crate) fn begin_view(&mut self) {
+        (self.closed, self.received) = (0, 0);
+        (self.idle_since, self.measured) = (None, None);
+        self.has_sent = false;
+    }
+
+    /// Returns the next mark, as the round that it closes and the last one received, if it is due.
+    pub(crate) fn poll(&mut self, now: Time, present: &Present) -> Option<(u32, u32)> {
+        self.measure(now, present);
+        let due = self.due(now, present)?;
+        if due > now {
+            return None;
+        }
+        let own = &present.streams[present.own];
+        let has_open = self.has_sent || (own.closed == self.closed && own.holds_open());
+        let next = self.closed + u32::from(has_open);
+        self.closed = next.max(present.highest_closed());
+        self.received = present.complete_with(self.closed);
+        (self.last, self.idle_since) = (Some(now), None);
+        self.has_sent = false;
+        self.measured = self.measured.or(Some((self.closed, now)));
+        Some((self.closed, self.received))
+    }
+
+    /// Returns when the next mark is due, as far as it is known at `now`.
+    pub(crate) fn due(&mut self, now: Time, present: &Present) -> Option<Time> {
+        let paced = self.last.map_or(now, |last| last + self.pace());
+        match self.want(present) {
+            Want::Nothing => {
+                self.idle_since = None;
+                None
+            }
+            Want::Now => Some(paced),
+            Want::Idle => {
+                let since = *self.idle_since.get_or_insert(now);
+                Some(paced.max(since + self.config.idle))
+            }
+        }
+    }
+
+    fn want(&self, present: &Present) -> Want {
+        if present.is_alone() {
+            return Want::Nothing;
+        }
+        let can_acknowledge = present.complete_with(self.closed) > self.received;
+        if self.has_sent
+            || present.highest_closed() > self.closed
+            || (present.awaits_safety() && can_acknowledge)
+        {
+            return Want::Now;
+        }
+        let own = &present.streams[present.own];
+        let holds = present.holds_messages() && can_acknowledge;
+        match holds || (own.closed == self.closed && own.holds_open()) {
+            true => Want::Idle,
+            false => Want::Nothing,
+        }
+    }
+
+    fn measure(&mut self, now: Time, present: &Present) {
+        if let Some((round, begin)) = self.measured
+            && present.complete() >= round
+        {
+            let sample = now - begin;
+            let time = self.round_time;
+            self.round_time = Some(time.map_or(sample, |time| (time * 7 + sample) / 8));
+            self.measured = None;
+        }
+    }
+
+    fn pace(&self) -> Duration {
+        let time = self.round_time.unwrap_or_default() / 8;
+        time.clamp(self.config.pace_min, self.config.pace_max)
+    }
+}

@@ -1,0 +1,93 @@
+//! Services, daemons, views and clients.
+
+use core::fmt;
+
+use manyflow_overlay::DaemonId;
+
+/// The guarantees of a message, chosen by its sender. Within a view, each service gives the
+/// guarantees of all services above it in this list. The names are Spread's.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Service {
+    /// May get lost. Here, it is as reliable as the others.
+    Unreliable,
+    /// Arrives once at each member, in any order.
+    Reliable,
+    /// Follows its sender's earlier messages of this and the services below.
+    Fifo,
+    /// Follows all messages of this and the services below that its sender had received before.
+    /// Delivered like [`Service::Agreed`].
+    Causal,
+    /// All members of all groups deliver such messages in one order.
+    Agreed,
+    /// As agreed, and delivered only if all daemons of the view have the message.
+    Safe,
+}
+
+impl Service {
+    /// All services, the weakest first.
+    pub const ALL: [Service; 6] = [
+        Service::Unreliable,
+        Service::Reliable,
+        Service::Fifo,
+        Service::Causal,
+        Service::Agreed,
+        Service::Safe,
+    ];
+
+    /// Returns whether messages of this service wait for their place in the one order.
+    pub(crate) fn is_ordered(self) -> bool {
+        self >= Service::Causal
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Service::Unreliable => "unreliable",
+            Service::Reliable => "reliable",
+            Service::Fifo => "fifo",
+            Service::Causal => "causal",
+            Service::Agreed => "agreed",
+            Service::Safe => "safe",
+        })
+    }
+}
+
+/// A client of one daemon that takes part in ordered groups. A daemon uses no number twice.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
+
+/// A daemon that takes part. A daemon that restarts has a higher incarnation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer {
+    /// The daemon.
+    pub daemon: DaemonId,
+    /// The daemon's incarnation.
+    pub incarnation: u32,
+}
+
+/// A view of the daemons: which of them order messages together. Views that a daemon installs have
+/// ascending numbers.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId {
+    /// The highest attempt of the exchange that led to the view.
+    pub counter: u32,
+    /// A hash of the daemons and their attempts.
+    pub hash: u64,
+}
+
+impl fmt::Display for ViewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:016x}", self.counter, self.hash)
+    }
+}
+
+/// A view of a group's members. All members that install a view of a group have the same number for
+/// it, and a later view has a higher one.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupViewId {
+    /// The view of the daemons.
+    pub view: ViewId,
+    /// How many changes of the members of any group were delivered in it before.
+    pub change: u32,
+}

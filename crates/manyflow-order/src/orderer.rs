@@ -1,0 +1,507 @@
+//! The order and membership of one daemon: owns all parts, and calls them in turn.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use manyflow_core::ConfigError;
+use manyflow_core::time::Time;
+use manyflow_overlay::DaemonId;
+
+use crate::clients::{Clients, Outgoing, RequestError};
+use crate::config::OrderConfig;
+use crate::event::Event;
+use crate::exchange::{Exchange, Plan, brought, view_id};
+use crate::marks::Marks;
+use crate::names::{ClientId, Peer, ViewId};
+use crate::present::{Applied, Present};
+use crate::registry::Registry;
+use crate::wire::{Arrived, Record, Recover, State};
+
+/// The order and membership of one daemon. The page of the [crate](crate) describes them.
+///
+/// After each call of a `handle_*` method and of [`connect`](Orderer::connect),
+/// [`disconnect`](Orderer::disconnect), [`join`](Orderer::join) or [`leave`](Orderer::leave), drain
+/// [`poll_transmit`](Orderer::poll_transmit) and [`poll_event`](Orderer::poll_event), then read
+/// [`poll_timeout`](Orderer::poll_timeout) and [`is_open`](Orderer::is_open).
+#[derive(Debug)]
+pub struct Orderer {
+    config: OrderConfig,
+    here: Peer,
+    present: Present,
+    exchange: Exchange,
+    marks: Marks,
+    registry: Registry,
+    clients: Clients,
+    outbox: VecDeque<Bytes>,
+    next_mark: Option<Time>,
+    is_full: bool,
+}
+
+impl Orderer {
+    /// Returns the order of a daemon that is alone. Each time that the daemon restarts, it needs a
+    /// higher `incarnation`.
+    ///
+    /// # Errors
+    /// Returns an error if a parameter is outside its range.
+    pub fn new(
+        config: OrderConfig,
+        here: DaemonId,
+        incarnation: u32,
+    ) -> Result<Orderer, ConfigError> {
+        config.check()?;
+        let peer = Peer {
+            daemon: here,
+            incarnation,
+        };
+        let id = view_id([(peer, 0)].into_iter());
+        Ok(Orderer {
+            present: Present::new(id, here, &[(peer, 0)]),
+            exchange: Exchange::new(peer, config.retry),
+            marks: Marks::new(config.clone()),
+            registry: Registry::new(here),
+            here: peer,
+            config,
+            clients: Clients::default(),
+            outbox: VecDeque::new(),
+            next_mark: None,
+            is_full: false,
+        })
+    }
+
+    /// Handles the daemons that take part and can be reached, this one included, in ascending
+    /// order. Call it before messages of a daemon that has just appeared are handled.
+    pub fn handle_peers(&mut self, now: Time, peers: &[Peer]) {
+        debug_assert!(peers.contains(&self.here), "a daemon reaches itself");
+        debug_assert!(peers.is_sorted_by(|a, b| a.daemon < b.daemon));
+        if self.exchange.peers != peers {
+            self.exchange.peers = peers.to_vec();
+            self.exchange.forget(&self.present);
+            self.begin_exchange(now);
+        }
+        self.work(now);
+    }
+
+    /// Handles a record of a daemon's stream, of this daemon's own as well. A stream's records come
+    /// in order, none twice. A gap in their numbers means that some are lost for good.
+    pub fn handle_message(&mut self, now: Time, origin: DaemonId, sequence: u64, record: Bytes) {
+        let is_next = self.exchange.arrive(origin, sequence);
+        let has_lost = !is_next && self.cut(origin);
+        match Record::decode(&record) {
+            Some(Record::State(state)) => self.handle_state(now, origin, sequence, state),
+            Some(Record::Recover(recover)) => {
+                self.handle_recover(&record, &recover);
+                self.keep(origin, sequence, Bytes::new());
+            }
+            Some(Record::Recovered { view }) => {
+                if let Some(source) = self.exchange.sources.get_mut(&origin) {
+                    source.recovered = Some(view);
+                }
+                self.keep(origin, sequence, Bytes::new());
+            }
+            Some(Record::Roster(_)) => {
+                self.exchange.add_roster(origin, record);
+                self.keep(origin, sequence, Bytes::new());
+            }
+            _ => self.keep(origin, sequence, record),
+        }
+        if has_lost {
+            self.begin_exchange(now);
+        }
+        self.work(now);
+    }
+
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.exchange.retry_at.is_some_and(|due| due <= now) {
+            self.exchange.count_try();
+            self.begin_exchange(now);
+        }
+        self.work(now);
+    }
+
+    /// Returns when [`handle_timeout`](Orderer::handle_timeout) is wanted next, if at all.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let times = [self.exchange.retry_at, self.next_mark];
+        times.into_iter().flatten().min()
+    }
+
+    /// Returns the next record that has to enter this daemon's stream at once.
+    pub fn poll_transmit(&mut self) -> Option<Bytes> {
+        self.outbox.pop_front()
+    }
+
+    /// Returns the next event for a client.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            let event = self.registry.pop_event()?;
+            if self.clients.is_connected(event.to()) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Returns whether messages of clients may enter this daemon's stream: the daemons are not on
+    /// their way to another view, and there is room.
+    pub fn is_open(&self) -> bool {
+        !self.exchange.is_running && !self.is_full
+    }
+
+    /// Returns the present view of the daemons.
+    pub fn view(&self) -> (ViewId, impl Iterator<Item = Peer>) {
+        let streams = self.present.streams.iter();
+        (self.present.id, streams.map(|stream| stream.peer))
+    }
+
+    /// Returns the number of entries that this daemon keeps for clients, groups and messages. It is
+    /// small once all clients have left and all messages have been delivered.
+    pub fn state_size(&self) -> usize {
+        let waiting = self.outbox.len() + self.clients.len();
+        let later = self.exchange.sources.values().map(|s| s.later.len());
+        self.present.records() + self.registry.len() + waiting + later.sum::<usize>()
+    }
+}
+
+/// Requests of clients.
+impl Orderer {
+    /// Connects a client. Its name must be unique in the whole overlay, such as `#user#daemon`; it
+    /// has 1 to 255 bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the name has another length, or if another client of this daemon has it.
+    pub fn connect(&mut self, now: Time, name: &str) -> Result<ClientId, RequestError> {
+        let client = self.clients.connect(name)?;
+        self.enter_requests(now);
+        Ok(client)
+    }
+
+    /// Disconnects a client, which leaves all of its groups. Ignores unknown clients.
+    pub fn disconnect(&mut self, now: Time, client: ClientId) {
+        self.clients.disconnect(client);
+        self.enter_requests(now);
+    }
+
+    /// Lets a client join a group; it learns of it by a view. Does nothing for members.
+    ///
+    /// # Errors
+    /// Returns an error if the client is unknown, or the name is not one.
+    pub fn join(&mut self, now: Time, client: ClientId, group: &str) -> Result<(), RequestError> {
+        self.clients.join(client, group)?;
+        self.enter_requests(now);
+        Ok(())
+    }
+
+    /// Lets a client leave a group; it learns of it by [`Event::Left`]. Does nothing for others
+    /// than members.
+    ///
+    /// # Errors
+    /// Returns an error if the client is unknown, or the name is not one.
+    pub fn leave(&mut self, now: Time, client: ClientId, group: &str) -> Result<(), RequestError> {
+        self.clients.leave(client, group)?;
+        self.enter_requests(now);
+        Ok(())
+    }
+
+    /// Returns the record that carries a client's message, which enters this daemon's stream when
+    /// flow control admits it, and only while the order [is open](Orderer::is_open).
+    ///
+    /// # Errors
+    /// Returns an error if the client is unknown, a name is not one, or the message is for too many
+    /// groups or too long.
+    pub fn message(&self, client: ClientId, send: &Outgoing<'_>) -> Result<Bytes, RequestError> {
+        self.clients.message(client, send)
+    }
+
+    /// Sends the records of requests, unless the next view is under way.
+    fn enter_requests(&mut self, now: Time) {
+        while !self.exchange.is_running
+            && let Some(record) = self.clients.enter_next()
+        {
+            self.outbox.push_back(record);
+        }
+        self.work(now);
+    }
+}
+
+/// The present view.
+impl Orderer {
+    /// Notes that records of a daemon are lost. Returns whether they belonged to the present view.
+    fn cut(&mut self, origin: DaemonId) -> bool {
+        let Some(index) = self.present.index(origin) else {
+            return false;
+        };
+        let stream = &mut self.present.streams[index];
+        // The first record of this daemon's own stream can have any number.
+        let is_first = index == self.present.own && stream.next() == 0;
+        if stream.end.is_some() || stream.is_cut || is_first {
+            return false;
+        }
+        stream.is_cut = true;
+        true
+    }
+
+    /// Keeps a record for the view that it belongs to.
+    fn keep(&mut self, origin: DaemonId, sequence: u64, record: Bytes) {
+        if let Some(source) = self.exchange.sources.get_mut(&origin)
+            && source.heard.is_some()
+        {
+            source.later.push(record);
+            return;
+        }
+        let Some(index) = self.present.index(origin) else {
+            return;
+        };
+        let stream = &mut self.present.streams[index];
+        if stream.end.is_some() || stream.is_cut {
+            return;
+        }
+        stream.begin_at(sequence);
+        debug_assert_eq!(stream.next(), sequence, "a stream without gaps");
+        stream.push(record);
+    }
+
+    /// Does what follows from every call.
+    fn work(&mut self, now: Time) {
+        self.enter_next_view();
+        if self.exchange.is_running {
+            self.next_mark = None;
+            return;
+        }
+        for index in 0..self.present.streams.len() {
+            self.apply(index);
+        }
+        self.deliver_due();
+        self.present.forget();
+        if let Some((round, received)) = self.marks.poll(now, &self.present) {
+            let mark = Record::Mark { round, received };
+            self.outbox.push_back(mark.encode());
+        }
+        self.next_mark = self.marks.due(now, &self.present);
+        let bytes = self.present.bytes();
+        let limit = self.config.backlog_bytes;
+        self.is_full = bytes > if self.is_full { limit / 2 } else { limit };
+    }
+
+    /// Gives all records of a stream their rounds, and delivers those that need not wait.
+    fn apply(&mut self, index: usize) {
+        let origin = self.present.streams[index].peer.daemon;
+        while let Some((applied, record)) = self.present.apply_next(index) {
+            match (applied, Record::decode(&record)) {
+                (Applied::Deliver, Some(Record::Data(data))) => {
+                    self.registry.deliver(origin, &record, &data);
+                }
+                (Applied::Hello, Some(Record::Hello { client, name })) => {
+                    self.registry.add((origin, client), name);
+                }
+                (Applied::Wait, _) if index == self.present.own => self.marks.has_sent = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Delivers the messages whose turn has come.
+    fn deliver_due(&mut self) {
+        while let Some((index, _, record)) = self.present.pop_due() {
+            self.deliver(index, &record);
+        }
+    }
+
+    fn deliver(&mut self, index: usize, record: &Bytes) {
+        let origin = self.present.streams[index].peer.daemon;
+        let client = match Record::decode(record) {
+            Some(Record::Data(data)) => {
+                self.registry.deliver(origin, record, &data);
+                data.client
+            }
+            Some(change) => {
+                self.registry.change(self.present.id, origin, &change);
+                change.client().unwrap_or(ClientId(0))
+            }
+            None => return,
+        };
+        self.present.had_turn(index, client);
+    }
+}
+
+/// The way to the next view.
+impl Orderer {
+    /// Sends a state to all peers. Until all of them agree, clients' messages wait.
+    fn begin_exchange(&mut self, now: Time) {
+        let Some(attempt) = self.exchange.begin(now) else {
+            return;
+        };
+        let mut rosters = 0;
+        let outbox = &mut self.outbox;
+        self.clients.rosters(|record| {
+            rosters += 1;
+            outbox.push_back(record);
+        });
+        let streams = self.present.streams.iter();
+        let own = &self.present.streams[self.present.own];
+        let state = State {
+            incarnation: self.here.incarnation,
+            attempt,
+            first: own.end.unwrap_or(0),
+            rosters,
+            previous: self.present.id,
+            peers: self.exchange.peers.clone(),
+            arrived: streams
+                .map(|stream| Arrived {
+                    next: stream.next(),
+                    cut: stream.is_cut,
+                })
+                .collect(),
+        };
+        self.outbox.push_back(Record::State(state).encode());
+    }
+
+    fn handle_state(&mut self, now: Time, origin: DaemonId, sequence: u64, state: State) {
+        if let Some(index) = self.present.index(origin) {
+            let stream = &mut self.present.streams[index];
+            if stream.end.is_none() && !stream.is_cut {
+                stream.begin_at(sequence);
+                stream.end = Some(sequence);
+            }
+        }
+        let is_peer = self.exchange.peers.iter().any(|p| p.daemon == origin);
+        let is_complete = self.exchange.handle_state(origin, sequence, state);
+        if self.exchange.take_outdated() || (is_peer && !self.exchange.is_running) || !is_complete {
+            self.begin_exchange(now);
+        }
+    }
+
+    /// Adds a record that another daemon has sent because this one may lack it.
+    fn handle_recover(&mut self, bytes: &Bytes, recover: &Recover<'_>) {
+        if recover.view != self.present.id {
+            return;
+        }
+        let Some(index) = self.present.index(recover.origin) else {
+            return;
+        };
+        let stream = &mut self.present.streams[index];
+        if stream.next() == recover.sequence {
+            stream.push(bytes.slice_ref(recover.record));
+        }
+    }
+
+    /// Enters the next view if all of its daemons agree, and those that come from the present one
+    /// have the same messages.
+    fn enter_next_view(&mut self) {
+        if !self.exchange.is_running {
+            return;
+        }
+        let Some(plan) = self.exchange.plan(&self.present) else {
+            return;
+        };
+        if self.exchange.sent_for != Some(plan.id) {
+            self.exchange.sent_for = Some(plan.id);
+            self.send_missing(&plan);
+        }
+        let ends = self.present.streams.iter().zip(&plan.ends);
+        if ends.into_iter().any(|(stream, end)| stream.next() < *end) {
+            return;
+        }
+        if plan.needs_recovery {
+            if self.exchange.recovered_for != Some(plan.id) {
+                self.exchange.recovered_for = Some(plan.id);
+                let recovered = Record::Recovered { view: plan.id };
+                self.outbox.push_back(recovered.encode());
+            }
+            let sources = &self.exchange.sources;
+            let recovered = |daemon| sources.get(daemon).and_then(|source| source.recovered);
+            if plan
+                .stay
+                .iter()
+                .any(|daemon| recovered(daemon) != Some(plan.id))
+            {
+                return;
+            }
+        }
+        self.close_view(&plan);
+        self.begin_view(&plan);
+        self.marks.begin_view();
+        while let Some(record) = self.clients.enter_next() {
+            self.outbox.push_back(record);
+        }
+        self.exchange.forget(&self.present);
+    }
+
+    /// Sends those records that others lack and that it is this daemon's turn to send.
+    fn send_missing(&mut self, plan: &Plan) {
+        for gap in plan.gaps.iter().filter(|gap| gap.by == self.here.daemon) {
+            let stream = &self.present.streams[gap.index];
+            for sequence in gap.from..gap.to {
+                debug_assert!(
+                    stream.record(sequence).is_some(),
+                    "what others lack is held"
+                );
+                let recover = Recover {
+                    view: self.present.id,
+                    origin: stream.peer.daemon,
+                    sequence,
+                    record: stream.record(sequence).map_or(&[], |record| record),
+                };
+                self.outbox.push_back(Record::Recover(recover).encode());
+            }
+        }
+    }
+
+    /// Delivers the rest of the present view: what is due in it, then the transitional signal, then
+    /// the messages of those that stay, and those of others that depend on nothing that is missing.
+    fn close_view(&mut self, plan: &Plan) {
+        for (stream, end) in self.present.streams.iter_mut().zip(&plan.ends) {
+            stream.truncate(*end);
+        }
+        for index in 0..self.present.streams.len() {
+            self.apply(index);
+        }
+        self.deliver_due();
+        let stays = |daemon: DaemonId| plan.stay.contains(&daemon);
+        let others = plan.members.iter().map(|(peer, _)| peer.daemon);
+        let sources = &self.exchange.sources;
+        let heard = others
+            .filter(|daemon| !stays(*daemon))
+            .filter_map(|daemon| sources.get(&daemon)?.heard.as_ref());
+        let groups = heard.flat_map(|heard| brought(&heard.rosters).map(|(_, _, group)| group));
+        let groups = groups.filter(|group| !group.is_empty());
+        self.registry.signal(stays, groups);
+        // A message depends on messages of earlier rounds only. Of a daemon that does not stay,
+        // messages of the round after the last one that it has closed can be missing.
+        let departed = self.present.streams.iter();
+        let departed = departed.filter(|stream| !stays(stream.peer.daemon));
+        let last_sound = departed.map(|stream| stream.closed.saturating_add(1)).min();
+        let last_sound = last_sound.unwrap_or(u32::MAX);
+        self.present.close();
+        while let Some((index, round, record)) = self.present.pop_due() {
+            let stays = stays(self.present.streams[index].peer.daemon);
+            let is_message = matches!(Record::decode(&record), Some(Record::Data(_)));
+            if stays || (is_message && round <= last_sound) {
+                self.deliver(index, &record);
+            }
+        }
+    }
+
+    /// Enters the next view, with what its daemons have sent in it so far.
+    fn begin_view(&mut self, plan: &Plan) {
+        self.present = Present::new(plan.id, self.here.daemon, &plan.members);
+        let mut heard = Vec::new();
+        for (index, (peer, _)) in plan.members.iter().enumerate() {
+            let Some(source) = self.exchange.sources.get_mut(&peer.daemon) else {
+                continue;
+            };
+            let stream = &mut self.present.streams[index];
+            source
+                .later
+                .drain(..)
+                .for_each(|record| stream.push(record));
+            if !plan.stay.contains(&peer.daemon) {
+                heard.extend(source.heard.take().map(|heard| (peer.daemon, heard)));
+            }
+        }
+        let all = heard.iter().flat_map(|(daemon, heard)| {
+            brought(&heard.rosters).map(|(client, name, group)| ((*daemon, client), name, group))
+        });
+        let stays = |daemon: DaemonId| plan.stay.contains(&daemon);
+        self.registry.begin_view(plan.id, stays, all);
+        self.exchange.end();
+    }
+}

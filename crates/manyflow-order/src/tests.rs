@@ -1,0 +1,202 @@
+//! Daemons whose streams arrive at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use manyflow_core::time::Time;
+use manyflow_overlay::DaemonId;
+
+use crate::{Cause, ClientId, Event, OrderConfig, Orderer, Outgoing, Peer, Service};
+
+struct World {
+    now: Time,
+    daemons: Vec<Orderer>,
+    sequences: Vec<u64>,
+    /// Which daemons get the records of which: those of the same side.
+    sides: Vec<u8>,
+    wire: VecDeque<(usize, usize, u64, Bytes)>,
+    seen: Vec<Vec<Event>>,
+}
+
+impl World {
+    fn new(count: u16) -> World {
+        let daemon = |id| Orderer::new(OrderConfig::default(), DaemonId(id), 1).unwrap();
+        let count_all = usize::from(count);
+        let mut world = World {
+            now: Time::ZERO,
+            daemons: (0..count).map(daemon).collect(),
+            sequences: vec![0; count_all],
+            sides: vec![0; count_all],
+            wire: VecDeque::new(),
+            seen: vec![Vec::new(); count_all],
+        };
+        world.split(&vec![0; count_all]);
+        world
+    }
+
+    fn split(&mut self, sides: &[u8]) {
+        self.sides = sides.to_vec();
+        for index in 0..self.daemons.len() {
+            let same = (0..sides.len()).filter(|other| sides[*other] == sides[index]);
+            let peers: Vec<Peer> = same
+                .map(|other| Peer {
+                    daemon: DaemonId(other as u16),
+                    incarnation: 1,
+                })
+                .collect();
+            self.daemons[index].handle_peers(self.now, &peers);
+            self.drain(index);
+        }
+    }
+
+    fn drain(&mut self, index: usize) {
+        while let Some(record) = self.daemons[index].poll_transmit() {
+            self.enter(index, record);
+        }
+        while let Some(event) = self.daemons[index].poll_event() {
+            self.seen[index].push(event);
+        }
+    }
+
+    fn enter(&mut self, from: usize, record: Bytes) {
+        self.sequences[from] += 1;
+        let sequence = self.sequences[from];
+        for to in 0..self.daemons.len() {
+            if to != from && self.sides[to] == self.sides[from] {
+                self.wire.push_back((from, to, sequence, record.clone()));
+            }
+        }
+        self.daemons[from].handle_message(self.now, DaemonId(from as u16), sequence, record);
+        self.drain(from);
+    }
+
+    fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.now += Duration::from_micros(100);
+            for _ in 0..self.wire.len() {
+                let Some((from, to, sequence, record)) = self.wire.pop_front() else {
+                    break;
+                };
+                let origin = DaemonId(from as u16);
+                self.daemons[to].handle_message(self.now, origin, sequence, record);
+                self.drain(to);
+            }
+            for index in 0..self.daemons.len() {
+                self.daemons[index].handle_timeout(self.now);
+                self.drain(index);
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, client: ClientId, service: Service, payload: &[u8]) {
+        let message = Outgoing {
+            service,
+            groups: &["g"],
+            kind: 0,
+            self_discard: false,
+            payload,
+        };
+        assert!(self.daemons[from].is_open());
+        let record = self.daemons[from].message(client, &message).unwrap();
+        self.enter(from, record);
+    }
+
+    fn connect(&mut self, index: usize) -> ClientId {
+        let daemon = &mut self.daemons[index];
+        let client = daemon.connect(self.now, &format!("#c#{index}")).unwrap();
+        daemon.join(self.now, client, "g").unwrap();
+        self.drain(index);
+        client
+    }
+
+    fn messages(&self, index: usize) -> Vec<&[u8]> {
+        let events = self.seen[index].iter();
+        let payloads = events.filter_map(|event| match event {
+            Event::Delivered(delivery) => Some(&delivery.payload[..]),
+            _ => None,
+        });
+        payloads.collect()
+    }
+}
+
+#[test]
+fn a_daemon_alone_delivers_at_once() {
+    let mut world = World::new(1);
+    let client = world.connect(0);
+    for service in Service::ALL {
+        world.send(0, client, service, service.to_string().as_bytes());
+    }
+    let names = Service::ALL.map(|service| service.to_string());
+    assert!(
+        world.messages(0).iter().eq(names
+            .iter()
+            .map(|name| name.as_bytes())
+            .collect::<Vec<_>>()
+            .iter())
+    );
+    assert!(matches!(world.seen[0][0], Event::View(_)));
+    assert!(world.daemons[0].poll_timeout().is_none());
+}
+
+#[test]
+fn three_daemons_deliver_agreed_and_safe_messages_in_one_order() {
+    let mut world = World::new(3);
+    world.run(Duration::from_millis(10));
+    let clients: Vec<ClientId> = (0..3).map(|index| world.connect(index)).collect();
+    world.run(Duration::from_millis(10));
+    for round in 0..20_u8 {
+        for (index, client) in clients.iter().enumerate() {
+            let service = [Service::Agreed, Service::Safe][usize::from(round) % 2];
+            world.send(index, *client, service, &[index as u8, round]);
+        }
+        world.run(Duration::from_micros(300));
+    }
+    world.run(Duration::from_millis(10));
+    let first = world.messages(0);
+    assert_eq!(first.len(), 60);
+    assert_eq!(first, world.messages(1));
+    assert_eq!(first, world.messages(2));
+    world.run(Duration::from_secs(1));
+    assert!(world.daemons.iter().all(|daemon| daemon.state_size() < 20));
+    let timers = world.daemons.iter().filter_map(Orderer::poll_timeout);
+    assert_eq!(
+        timers.count(),
+        0,
+        "an overlay without messages has no marks"
+    );
+}
+
+#[test]
+fn both_sides_of_a_partition_see_the_signal_and_a_view() {
+    let mut world = World::new(3);
+    world.run(Duration::from_millis(10));
+    let clients: Vec<ClientId> = (0..3).map(|index| world.connect(index)).collect();
+    world.run(Duration::from_millis(10));
+    world.seen.iter_mut().for_each(Vec::clear);
+    world.send(0, clients[0], Service::Safe, b"lost for 2");
+    world.split(&[0, 0, 1]);
+    world.run(Duration::from_millis(10));
+    let last = |world: &World, index: usize| match world.seen[index].last() {
+        Some(Event::View(view)) => (view.members.len(), view.stayed.len(), view.cause.clone()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(last(&world, 0), (2, 2, Cause::Network));
+    assert_eq!(last(&world, 1), (2, 2, Cause::Network));
+    assert_eq!(last(&world, 2), (1, 1, Cause::Network));
+    assert!(matches!(world.seen[0][0], Event::Transitional { .. }));
+    assert_eq!(world.messages(0), [b"lost for 2"]);
+    assert_eq!(world.messages(1), [b"lost for 2"]);
+    world.split(&[0, 0, 0]);
+    world.run(Duration::from_millis(10));
+    assert_eq!(last(&world, 0), (3, 2, Cause::Network));
+    assert_eq!(last(&world, 2), (3, 1, Cause::Network));
+    let view = |index: usize| match world.seen[index].last() {
+        Some(Event::View(view)) => (view.id, Arc::clone(&view.members)),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(view(0), view(1));
+    assert_eq!(view(0), view(2));
+}

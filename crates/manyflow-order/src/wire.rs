@@ -1,0 +1,533 @@
+//! The records in a daemon's stream. All integers are in network order; a name is its length in one
+//! byte and UTF-8.
+//!
+//! ```text
+//!   Data       1 | service, discard | kind: 2 | client: 4 | count: 1 | names of groups | the payload ...
+//!   Hello      2 | client: 4 | name
+//!   Bye        3 | client: 4
+//!   Join       4 | client: 4 | name
+//!   Leave      5 | client: 4 | name
+//!   Mark       6 | round: 4 | received: 4
+//!   State      7 | incarnation: 4 | attempt: 4 | first: 8 | rosters: 2 | previous: 12
+//!                | count: 2 | daemon: 2, incarnation: 4 each
+//!                | count: 2 | next: 8, cut: 1 each
+//!   Roster     8 | client: 4 | name | count: 2 | names of groups | the next client ...
+//!   Recover    9 | view: 12 | origin: 2 | sequence: 8 | a record ...
+//!   Recovered 10 | view: 12
+//! ```
+
+use core::str;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use manyflow_overlay::DaemonId;
+
+use crate::names::{ClientId, Peer, Service, ViewId};
+
+const DATA: u8 = 1;
+const HELLO: u8 = 2;
+const BYE: u8 = 3;
+const JOIN: u8 = 4;
+const LEAVE: u8 = 5;
+const MARK: u8 = 6;
+const STATE: u8 = 7;
+const ROSTER: u8 = 8;
+const RECOVER: u8 = 9;
+const RECOVERED: u8 = 10;
+
+/// The flag of a message that its sender does not receive itself.
+const DISCARD: u8 = 0x80;
+
+/// Bytes of the longest name.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of a record before another one that it carries.
+pub(crate) const RECOVER_BYTES: usize = 23;
+
+/// Bytes at which a roster record is full.
+pub(crate) const ROSTER_BYTES: usize = 32 << 10;
+
+/// A record in the stream of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    /// A client's message.
+    Data(Data<'a>),
+    /// A client has connected.
+    Hello { client: ClientId, name: &'a str },
+    /// A client has disconnected.
+    Bye { client: ClientId },
+    /// A client joins a group.
+    Join { client: ClientId, group: &'a str },
+    /// A client leaves a group.
+    Leave { client: ClientId, group: &'a str },
+    /// The daemon closes its rounds up to `round`, and has received all daemons' rounds up to
+    /// `received`.
+    Mark { round: u32, received: u32 },
+    /// The things that the daemon brings into the next view, and the daemons with which it wants to
+    /// enter it.
+    State(State),
+    /// Clients of the daemon and their groups.
+    Roster(Roster<'a>),
+    /// A record of another daemon's stream, for those that lack it.
+    Recover(Recover<'a>),
+    /// The daemon holds all messages that those who enter this view together with it hold.
+    Recovered { view: ViewId },
+}
+
+/// A client's message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Data<'a> {
+    pub(crate) service: Service,
+    /// Whether the sender does not want it.
+    pub(crate) discard: bool,
+    pub(crate) kind: i16,
+    pub(crate) client: ClientId,
+    pub(crate) groups: Names<'a>,
+    pub(crate) payload: &'a [u8],
+}
+
+/// The things that a daemon brings into the next view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) incarnation: u32,
+    /// Higher with each state of the daemon, and than each attempt that it has seen.
+    pub(crate) attempt: u32,
+    /// The number of the daemon's first state after its present view, at which its messages in this
+    /// view end; 0 if it is this one.
+    pub(crate) first: u64,
+    /// How many roster records precede the state.
+    pub(crate) rosters: u16,
+    /// The daemon's present view.
+    pub(crate) previous: ViewId,
+    /// Those with whom the daemon wants to enter the next view, in ascending order.
+    pub(crate) peers: Vec<Peer>,
+    /// For each member of the present view, in ascending order: what has arrived of its stream.
+    pub(crate) arrived: Vec<Arrived>,
+}
+
+/// Returns whether records whose first byte is `kind` come from clients.
+pub(crate) fn is_from_client(kind: u8) -> bool {
+    (DATA..=LEAVE).contains(&kind)
+}
+
+/// The part of a stream that has arrived.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// The first record that has not arrived.
+    pub(crate) next: u64,
+    /// Whether records are missing that will no longer arrive.
+    pub(crate) cut: bool,
+}
+
+/// A record of another daemon's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recover<'a> {
+    pub(crate) view: ViewId,
+    pub(crate) origin: DaemonId,
+    pub(crate) sequence: u64,
+    pub(crate) record: &'a [u8],
+}
+
+/// Names of groups, one after the other: checked when they were decoded.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Names<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        take_name(&mut self.0)
+    }
+}
+
+/// The clients in a roster record.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Roster<'a>(&'a [u8]);
+
+impl<'a> Iterator for Roster<'a> {
+    type Item = (ClientId, &'a str, Names<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let client = ClientId(self.0.try_get_u32().ok()?);
+        let name = take_name(&mut self.0)?;
+        let count = self.0.try_get_u16().ok()?;
+        let names = take_names(&mut self.0, count.into())?;
+        Some((client, name, names))
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn take_name<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
+    let length = bytes.try_get_u8().ok()?;
+    let name = take(bytes, length.into())?;
+    str::from_utf8(name).ok().filter(|name| !name.is_empty())
+}
+
+fn take_names<'a>(bytes: &mut &'a [u8], count: usize) -> Option<Names<'a>> {
+    let begin = *bytes;
+    for _ in 0..count {
+        take_name(bytes)?;
+    }
+    Some(Names(&begin[..begin.len() - bytes.len()]))
+}
+
+fn take_view(bytes: &mut &[u8]) -> Option<ViewId> {
+    let counter = bytes.try_get_u32().ok()?;
+    let hash = bytes.try_get_u64().ok()?;
+    Some(ViewId { counter, hash })
+}
+
+fn take_state(bytes: &mut &[u8]) -> Option<State> {
+    let mut state = State {
+        incarnation: bytes.try_get_u32().ok()?,
+        attempt: bytes.try_get_u32().ok()?,
+        first: bytes.try_get_u64().ok()?,
+        rosters: bytes.try_get_u16().ok()?,
+        previous: take_view(bytes)?,
+        ..State::default()
+    };
+    for _ in 0..bytes.try_get_u16().ok()? {
+        let daemon = DaemonId(bytes.try_get_u16().ok()?);
+        let incarnation = bytes.try_get_u32().ok()?;
+        state.peers.push(Peer {
+            daemon,
+            incarnation,
+        });
+    }
+    for _ in 0..bytes.try_get_u16().ok()? {
+        let next = bytes.try_get_u64().ok()?;
+        let cut = bytes.try_get_u8().ok()? != 0;
+        state.arrived.push(Arrived { next, cut });
+    }
+    let ascending = state.peers.is_sorted_by(|a, b| a.daemon < b.daemon);
+    ascending.then_some(state)
+}
+
+fn take_data<'a>(bytes: &mut &'a [u8]) -> Option<Data<'a>> {
+    let first = bytes.try_get_u8().ok()?;
+    let service = *Service::ALL.get(usize::from(first & !DISCARD))?;
+    let kind = bytes.try_get_i16().ok()?;
+    let client = ClientId(bytes.try_get_u32().ok()?);
+    let count = bytes.try_get_u8().ok()?;
+    let groups = take_names(bytes, count.into())?;
+    let payload = core::mem::take(bytes);
+    Some(Data {
+        service,
+        discard: first & DISCARD != 0,
+        kind,
+        client,
+        groups,
+        payload,
+    })
+}
+
+impl<'a> Record<'a> {
+    /// Decodes a record; `None` unless the bytes are one, and nothing else.
+    pub(crate) fn decode(mut bytes: &'a [u8]) -> Option<Record<'a>> {
+        let kind = bytes.try_get_u8().ok()?;
+        let record = match kind {
+            DATA => Record::Data(take_data(&mut bytes)?),
+            HELLO..=LEAVE => take_change(kind, &mut bytes)?,
+            MARK => Record::Mark {
+                round: bytes.try_get_u32().ok()?,
+                received: bytes.try_get_u32().ok()?,
+            },
+            STATE => Record::State(take_state(&mut bytes)?),
+            ROSTER => {
+                let mut roster = Roster(core::mem::take(&mut bytes));
+                let all = roster;
+                roster.by_ref().for_each(drop);
+                if !roster.0.is_empty() {
+                    return None;
+                }
+                Record::Roster(all)
+            }
+            RECOVER => Record::Recover(Recover {
+                view: take_view(&mut bytes)?,
+                origin: DaemonId(bytes.try_get_u16().ok()?),
+                sequence: bytes.try_get_u64().ok()?,
+                record: core::mem::take(&mut bytes),
+            }),
+            RECOVERED => Record::Recovered {
+                view: take_view(&mut bytes)?,
+            },
+            _ => return None,
+        };
+        bytes.is_empty().then_some(record)
+    }
+
+    /// Returns the client whose message or request this is.
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        match self {
+            Record::Data(data) => Some(data.client),
+            Record::Hello { client, .. }
+            | Record::Bye { client }
+            | Record::Join { client, .. }
+            | Record::Leave { client, .. } => Some(*client),
+            _ => None,
+        }
+    }
+
+    /// Encodes the record.
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut to = BytesMut::new();
+        match self {
+            Record::Data(data) => put_data(&mut to, data),
+            Record::Hello { client, name } => put_change(&mut to, HELLO, *client, Some(name)),
+            Record::Bye { client } => put_change(&mut to, BYE, *client, None),
+            Record::Join { client, group } => put_change(&mut to, JOIN, *client, Some(group)),
+            Record::Leave { client, group } => put_change(&mut to, LEAVE, *client, Some(group)),
+            Record::Mark { round, received } => {
+                to.put_u8(MARK);
+                to.put_u32(*round);
+                to.put_u32(*received);
+            }
+            Record::State(state) => put_state(&mut to, state),
+            Record::Roster(roster) => {
+                to.put_u8(ROSTER);
+                to.put_slice(roster.0);
+            }
+            Record::Recover(recover) => {
+                to.reserve(RECOVER_BYTES + recover.record.len());
+                to.put_u8(RECOVER);
+                put_view(&mut to, recover.view);
+                to.put_u16(recover.origin.0);
+                to.put_u64(recover.sequence);
+                to.put_slice(recover.record);
+            }
+            Record::Recovered { view } => {
+                to.put_u8(RECOVERED);
+                put_view(&mut to, *view);
+            }
+        }
+        to.freeze()
+    }
+}
+
+fn take_change<'a>(kind: u8, bytes: &mut &'a [u8]) -> Option<Record<'a>> {
+    let client = ClientId(bytes.try_get_u32().ok()?);
+    if kind == BYE {
+        return Some(Record::Bye { client });
+    }
+    let name = take_name(bytes)?;
+    Some(match kind {
+        HELLO => Record::Hello { client, name },
+        JOIN => Record::Join {
+            client,
+            group: name,
+        },
+        _ => Record::Leave {
+            client,
+            group: name,
+        },
+    })
+}
+
+fn put_name(to: &mut BytesMut, name: &str) {
+    debug_assert!(
+        (1..=NAME_BYTES_MAX).contains(&name.len()),
+        "the length of a name"
+    );
+    to.put_u8(name.len() as u8);
+    to.put_slice(name.as_bytes());
+}
+
+fn put_view(to: &mut BytesMut, view: ViewId) {
+    to.put_u32(view.counter);
+    to.put_u64(view.hash);
+}
+
+fn put_change(to: &mut BytesMut, kind: u8, client: ClientId, name: Option<&str>) {
+    to.put_u8(kind);
+    to.put_u32(client.0);
+    if let Some(name) = name {
+        put_name(to, name);
+    }
+}
+
+fn put_state(to: &mut BytesMut, state: &State) {
+    to.put_u8(STATE);
+    to.put_u32(state.incarnation);
+    to.put_u32(state.attempt);
+    to.put_u64(state.first);
+    to.put_u16(state.rosters);
+    put_view(to, state.previous);
+    to.put_u16(state.peers.len() as u16);
+    for peer in &state.peers {
+        to.put_u16(peer.daemon.0);
+        to.put_u32(peer.incarnation);
+    }
+    to.put_u16(state.arrived.len() as u16);
+    for arrived in &state.arrived {
+        to.put_u64(arrived.next);
+        to.put_u8(arrived.cut.into());
+    }
+}
+
+fn put_data(to: &mut BytesMut, data: &Data<'_>) {
+    to.reserve(16 + data.groups.0.len() + data.payload.len());
+    to.put_u8(DATA);
+    to.put_u8(data.service as u8 | if data.discard { DISCARD } else { 0 });
+    to.put_i16(data.kind);
+    to.put_u32(data.client.0);
+    to.put_u8(data.groups.count() as u8);
+    to.put_slice(data.groups.0);
+    to.put_slice(data.payload);
+}
+
+/// Encodes names for [`Names`].
+pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> BytesMut {
+    let mut to = BytesMut::new();
+    for name in names {
+        put_name(&mut to, name);
+    }
+    to
+}
+
+/// Encodes the clients of a daemon and their groups as records that are not much longer than
+/// [`ROSTER_BYTES`].
+pub(crate) fn rosters<'a, G>(
+    clients: impl Iterator<Item = (ClientId, &'a str, G)>,
+    mut emit: impl FnMut(Bytes),
+) where
+    G: Iterator<Item = &'a str>,
+{
+    let mut to = BytesMut::new();
+    for (client, name, groups) in clients {
+        let mut groups = groups.peekable();
+        loop {
+            if to.is_empty() {
+                to.put_u8(ROSTER);
+            }
+            to.put_u32(client.0);
+            put_name(&mut to, name);
+            let count_at = to.len();
+            to.put_u16(0);
+            let mut count = 0u16;
+            while to.len() < ROSTER_BYTES
+                && let Some(group) = groups.next()
+            {
+                put_name(&mut to, group);
+                count += 1;
+            }
+            to[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+            if to.len() >= ROSTER_BYTES {
+                emit(to.split().freeze());
+            }
+            if groups.peek().is_none() {
+                break;
+            }
+        }
+    }
+    if !to.is_empty() {
+        emit(to.freeze());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name() -> impl Strategy<Value = String> {
+        "[a-z#]{1,40}"
+    }
+
+    fn peer() -> impl Strategy<Value = Peer> {
+        (any::<u16>(), any::<u32>()).prop_map(|(daemon, incarnation)| Peer {
+            daemon: DaemonId(daemon),
+            incarnation,
+        })
+    }
+
+    fn check(record: &Record<'_>) {
+        let bytes = record.encode();
+        assert_eq!(Record::decode(&bytes).as_ref(), Some(record));
+        for length in 0..bytes.len() {
+            if let Some(shorter) = Record::decode(&bytes[..length]) {
+                assert_eq!(shorter.encode(), bytes[..length], "a payload that is cut");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn records_are_decoded_as_they_were_encoded(
+            groups in prop::collection::vec(name(), 0..5),
+            name in name(),
+            payload in prop::collection::vec(any::<u8>(), 0..50),
+            (client, kind, round, hash) in (any::<u32>(), any::<i16>(), any::<u32>(), any::<u64>()),
+            mut peers in prop::collection::vec(peer(), 0..9),
+            (service, discard) in (0..6usize, any::<bool>()),
+        ) {
+            let (client, view) = (ClientId(client), ViewId { counter: round, hash });
+            let names = names(groups.iter().map(String::as_str));
+            check(&Record::Data(Data {
+                service: Service::ALL[service],
+                discard,
+                kind,
+                client,
+                groups: Names(&names),
+                payload: &payload,
+            }));
+            let name = name.as_str();
+            check(&Record::Hello { client, name });
+            check(&Record::Bye { client });
+            check(&Record::Join { client, group: name });
+            check(&Record::Leave { client, group: name });
+            check(&Record::Mark { round, received: round / 2 });
+            check(&Record::Recovered { view });
+            let origin = DaemonId(kind as u16);
+            check(&Record::Recover(Recover { view, origin, sequence: hash, record: &payload }));
+            peers.sort();
+            peers.dedup_by_key(|peer| peer.daemon);
+            let arrived = peers.iter().map(|peer| Arrived { next: peer.incarnation.into(), cut: discard });
+            check(&Record::State(State {
+                incarnation: round,
+                attempt: client.0,
+                first: hash,
+                rosters: kind as u16,
+                previous: view,
+                arrived: arrived.collect(),
+                peers,
+            }));
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            if let Some(record) = Record::decode(&bytes) {
+                let again = record.encode();
+                prop_assert_eq!(Record::decode(&again), Some(record));
+            }
+        }
+    }
+
+    #[test]
+    fn a_roster_of_many_groups_takes_several_records() {
+        let groups: Vec<String> = (0..10_000).map(|n| format!("group-{n}")).collect();
+        let clients = [(ClientId(1), "#a#d"), (ClientId(2), "#b#d")];
+        let mut records = Vec::new();
+        let all = clients
+            .iter()
+            .map(|(client, name)| (*client, *name, groups.iter().map(String::as_str)));
+        rosters(all, |record| records.push(record));
+        assert!(records.len() > 4 && records.iter().all(|record| record.len() < 33 << 10));
+        let mut read: Vec<(ClientId, String)> = Vec::new();
+        for record in &records {
+            let Some(Record::Roster(roster)) = Record::decode(record) else {
+                panic!("not a roster");
+            };
+            for (client, _, names) in roster {
+                read.extend(names.map(|name| (client, name.to_owned())));
+            }
+        }
+        let expected = clients
+            .iter()
+            .flat_map(|(client, _)| groups.iter().map(|name| (*client, name.clone())));
+        assert!(read.into_iter().eq(expected));
+    }
+}
