@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use manyflow_overlay::PAYLOAD_BYTES_MAX;
 
 use crate::names::{ClientId, Service};
-use crate::wire::{self, Data, NAME_BYTES_MAX, Names, Record};
+use crate::wire::{self, Data, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, Names, Record};
 
-/// Bytes of a message besides its payload and the names of its groups, also while it is recovered.
-const MESSAGE_BYTES: usize = 9 + wire::RECOVER_BYTES;
+/// Bytes of a message besides its payload and the names of its groups.
+const HEADER_BYTES: usize = 9;
 
 /// The number of groups that a message can be for.
 pub const GROUPS_MAX: usize = 255;
@@ -137,7 +136,7 @@ impl Clients {
         }
         send.groups.iter().try_for_each(|group| check_name(group))?;
         let groups = wire::names(send.groups.iter().copied());
-        let limit = (PAYLOAD_BYTES_MAX as usize).saturating_sub(MESSAGE_BYTES + groups.len());
+        let limit = MESSAGE_BYTES_MAX - HEADER_BYTES - groups.len();
         let length = send.payload.len();
         if length > limit {
             return Err(RequestError::Length { length, limit });

@@ -18,6 +18,8 @@ pub struct OrderConfig {
     /// The time after which an exchange without a result begins again; it doubles up to 16 times
     /// this value. At least 1 ms.
     pub retry: Duration,
+    /// Bytes of the longest record in a stream, 256 to 65,000. Longer ones are sent in parts.
+    pub record_bytes: usize,
     /// Bytes of messages that not all daemons have acknowledged. From this on, clients' messages
     /// wait until half of them are.
     pub backlog_bytes: usize,
@@ -25,13 +27,14 @@ pub struct OrderConfig {
 
 impl Default for OrderConfig {
     /// Returns a pace of 0.2 to 20 ms, idle acknowledgements after 100 ms, exchanges that begin
-    /// again after 1 s, and 32 MiB.
+    /// again after 1 s, records of 48 KiB, and 32 MiB.
     fn default() -> OrderConfig {
         OrderConfig {
             pace_min: Duration::from_micros(200),
             pace_max: Duration::from_millis(20),
             idle: Duration::from_millis(100),
             retry: Duration::from_secs(1),
+            record_bytes: 48 << 10,
             backlog_bytes: 32 << 20,
         }
     }
@@ -54,6 +57,11 @@ impl OrderConfig {
                 "the time after which an exchange begins again",
                 "at least 1 ms",
                 self.retry >= shortest,
+            ),
+            (
+                "the longest record",
+                "256 to 65,000 bytes",
+                (256..=65_000).contains(&self.record_bytes),
             ),
             (
                 "the backlog",

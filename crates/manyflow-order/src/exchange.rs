@@ -16,13 +16,17 @@ use manyflow_overlay::DaemonId;
 
 use crate::names::{Peer, ViewId};
 use crate::present::Present;
-use crate::wire::{Record, State};
+use crate::wire::{Assembly, Part, Record, State};
 
 /// A daemon's stream, beyond the present view.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
+    /// The daemon's incarnation, once it is a peer.
+    incarnation: Option<u32>,
     /// The next record that is expected; `None` before the first one.
     next: Option<u64>,
+    /// A record of the daemon's own of which parts have arrived.
+    assembly: Assembly,
     /// Roster records since the last state.
     rosters: Vec<Bytes>,
     /// The last state, if no view has been entered on it.
@@ -125,13 +129,38 @@ impl Exchange {
         let source = self.sources.entry(origin).or_default();
         let is_next = source.next.replace(sequence + 1) == Some(sequence);
         if !is_next {
-            let next = source.next;
+            let (next, incarnation) = (source.next, source.incarnation);
             *source = Source {
                 next,
+                incarnation,
                 ..Source::default()
             };
         }
         is_next
+    }
+
+    /// Notes the daemons that can be reached. Returns those that have restarted: the records of
+    /// their last incarnations are all here that will ever be.
+    pub(crate) fn set_peers(&mut self, peers: &[Peer]) -> Vec<DaemonId> {
+        self.peers = peers.to_vec();
+        let mut restarted = Vec::new();
+        for peer in peers {
+            let source = self.sources.entry(peer.daemon).or_default();
+            let before = source.incarnation.replace(peer.incarnation);
+            if before.is_some_and(|before| before != peer.incarnation) {
+                *source = Source {
+                    incarnation: Some(peer.incarnation),
+                    ..Source::default()
+                };
+                restarted.push(peer.daemon);
+            }
+        }
+        restarted
+    }
+
+    /// Adds a part of a daemon's own record. Returns the record if it is complete.
+    pub(crate) fn assemble(&mut self, origin: DaemonId, part: &Part<'_>) -> Option<Bytes> {
+        self.sources.get_mut(&origin)?.assembly.add(part)
     }
 
     /// Keeps a roster record until the state that follows it.

@@ -111,3 +111,4 @@ pub use config::OrderConfig;
 pub use event::{Cause, Delivery, Event, View};
 pub use names::{ClientId, GroupViewId, Peer, Service, ViewId};
 pub use orderer::Orderer;
+pub use wire::MESSAGE_BYTES_MAX;

@@ -15,7 +15,7 @@ use crate::marks::Marks;
 use crate::names::{ClientId, Peer, ViewId};
 use crate::present::{Applied, Present};
 use crate::registry::Registry;
-use crate::wire::{Arrived, Record, Recover, State};
+use crate::wire::{self, Arrived, RECOVER_BYTES, Record, Recover, State};
 
 /// The order and membership of one daemon. The page of the [crate](crate) describes them.
 ///
@@ -74,7 +74,9 @@ impl Orderer {
         debug_assert!(peers.contains(&self.here), "a daemon reaches itself");
         debug_assert!(peers.is_sorted_by(|a, b| a.daemon < b.daemon));
         if self.exchange.peers != peers {
-            self.exchange.peers = peers.to_vec();
+            for daemon in self.exchange.set_peers(peers) {
+                self.cut(daemon);
+            }
             self.exchange.forget(&self.present);
             self.begin_exchange(now);
         }
@@ -86,6 +88,13 @@ impl Orderer {
     pub fn handle_message(&mut self, now: Time, origin: DaemonId, sequence: u64, record: Bytes) {
         let is_next = self.exchange.arrive(origin, sequence);
         let has_lost = !is_next && self.cut(origin);
+        let mut record = record;
+        if let Some(Record::Part(part)) = Record::decode(&record)
+            && part.client == ClientId(0)
+        {
+            let whole = self.exchange.assemble(origin, &part);
+            record = whole.unwrap_or_default();
+        }
         match Record::decode(&record) {
             Some(Record::State(state)) => self.handle_state(now, origin, sequence, state),
             Some(Record::Recover(recover)) => {
@@ -201,8 +210,7 @@ impl Orderer {
         Ok(())
     }
 
-    /// Returns the record that carries a client's message, which enters this daemon's stream when
-    /// flow control admits it, and only while the order [is open](Orderer::is_open).
+    /// Returns the record that carries a client's message, in [parts](Orderer::parts).
     ///
     /// # Errors
     /// Returns an error if the client is unknown, a name is not one, or the message is for too many
@@ -211,12 +219,27 @@ impl Orderer {
         self.clients.message(client, send)
     }
 
+    /// Divides the record of a client's message into parts, which enter this daemon's stream one
+    /// after the other when flow control admits them, and only while the order
+    /// [is open](Orderer::is_open). If it closes when some parts of a message have entered, the
+    /// others enter at once, before the next record of [`poll_transmit`](Orderer::poll_transmit).
+    pub fn parts(&self, client: ClientId, record: &Bytes) -> impl Iterator<Item = Bytes> {
+        // A part may have to be sent again, in a record of its own.
+        wire::parts(client, record, self.config.record_bytes - RECOVER_BYTES)
+    }
+
+    /// Sends a record in this daemon's stream.
+    fn send(&mut self, record: &Bytes) {
+        let parts = wire::parts(ClientId(0), record, self.config.record_bytes);
+        self.outbox.extend(parts);
+    }
+
     /// Sends the records of requests, unless the next view is under way.
     fn enter_requests(&mut self, now: Time) {
         while !self.exchange.is_running
             && let Some(record) = self.clients.enter_next()
         {
-            self.outbox.push_back(record);
+            self.send(&record);
         }
         self.work(now);
     }
@@ -273,7 +296,7 @@ impl Orderer {
         self.present.forget();
         if let Some((round, received)) = self.marks.poll(now, &self.present) {
             let mark = Record::Mark { round, received };
-            self.outbox.push_back(mark.encode());
+            self.send(&mark.encode());
         }
         self.next_mark = self.marks.due(now, &self.present);
         let bytes = self.present.bytes();
@@ -329,19 +352,16 @@ impl Orderer {
         let Some(attempt) = self.exchange.begin(now) else {
             return;
         };
-        let mut rosters = 0;
-        let outbox = &mut self.outbox;
-        self.clients.rosters(|record| {
-            rosters += 1;
-            outbox.push_back(record);
-        });
+        let mut rosters = Vec::new();
+        self.clients.rosters(|record| rosters.push(record));
+        rosters.iter().for_each(|record| self.send(record));
         let streams = self.present.streams.iter();
         let own = &self.present.streams[self.present.own];
         let state = State {
             incarnation: self.here.incarnation,
             attempt,
             first: own.end.unwrap_or(0),
-            rosters,
+            rosters: rosters.len() as u16,
             previous: self.present.id,
             peers: self.exchange.peers.clone(),
             arrived: streams
@@ -351,7 +371,7 @@ impl Orderer {
                 })
                 .collect(),
         };
-        self.outbox.push_back(Record::State(state).encode());
+        self.send(&Record::State(state).encode());
     }
 
     fn handle_state(&mut self, now: Time, origin: DaemonId, sequence: u64, state: State) {
@@ -404,7 +424,7 @@ impl Orderer {
             if self.exchange.recovered_for != Some(plan.id) {
                 self.exchange.recovered_for = Some(plan.id);
                 let recovered = Record::Recovered { view: plan.id };
-                self.outbox.push_back(recovered.encode());
+                self.send(&recovered.encode());
             }
             let sources = &self.exchange.sources;
             let recovered = |daemon| sources.get(daemon).and_then(|source| source.recovered);
@@ -420,16 +440,17 @@ impl Orderer {
         self.begin_view(&plan);
         self.marks.begin_view();
         while let Some(record) = self.clients.enter_next() {
-            self.outbox.push_back(record);
+            self.send(&record);
         }
         self.exchange.forget(&self.present);
     }
 
     /// Sends those records that others lack and that it is this daemon's turn to send.
     fn send_missing(&mut self, plan: &Plan) {
-        for gap in plan.gaps.iter().filter(|gap| gap.by == self.here.daemon) {
-            let stream = &self.present.streams[gap.index];
+        let here = self.here.daemon;
+        for gap in plan.gaps.iter().filter(|gap| gap.by == here) {
             for sequence in gap.from..gap.to {
+                let stream = &self.present.streams[gap.index];
                 debug_assert!(
                     stream.record(sequence).is_some(),
                     "what others lack is held"
@@ -440,7 +461,8 @@ impl Orderer {
                     sequence,
                     record: stream.record(sequence).map_or(&[], |record| record),
                 };
-                self.outbox.push_back(Record::Recover(recover).encode());
+                let recover = Record::Recover(recover).encode();
+                self.send(&recover);
             }
         }
     }

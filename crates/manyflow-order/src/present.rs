@@ -140,7 +140,10 @@ impl Present {
     /// none.
     pub(crate) fn apply_next(&mut self, index: usize) -> Option<(Applied, Bytes)> {
         let stream = &mut self.streams[index];
-        let bytes = stream.next_unapplied()?;
+        let mut bytes = stream.next_unapplied()?;
+        if let Some(Record::Part(part)) = Record::decode(&bytes) {
+            bytes = stream.assemble(&part).unwrap_or_default();
+        }
         let open = stream.closed + 1;
         let (turn, client, applied) = match Record::decode(&bytes) {
             Some(Record::Data(data)) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::names::{ClientId, Peer};
+use crate::wire::{Assembly, Part, is_from_client as is_message};
 
 /// Bytes that a record counts besides its own.
 const OVERHEAD_BYTES: usize = 64;
@@ -13,6 +14,8 @@ const OVERHEAD_BYTES: usize = 64;
 #[derive(Clone, Debug)]
 struct Held {
     record: Bytes,
+    /// The message whose last part this is.
+    whole: Option<Bytes>,
     /// The round of the record, once it is [applied](Stream::next_unapplied).
     round: u32,
     turn: Turn,
@@ -60,6 +63,8 @@ pub(crate) struct Stream {
     open_messages: usize,
     /// How many messages of a client wait for their turn.
     waiting: BTreeMap<ClientId, u32>,
+    /// Messages of which parts have arrived.
+    assemblies: BTreeMap<ClientId, Assembly>,
 }
 
 impl Stream {
@@ -79,6 +84,7 @@ impl Stream {
             messages: 0,
             open_messages: 0,
             waiting: BTreeMap::new(),
+            assemblies: BTreeMap::new(),
         }
     }
 
@@ -110,6 +116,7 @@ impl Stream {
         self.messages += usize::from(is_message(&record));
         self.held.push_back(Held {
             record,
+            whole: None,
             round: 0,
             turn: Turn::None,
         });
@@ -129,6 +136,16 @@ impl Stream {
     pub(crate) fn record(&self, sequence: u64) -> Option<&Bytes> {
         let index = sequence.checked_sub(self.base)?;
         Some(&self.held.get(index as usize)?.record)
+    }
+
+    /// Adds the part of a message that is the first record without a round. Returns the message if
+    /// it is complete.
+    pub(crate) fn assemble(&mut self, part: &Part<'_>) -> Option<Bytes> {
+        let assembly = self.assemblies.entry(part.client).or_default();
+        let whole = assembly.add(part)?;
+        self.assemblies.remove(&part.client);
+        self.held[self.applied].whole = Some(whole.clone());
+        Some(whole)
     }
 
     /// Returns the first record that has no round yet.
@@ -180,7 +197,7 @@ impl Stream {
         let held = &mut self.held[self.cursor];
         held.turn = Turn::None;
         self.cursor += 1;
-        Some(held.record.clone())
+        Some(held.whole.take().unwrap_or_else(|| held.record.clone()))
     }
 
     /// Notes that a client's message has had its turn.
@@ -221,10 +238,4 @@ impl Stream {
         self.bytes -= OVERHEAD_BYTES + record.len();
         self.messages -= usize::from(is_message(record));
     }
-}
-
-/// Returns whether a record comes from a client.
-fn is_message(record: &[u8]) -> bool {
-    let kind = record.first();
-    kind.is_some_and(|kind| crate::wire::is_from_client(*kind))
 }

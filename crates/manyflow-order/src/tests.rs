@@ -22,7 +22,11 @@ struct World {
 
 impl World {
     fn new(count: u16) -> World {
-        let daemon = |id| Orderer::new(OrderConfig::default(), DaemonId(id), 1).unwrap();
+        World::with(count, &OrderConfig::default())
+    }
+
+    fn with(count: u16, config: &OrderConfig) -> World {
+        let daemon = |id| Orderer::new(config.clone(), DaemonId(id), 1).unwrap();
         let count_all = usize::from(count);
         let mut world = World {
             now: Time::ZERO,
@@ -101,7 +105,8 @@ impl World {
         };
         assert!(self.daemons[from].is_open());
         let record = self.daemons[from].message(client, &message).unwrap();
-        self.enter(from, record);
+        let parts: Vec<Bytes> = self.daemons[from].parts(client, &record).collect();
+        parts.into_iter().for_each(|part| self.enter(from, part));
     }
 
     fn connect(&mut self, index: usize) -> ClientId {
@@ -199,4 +204,24 @@ fn both_sides_of_a_partition_see_the_signal_and_a_view() {
     };
     assert_eq!(view(0), view(1));
     assert_eq!(view(0), view(2));
+}
+
+#[test]
+fn long_messages_and_states_are_sent_in_parts() {
+    let config = OrderConfig {
+        record_bytes: 256,
+        ..OrderConfig::default()
+    };
+    let mut world = World::with(3, &config);
+    let clients: Vec<ClientId> = (0..3).map(|index| world.connect(index)).collect();
+    world.run(Duration::from_millis(10));
+    for (index, client) in clients.iter().enumerate() {
+        let payload = vec![index as u8; 1000 * index];
+        world.send(index, *client, Service::Safe, &payload);
+    }
+    world.run(Duration::from_millis(10));
+    let lengths: Vec<usize> = world.messages(0).iter().map(|m| m.len()).collect();
+    assert_eq!(lengths, [0, 1000, 2000]);
+    assert_eq!(world.messages(0), world.messages(1));
+    assert_eq!(world.messages(0), world.messages(2));
 }

@@ -14,7 +14,11 @@
 //!   Roster     8 | client: 4 | name | count: 2 | names of groups | the next client ...
 //!   Recover    9 | view: 12 | origin: 2 | sequence: 8 | a record ...
 //!   Recovered 10 | view: 12
+//!   Part      11 | client: 4 | last: 1 | a part of a record ...
 //! ```
+//!
+//! A record that is longer than the overlay's messages can be is sent in parts, one after the other
+//! among the records of its client. Client 0 stands for the daemon itself.
 
 use core::str;
 
@@ -33,18 +37,25 @@ const STATE: u8 = 7;
 const ROSTER: u8 = 8;
 const RECOVER: u8 = 9;
 const RECOVERED: u8 = 10;
+const PART: u8 = 11;
 
 /// The flag of a message that its sender does not receive itself.
 const DISCARD: u8 = 0x80;
 
+/// Bytes of the longest message, the names of its groups included.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
 /// Bytes of the longest name.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-/// Bytes of a record before another one that it carries.
+/// Bytes of [`Record::Recover`] before the record that it carries.
 pub(crate) const RECOVER_BYTES: usize = 23;
 
+/// Bytes of a part before its contents.
+pub(crate) const PART_BYTES: usize = 6;
+
 /// Bytes at which a roster record is full.
-pub(crate) const ROSTER_BYTES: usize = 32 << 10;
+const ROSTER_BYTES: usize = 32 << 10;
 
 /// A record in the stream of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +80,8 @@ pub(crate) enum Record<'a> {
     Roster(Roster<'a>),
     /// A record of another daemon's stream, for those that lack it.
     Recover(Recover<'a>),
+    /// A part of a longer record.
+    Part(Part<'a>),
     /// The daemon holds all messages that those who enter this view together with it hold.
     Recovered { view: ViewId },
 }
@@ -104,9 +117,47 @@ pub(crate) struct State {
     pub(crate) arrived: Vec<Arrived>,
 }
 
-/// Returns whether records whose first byte is `kind` come from clients.
-pub(crate) fn is_from_client(kind: u8) -> bool {
-    (DATA..=LEAVE).contains(&kind)
+/// Returns whether a record comes from a client.
+pub(crate) fn is_from_client(record: &[u8]) -> bool {
+    let kind = record.first();
+    kind.is_some_and(|kind| (DATA..=LEAVE).contains(kind) || *kind == PART)
+}
+
+/// Divides a record into records of at most `longest` bytes.
+pub(crate) fn parts(
+    client: ClientId,
+    record: &Bytes,
+    longest: usize,
+) -> impl Iterator<Item = Bytes> {
+    let is_short = record.len() <= longest;
+    let whole = is_short.then(|| record.clone());
+    let chunk = longest - PART_BYTES;
+    let count = record.len().div_ceil(chunk);
+    let chunks = record.chunks(chunk).filter(move |_| !is_short);
+    let parts = chunks.enumerate().map(move |(index, bytes)| {
+        let is_last = index + 1 == count;
+        let part = Part {
+            client,
+            is_last,
+            bytes,
+        };
+        Record::Part(part).encode()
+    });
+    whole.into_iter().chain(parts)
+}
+
+/// The parts of a record that have arrived.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly(BytesMut);
+
+impl Assembly {
+    /// Adds a part. Returns the record if it is complete. Drops records that are too long.
+    pub(crate) fn add(&mut self, part: &Part<'_>) -> Option<Bytes> {
+        if self.0.len() + part.bytes.len() <= MESSAGE_BYTES_MAX {
+            self.0.extend_from_slice(part.bytes);
+        }
+        part.is_last.then(|| self.0.split().freeze())
+    }
 }
 
 /// The part of a stream that has arrived.
@@ -116,6 +167,15 @@ pub(crate) struct Arrived {
     pub(crate) next: u64,
     /// Whether records are missing that will no longer arrive.
     pub(crate) cut: bool,
+}
+
+/// A part of a longer record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part<'a> {
+    /// The client that sends the record; 0 if it is the daemon's own.
+    pub(crate) client: ClientId,
+    pub(crate) is_last: bool,
+    pub(crate) bytes: &'a [u8],
 }
 
 /// A record of another daemon's stream.
@@ -255,6 +315,11 @@ impl<'a> Record<'a> {
             RECOVERED => Record::Recovered {
                 view: take_view(&mut bytes)?,
             },
+            PART => Record::Part(Part {
+                client: ClientId(bytes.try_get_u32().ok()?),
+                is_last: bytes.try_get_u8().ok()? != 0,
+                bytes: core::mem::take(&mut bytes),
+            }),
             _ => return None,
         };
         bytes.is_empty().then_some(record)
@@ -298,6 +363,13 @@ impl<'a> Record<'a> {
                 to.put_u16(recover.origin.0);
                 to.put_u64(recover.sequence);
                 to.put_slice(recover.record);
+            }
+            Record::Part(part) => {
+                to.reserve(PART_BYTES + part.bytes.len());
+                to.put_u8(PART);
+                to.put_u32(part.client.0);
+                to.put_u8(part.is_last.into());
+                to.put_slice(part.bytes);
             }
             Record::Recovered { view } => {
                 to.put_u8(RECOVERED);
@@ -482,6 +554,7 @@ mod tests {
             check(&Record::Mark { round, received: round / 2 });
             check(&Record::Recovered { view });
             let origin = DaemonId(kind as u16);
+            check(&Record::Part(Part { client, is_last: discard, bytes: &payload }));
             check(&Record::Recover(Recover { view, origin, sequence: hash, record: &payload }));
             peers.sort();
             peers.dedup_by_key(|peer| peer.daemon);

@@ -2,7 +2,7 @@
 //! these are offered to the controller.
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::controller::{Controller, Request, Site};
 use crate::message::{ClientId, DATA_BYTES, GroupId, GroupSet};
@@ -37,6 +37,8 @@ pub(super) struct Entry<P> {
     last_sender: ClientId,
     /// Clients whose messages are offered to the controller next, in this order.
     turns: VecDeque<ClientId>,
+    /// Groups to which no message may enter.
+    held: BTreeSet<GroupId>,
 }
 
 impl<P> Default for Entry<P> {
@@ -46,6 +48,7 @@ impl<P> Default for Entry<P> {
             next_client: ClientId(0),
             last_sender: ClientId(0),
             turns: VecDeque::new(),
+            held: BTreeSet::new(),
         }
     }
 }
@@ -67,6 +70,18 @@ impl<P: Payload> Entry<P> {
 
     pub(super) fn is_connected(&self, client: ClientId) -> bool {
         self.clients.contains_key(&client)
+    }
+
+    /// Notes whether messages to a group must wait. Returns whether this is new.
+    pub(super) fn set_held(&mut self, group: GroupId, is_held: bool) -> bool {
+        match is_held {
+            true => self.held.insert(group),
+            false => self.held.remove(&group),
+        }
+    }
+
+    pub(super) fn is_held(&self, group: GroupId) -> bool {
+        self.held.contains(&group)
     }
 
     /// Returns the number of connected clients.

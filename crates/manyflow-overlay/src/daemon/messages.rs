@@ -22,8 +22,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     }
 
     /// Lets a client's waiting message enter, if no queue is half full, there is room to keep it,
-    /// the senders of its groups need not wait for a slow member, and the controller admits it. A
-    /// message to several groups enters for all of them at once, or for one after the other if the
+    /// its groups are not held, their senders need not wait for a slow member, and the controller
+    /// admits it. A message to several groups enters for all of them at once, or for one after the other if the
     /// controller does not share copies.
     pub(super) fn try_enter(&mut self, now: Time, client: ClientId) {
         while let Some(waiting) = self.entry.waiting_groups(client) {
@@ -46,11 +46,42 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
+    /// Sends a message of this daemon's own layers to a group, in the order of its other messages
+    /// to the group, without asking the controller. Call it only while there
+    /// [is room](Daemon::has_room).
+    pub fn send_at_once(&mut self, now: Time, sender: ClientId, group: GroupId, payload: P) {
+        let overhead = DATA_BYTES + self.links.overhead_bytes();
+        let admitted = Admitted {
+            sender,
+            groups: group.into(),
+            sent_us: (now - Time::ZERO).as_micros() as u32,
+            bytes: payload.length() + overhead,
+            payload,
+        };
+        self.enter(now, admitted);
+        self.do_pending_work(now);
+    }
+
+    /// Returns whether no queue of a link is half full.
+    pub fn has_room(&self) -> bool {
+        !self.links.are_half_full()
+    }
+
+    /// Lets the messages of this daemon's clients to a group wait, or no longer wait.
+    pub fn set_held(&mut self, now: Time, group: GroupId, is_held: bool) {
+        if self.entry.set_held(group, is_held) && !is_held {
+            self.let_enter(now, |waiting| waiting == group);
+            self.do_pending_work(now);
+        }
+    }
+
     /// Returns whether messages to these groups need not wait for a slow member, or for room.
     fn may_enter(&mut self, now: Time, groups: &GroupSet) -> bool {
         let mut groups = groups.as_slice().iter();
         groups.all(|group| {
-            !self.membership.is_paused(*group) && !self.retention.must_wait(now, *group)
+            !self.membership.is_paused(*group)
+                && !self.entry.is_held(*group)
+                && !self.retention.must_wait(now, *group)
         })
     }
 

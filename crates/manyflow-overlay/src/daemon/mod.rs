@@ -340,6 +340,14 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.database.incarnation(here).unwrap_or(0)
     }
 
+    /// Returns the incarnation of a daemon that is known; 0 in a fixed overlay.
+    pub fn incarnation_of(&self, daemon: DaemonId) -> Option<u32> {
+        match self.database.is_fixed() {
+            true => Some(0),
+            false => self.database.incarnation(daemon),
+        }
+    }
+
     /// Returns the controller if it is a `C`.
     pub fn controller<C: Controller>(&self) -> Option<&C> {
         let controller: &dyn Any = &*self.controller;
