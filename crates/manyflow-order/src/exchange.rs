@@ -15,8 +15,9 @@ use manyflow_core::time::Time;
 use manyflow_overlay::DaemonId;
 
 use crate::names::{Peer, ViewId};
+use crate::parts::Assembly;
 use crate::present::Present;
-use crate::wire::{Assembly, Part, Record, State};
+use crate::wire::{Part, Record, State};
 
 /// A daemon's stream, beyond the present view.
 #[derive(Debug, Default)]

@@ -23,6 +23,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `wire.rs` | the records in a stream |
+//! | `parts.rs` | records that are longer than a message of the overlay can be |
 //! | `stream.rs` | what is held of a daemon's stream |
 //! | `present.rs` | the present view of the daemons, and the one order of its messages |
 //! | `marks.rs` | when this daemon marks the end of a round |
@@ -99,6 +100,7 @@ mod exchange;
 mod marks;
 mod names;
 mod orderer;
+mod parts;
 mod present;
 mod registry;
 mod stream;
@@ -111,4 +113,5 @@ pub use config::OrderConfig;
 pub use event::{Cause, Delivery, Event, View};
 pub use names::{ClientId, GroupViewId, Peer, Service, ViewId};
 pub use orderer::Orderer;
+pub use parts::is_last_part;
 pub use wire::MESSAGE_BYTES_MAX;

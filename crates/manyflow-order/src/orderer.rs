@@ -13,9 +13,10 @@ use crate::event::Event;
 use crate::exchange::{Exchange, Plan, brought, view_id};
 use crate::marks::Marks;
 use crate::names::{ClientId, Peer, ViewId};
+use crate::parts;
 use crate::present::{Applied, Present};
 use crate::registry::Registry;
-use crate::wire::{self, Arrived, RECOVER_BYTES, Record, Recover, State};
+use crate::wire::{Arrived, RECOVER_BYTES, Record, Recover, State};
 
 /// The order and membership of one daemon. The page of the [crate](crate) describes them.
 ///
@@ -139,6 +140,11 @@ impl Orderer {
         self.outbox.pop_front()
     }
 
+    /// Returns whether there is a record for [`poll_transmit`](Orderer::poll_transmit).
+    pub fn has_to_transmit(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     /// Returns the next event for a client.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
@@ -225,12 +231,12 @@ impl Orderer {
     /// others enter at once, before the next record of [`poll_transmit`](Orderer::poll_transmit).
     pub fn parts(&self, client: ClientId, record: &Bytes) -> impl Iterator<Item = Bytes> {
         // A part may have to be sent again, in a record of its own.
-        wire::parts(client, record, self.config.record_bytes - RECOVER_BYTES)
+        parts::divide(client, record, self.config.record_bytes - RECOVER_BYTES)
     }
 
     /// Sends a record in this daemon's stream.
     fn send(&mut self, record: &Bytes) {
-        let parts = wire::parts(ClientId(0), record, self.config.record_bytes);
+        let parts = parts::divide(ClientId(0), record, self.config.record_bytes);
         self.outbox.extend(parts);
     }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::names::{ClientId, Peer};
-use crate::wire::{Assembly, Part, is_from_client as is_message};
+use crate::parts::Assembly;
+use crate::wire::{Part, is_from_client as is_message};
 
 /// Bytes that a record counts besides its own.
 const OVERHEAD_BYTES: usize = 64;

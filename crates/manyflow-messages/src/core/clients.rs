@@ -49,6 +49,7 @@ impl DaemonCore {
         let client = self.daemon.connect(self.clock.now(), permissions.priority);
         let user = Rc::clone(&permissions.user);
         let mut session = NatsSession::new(out, client, peer, user);
+        session.priority = permissions.priority;
         session.authorized_user = permissions.name.clone();
         session.since = self.clock.now();
         session.read_at = session.since;
@@ -77,6 +78,9 @@ impl DaemonCore {
         let session = self.sessions.remove(key);
         debug_assert!(session.sids().is_empty(), "subscriptions were removed");
         self.ended_traffic.add(&session.traffic);
+        if let Some((user, _)) = &session.ordered.user {
+            self.disconnect_user(*user);
+        }
         self.owners.remove(&session.client);
         self.drop_held(&session.held);
         let (now, frame) = (self.clock.now(), ClientFrame::Disconnect);
@@ -202,6 +206,9 @@ impl DaemonCore {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        if session.ordered.has(sid) {
+            return self.unsubscribe_ordered(key, sid);
+        }
         let Some((subscription, must_leave)) = session.unsubscribe(sid) else {
             return;
         };
@@ -305,7 +312,9 @@ impl DaemonCore {
 
     /// Ends a subscription now, or after a number of messages.
     pub(crate) fn limit(&mut self, key: SessionKey, sid: &[u8], max: Option<u64>) {
-        if self.sessions[key].limit(sid, max) {
+        let session = &mut self.sessions[key];
+        let ends = session.ordered.limit(sid, max);
+        if ends.unwrap_or_else(|| session.limit(sid, max)) {
             self.unsubscribe(key, sid);
             self.pump();
         }

@@ -5,6 +5,7 @@ mod clients;
 mod datagrams;
 mod links;
 mod monitor;
+mod order;
 mod publishing;
 mod queue;
 mod slow;
@@ -39,6 +40,8 @@ use super::refusals::Refusals;
 use super::status::Counters;
 use super::{datagram, fragment};
 use addresses::ClientAddresses;
+use order::Order;
+pub(crate) use order::UserId;
 use queue::QueueGroup;
 use slow::SlowMembers;
 pub(super) use stop::Phase;
@@ -62,6 +65,8 @@ pub(super) type SessionKey = usize;
 enum Owner {
     Session(SessionKey),
     Queue(usize),
+    Orderer,
+    User(UserId),
 }
 
 /// A neighbour of the daemon.
@@ -135,6 +140,8 @@ pub(super) struct DaemonCore {
     refused_daemons: Refusals,
     trust: Trust,
     phase: Phase,
+    /// The ordered groups, from their first client on.
+    order: Option<Box<Order>>,
 }
 
 impl DaemonCore {
@@ -184,6 +191,7 @@ impl DaemonCore {
             refused_daemons: Refusals::default(),
             trust: Trust::default(),
             phase: Phase::default(),
+            order: None,
         };
         core.announce_name();
         core
@@ -212,6 +220,7 @@ impl DaemonCore {
         let now = self.clock.now();
         self.daemon.handle_timeout(now);
         self.remove_broken_links(now);
+        self.handle_order_timeout(now);
         self.pump();
     }
 
@@ -221,7 +230,7 @@ impl DaemonCore {
             while let Some(transmit) = self.daemon.poll_transmit() {
                 self.transmit(transmit);
             }
-            if !self.report_taken() && !self.end_subscriptions() {
+            if !self.report_taken() && !self.end_subscriptions() && !self.serve_order() {
                 break;
             }
         }
@@ -289,7 +298,11 @@ impl DaemonCore {
     }
 
     fn arm_timer(&mut self) {
-        let times = [self.daemon.poll_timeout(), self.removal_at];
+        let times = [
+            self.daemon.poll_timeout(),
+            self.removal_at,
+            self.order_timeout(),
+        ];
         let wanted = times.into_iter().flatten().min();
         let is_earlier = match (wanted, self.armed) {
             (Some(wanted), Some(armed)) => wanted < armed,
@@ -392,6 +405,10 @@ impl DaemonCore {
             (ClientFrame::Deliver { origin, data }, Owner::Queue(key)) => {
                 self.deliver_to_queue(key, origin, &data, payload);
             }
+            (ClientFrame::Deliver { origin, data }, Owner::Orderer) => {
+                self.handle_ordered(origin, &data, payload);
+            }
+            (ClientFrame::Ready, Owner::User(user)) => self.handle_user_ready(user),
             (ClientFrame::Ready, Owner::Session(key)) => {
                 self.sessions[key].is_sending = false;
                 self.send_next(key);

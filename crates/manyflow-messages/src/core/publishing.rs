@@ -13,6 +13,7 @@ use manyflow_overlay::{ClientFrame, GroupSet};
 
 use super::{DaemonCore, SessionKey};
 use crate::fragment;
+use crate::nats::ordered::OrderedSubject;
 use crate::nats::parse::Published;
 
 /// The maximum number of bytes that are held for a client: as many as the kernel's buffers of a
@@ -106,6 +107,9 @@ impl DaemonCore {
 
     /// Chooses the groups of a message. As many of them as possible share its copies.
     fn offer(&mut self, key: SessionKey, message: &Published) {
+        if let Some(subject) = OrderedSubject::parse(message.subject()) {
+            return self.offer_ordered(key, &subject, message);
+        }
         let targets = match message.also().next() {
             None => self.interest.targets(message.subject()),
             Some(_) => Rc::new(self.interest.targets_of(message.subjects())),
@@ -134,7 +138,7 @@ impl DaemonCore {
     pub(super) fn send_next(&mut self, key: SessionKey) {
         loop {
             let session = &mut self.sessions[key];
-            if session.is_sending {
+            if session.is_sending || session.is_ordering {
                 return;
             }
             if let Some((groups, payload)) = session.pending.pop_front() {

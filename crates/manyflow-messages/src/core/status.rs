@@ -160,11 +160,12 @@ impl DaemonCore {
         first.collect()
     }
 
-    /// Returns the session of a client; `None` for the clients that stand for queue groups.
+    /// Returns the session of a client; `None` for the clients that stand for
+    /// others.
     fn session_of(&self, client: ClientId) -> Option<&NatsSession> {
         match self.owners.get(&client)? {
             Owner::Session(key) => self.sessions.get(*key),
-            Owner::Queue(_) => None,
+            Owner::Queue(_) | Owner::Orderer | Owner::User(_) => None,
         }
     }
 

@@ -62,6 +62,14 @@ pub(crate) fn subscription_refused(pattern: &[u8], queue: Option<&[u8]>, reason:
     }
 }
 
+/// Returns the error of a request of ordered groups that cannot be met.
+pub(crate) fn ordered_refused(reason: &str) -> String {
+    format!(
+        "Permissions Violation for ordered groups: {}",
+        shown(reason.as_bytes())
+    )
+}
+
 /// Returns whether an error is about a subscription to this pattern.
 pub(crate) fn is_about_subscription(error: &str, pattern: &str) -> bool {
     let rest = error.strip_prefix(SUBSCRIPTION);

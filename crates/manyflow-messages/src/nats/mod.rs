@@ -13,12 +13,14 @@
 //! | `pings.rs` | PINGs that wait for messages before them |
 //! | `serve.rs` | the connection of a client |
 //! | `operations.rs` | its PUB and SUB |
+//! | `ordered.rs` | ordered groups: their subjects, messages and views |
 
 pub(super) mod errors;
 // Public for fuzz targets only.
 #[doc(hidden)]
 pub mod interest;
 mod operations;
+pub(super) mod ordered;
 pub mod parse;
 mod pings;
 pub(super) mod serve;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::errors::{Reason, publish_refused, subscription_refused};
+use super::ordered::{Kind, OrderedSubject};
 use super::parse::Published;
 use super::serve::{Connection, End};
 use super::subject::{is_pattern, is_subject, is_text};
@@ -52,8 +53,13 @@ impl Connection<'_> {
     /// Returns why the client may not publish to a subject, if it may not.
     fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
         let own = self.permissions.as_ref();
-        match own.is_some_and(|own| own.may_publish(subject)) {
-            _ if !is_subject(subject) || is_reserved(subject) => Some(Reason::Subject),
+        let ordered = OrderedSubject::parse(subject);
+        let is_ordered = ordered.is_some_and(|subject| subject.kind != Kind::Views);
+        // The rights to an ordered group are those to the subject of its name.
+        let name = ordered.map_or(subject, |subject| subject.group.as_bytes());
+        match own.is_some_and(|own| own.may_publish(name)) {
+            _ if !is_subject(subject) => Some(Reason::Subject),
+            _ if is_reserved(subject) && !is_ordered => Some(Reason::Subject),
             true => None,
             false => Some(Reason::Permission),
         }
@@ -85,7 +91,10 @@ impl Connection<'_> {
             return self.report(&subscription_refused(&pattern, queue.as_deref(), reason));
         }
         let mut core = self.front.core.borrow_mut();
-        core.subscribe(key, pattern, queue, sid);
+        match OrderedSubject::parse(&pattern) {
+            Some(subject) => core.subscribe_ordered(key, &subject, sid),
+            None => core.subscribe(key, pattern, queue, sid),
+        }
         core.session(key).acknowledge();
     }
 
@@ -96,8 +105,10 @@ impl Connection<'_> {
         queue: Option<&[u8]>,
         sid: &[u8],
     ) -> Result<(), Reason> {
+        let ordered = OrderedSubject::parse(pattern);
+        let is_ordered = ordered.is_some_and(|subject| subject.is_for_members()) && queue.is_none();
         if !is_pattern(pattern)
-            || is_reserved(pattern)
+            || (is_reserved(pattern) && !is_ordered)
             || queue.is_some_and(|queue| !is_pattern(queue))
         {
             return Err(Reason::Subject);
@@ -105,7 +116,8 @@ impl Connection<'_> {
         if pattern.len() + queue.map_or(0, <[u8]>::len) > SUBSCRIPTION_BYTES_MAX {
             return Err(Reason::Length);
         }
-        if !self.may_subscribe(pattern) {
+        let name = ordered.map_or(pattern, |subject| subject.group.as_bytes());
+        if !self.may_subscribe(name) {
             return Err(Reason::Permission);
         }
         let mut core = self.front.core.borrow_mut();

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_core::Time;
+use manyflow_order::Event;
 use manyflow_overlay::{ClientId, GroupId, GroupSet};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
+use super::ordered::OrderedSubscriptions;
 use super::parse::Published;
 use super::subject::matches;
 use crate::client_stream::PeerAddress;
@@ -124,6 +126,8 @@ pub(crate) struct NatsSession {
     pub(crate) options: ConnectOptions,
     /// The user, in words.
     pub(crate) user: Rc<str>,
+    /// The client's share under the controller, in percent.
+    pub(crate) priority: u16,
     /// The user's name, which the monitoring shows; `None` without users.
     pub(crate) authorized_user: Option<Rc<str>>,
     pub(crate) traffic: Traffic,
@@ -153,6 +157,10 @@ pub(crate) struct NatsSession {
     pub(crate) unread: Vec<(ClientId, u32)>,
     /// Messages whose fragments have not all arrived.
     pub(crate) partial: VecDeque<Partial>,
+    /// Subscriptions to ordered groups.
+    pub(crate) ordered: OrderedSubscriptions,
+    /// Whether a message to an ordered group has not entered.
+    pub(crate) is_ordering: bool,
 }
 
 impl NatsSession {
@@ -171,6 +179,7 @@ impl NatsSession {
                 ..ConnectOptions::default()
             },
             user,
+            priority: 100,
             authorized_user: None,
             traffic: Traffic::default(),
             since: Time::ZERO,
@@ -186,12 +195,14 @@ impl NatsSession {
             ready: Rc::default(),
             unread: Vec::new(),
             partial: VecDeque::new(),
+            ordered: OrderedSubscriptions::default(),
+            is_ordering: false,
         }
     }
 
     /// Returns whether a message of this client waits to enter the overlay.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_sending || !self.pending.is_empty()
+        self.is_sending || self.is_ordering || !self.pending.is_empty()
     }
 
     /// Returns the number of messages of this client that have entered the overlay, or went to no
@@ -201,11 +212,11 @@ impl NatsSession {
     }
 
     pub(crate) fn subscription_count(&self) -> usize {
-        self.subscriptions.len()
+        self.subscriptions.len() + self.ordered.len()
     }
 
     pub(crate) fn has_subscription(&self, sid: &[u8]) -> bool {
-        self.subscriptions.contains_key(sid)
+        self.subscriptions.contains_key(sid) || self.ordered.has(sid)
     }
 
     /// Adds a subscription. Returns whether the client must join the group for it.
@@ -253,7 +264,8 @@ impl NatsSession {
 
     /// Returns the identifiers of all subscriptions.
     pub(crate) fn sids(&self) -> Vec<Bytes> {
-        self.subscriptions.keys().cloned().collect()
+        let sids = self.subscriptions.keys().chain(self.ordered.sids());
+        sids.cloned().collect()
     }
 
     /// Returns the identifiers of a group's subscriptions.
@@ -304,6 +316,15 @@ impl NatsSession {
         subscription
             .max
             .is_some_and(|max| subscription.delivered >= max)
+    }
+
+    /// Sends an event of ordered groups to the client. Returns subscriptions that have had their
+    /// last message.
+    pub(crate) fn show_ordered(&mut self, event: &Event) -> Vec<Bytes> {
+        let headers = self.options.headers;
+        let (ended, bytes) = self.ordered.show(&self.out, headers, event);
+        self.traffic.count_out(bytes as usize);
+        ended
     }
 
     /// Answers an operation, if the client wants that.

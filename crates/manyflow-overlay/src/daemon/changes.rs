@@ -65,6 +65,13 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.announce(now, item, known.unwrap_or(name));
     }
 
+    /// Lets the senders of a group at all daemons wait, or no longer wait, for something at this
+    /// daemon that the overlay does not know of. Call it for changes only.
+    pub fn pause_senders(&mut self, now: Time, group: GroupId, must_wait: bool) {
+        self.announce_pause(now, group, must_wait);
+        self.do_pending_work(now);
+    }
+
     /// Announces that a group's senders must wait for a member at this daemon (`paused`), or need
     /// no longer wait.
     pub(super) fn announce_pause(&mut self, now: Time, group: GroupId, paused: bool) {

@@ -72,6 +72,12 @@ impl<P: Payload> Entry<P> {
         self.clients.contains_key(&client)
     }
 
+    /// Takes a client's waiting message.
+    pub(super) fn take_waiting(&mut self, client: ClientId) -> Option<P> {
+        let waiting = self.clients.get_mut(&client)?.take()?;
+        Some(waiting.payload)
+    }
+
     /// Notes whether messages to a group must wait. Returns whether this is new.
     pub(super) fn set_held(&mut self, group: GroupId, is_held: bool) -> bool {
         match is_held {

@@ -23,8 +23,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
 
     /// Lets a client's waiting message enter, if no queue is half full, there is room to keep it,
     /// its groups are not held, their senders need not wait for a slow member, and the controller
-    /// admits it. A message to several groups enters for all of them at once, or for one after the other if the
-    /// controller does not share copies.
+    /// admits it. A message to several groups enters for all of them at once, or for one after the
+    /// other if the controller does not share copies.
     pub(super) fn try_enter(&mut self, now: Time, client: ClientId) {
         while let Some(waiting) = self.entry.waiting_groups(client) {
             let groups = match self.controller.shares_copies() {
@@ -62,17 +62,25 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.do_pending_work(now);
     }
 
+    /// Takes a client's waiting message, which then does not enter.
+    pub fn take_waiting(&mut self, client: ClientId) -> Option<P> {
+        self.entry.take_waiting(client)
+    }
+
     /// Returns whether no queue of a link is half full.
     pub fn has_room(&self) -> bool {
         !self.links.are_half_full()
     }
 
     /// Lets the messages of this daemon's clients to a group wait, or no longer wait.
-    pub fn set_held(&mut self, now: Time, group: GroupId, is_held: bool) {
-        if self.entry.set_held(group, is_held) && !is_held {
+    /// Returns whether this is a change.
+    pub fn set_held(&mut self, now: Time, group: GroupId, is_held: bool) -> bool {
+        let is_change = self.entry.set_held(group, is_held);
+        if is_change && !is_held {
             self.let_enter(now, |waiting| waiting == group);
             self.do_pending_work(now);
         }
+        is_change
     }
 
     /// Returns whether messages to these groups need not wait for a slow member, or for room.

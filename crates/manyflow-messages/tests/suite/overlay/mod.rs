@@ -10,6 +10,7 @@ mod links;
 mod messages;
 mod monitor;
 mod nats_lines;
+mod ordered;
 mod queues;
 mod several_groups;
 mod stage;
