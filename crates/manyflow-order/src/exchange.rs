@@ -2,10 +2,15 @@
 //!
 //! Each daemon sends a state: with whom it wants to enter the next view, and what it has of the
 //! present one. When it has a state of each of those, and all want the same, it knows the next
-//! view. Those that leave the same view (the *transitional set*) first send each other what others
-//! lack, and say so when they have all of it. Then each of them delivers the same messages, and
-//! enters the next view. No daemon decides for others. If a daemon fails or appears meanwhile, the
-//! daemons that notice send new states.
+//! view, whose number follows from all these states. Those that leave the same view (the
+//! *transitional set*) send each other what some of them lack. A daemon that has all of it says
+//! that it is ready for the view. When all of its daemons have said so, a daemon delivers what is
+//! left of the present view, and enters the next one.
+//!
+//! No daemon decides for others. A daemon that notices a failure, or another daemon, sends a new
+//! state. Those that are not in the next view yet then look for another one; those that are send a
+//! new state, too. Being ready means having the same states as all others, so no two of them enter
+//! different views again and again, each with an old state of the other.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -17,7 +22,7 @@ use manyflow_overlay::DaemonId;
 use crate::names::{Peer, ViewId};
 use crate::parts::Assembly;
 use crate::present::Present;
-use crate::wire::{Part, Record, State};
+use crate::wire::{Arrived, Part, Record, State};
 
 /// A daemon's stream, beyond the present view.
 #[derive(Debug, Default)]
@@ -32,8 +37,8 @@ pub(crate) struct Source {
     rosters: Vec<Bytes>,
     /// The last state, if no view has been entered on it.
     pub(crate) heard: Option<Heard>,
-    /// The view for which the daemon has said that it has recovered.
-    pub(crate) recovered: Option<ViewId>,
+    /// The view that the daemon has said to be ready for.
+    pub(crate) ready: Option<ViewId>,
     /// The records after that state: they belong to the view that the daemon enters on it.
     pub(crate) later: Vec<Bytes>,
 }
@@ -66,8 +71,10 @@ pub(crate) struct Plan {
     pub(crate) stay: Vec<DaemonId>,
     /// For each stream of the present view, where it ends for those that stay.
     pub(crate) ends: Vec<u64>,
-    /// Whether each of those that stay has to say that it has all messages.
-    pub(crate) needs_recovery: bool,
+    /// For each of these streams: before which number it depends on nothing that they lack.
+    pub(crate) sound: Vec<u64>,
+    /// For each of these streams: whether it ends there at its daemon, too.
+    pub(crate) are_complete: Vec<bool>,
     /// The records that some of those that stay lack and others have.
     pub(crate) gaps: Vec<Gap>,
 }
@@ -98,9 +105,9 @@ pub(crate) struct Exchange {
     /// Whether another state has to follow then.
     is_outdated: bool,
     /// The view for which this daemon has sent what others lack, and for which it has said that it
-    /// has recovered.
+    /// is ready.
     pub(crate) sent_for: Option<ViewId>,
-    pub(crate) recovered_for: Option<ViewId>,
+    pub(crate) ready_for: Option<ViewId>,
     retry: Duration,
     tries: u32,
     pub(crate) retry_at: Option<Time>,
@@ -117,7 +124,7 @@ impl Exchange {
             awaits_own: false,
             is_outdated: false,
             sent_for: None,
-            recovered_for: None,
+            ready_for: None,
             retry,
             tries: 0,
             retry_at: None,
@@ -182,7 +189,7 @@ impl Exchange {
         }
         let rosters = core::mem::take(&mut source.rosters);
         source.later.clear();
-        source.recovered = None;
+        source.ready = None;
         source.heard = None;
         if rosters.len() != usize::from(state.rosters) {
             return false;
@@ -217,7 +224,7 @@ impl Exchange {
         }
         self.awaits_own = true;
         self.attempt += 1;
-        (self.sent_for, self.recovered_for) = (None, None);
+        (self.sent_for, self.ready_for) = (None, None);
         Some(self.attempt)
     }
 
@@ -228,10 +235,25 @@ impl Exchange {
         for peer in &self.peers {
             if let Some(source) = self.sources.get_mut(&peer.daemon) {
                 source.heard = None;
-                source.recovered = None;
+                source.ready = None;
                 source.later = Vec::new();
             }
         }
+    }
+
+    /// Returns what this daemon's last state says of the streams of its present view.
+    pub(crate) fn declared(&self) -> &[Arrived] {
+        let source = self.sources.get(&self.here.daemon);
+        let heard = source.and_then(|source| source.heard.as_ref());
+        heard.map_or(&[], |heard| &heard.state.arrived)
+    }
+
+    /// Returns whether all daemons of the next view have said that they are ready for it.
+    pub(crate) fn are_ready(&self, view: ViewId) -> bool {
+        self.peers.iter().all(|peer| {
+            let source = self.sources.get(&peer.daemon);
+            source.is_some_and(|source| source.ready == Some(view))
+        })
     }
 
     /// Forgets daemons that can neither be reached nor are in the present view.
@@ -270,7 +292,8 @@ impl Exchange {
                 .collect(),
             stay: stay.iter().map(|(daemon, _)| *daemon).collect(),
             ends: Vec::with_capacity(count),
-            needs_recovery: false,
+            sound: Vec::with_capacity(count),
+            are_complete: Vec::with_capacity(count),
             gaps: Vec::new(),
         };
         for index in 0..count {
@@ -302,13 +325,17 @@ impl Plan {
             if *daemon == origin || has.next >= end {
                 continue;
             }
-            self.needs_recovery = true;
             // The records of a daemon that stays arrive by themselves.
-            if own.is_none() || has.cut {
+            if own.is_none() || has.is_cut {
                 from = from.min(has.next);
             }
         }
         self.ends.push(end);
+        let sound = stay.iter().map(|(_, heard)| arrived(heard).sound);
+        self.sound.push(sound.max().unwrap_or(0));
+        let mut complete = stay.iter().map(|(_, heard)| arrived(heard).is_complete);
+        self.are_complete
+            .push(complete.any(|is_complete| is_complete));
         let holder = stay
             .iter()
             .find(|(daemon, heard)| *daemon == origin || arrived(heard).next >= end);

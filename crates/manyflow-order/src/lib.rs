@@ -93,6 +93,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod clients;
 mod config;
 mod event;

@@ -88,6 +88,23 @@ impl fmt::Display for ViewId {
 pub struct GroupViewId {
     /// The view of the daemons.
     pub view: ViewId,
-    /// How many changes of the members of any group were delivered in it before.
+    /// Where the members come from if the view of the daemons has not begun yet: the hash of their
+    /// last view, in whose end this one was delivered. `u64::MAX` in the view itself.
+    pub stage: u64,
+    /// How many changes of the members of any group were delivered before at this stage.
     pub change: u32,
+}
+
+impl GroupViewId {
+    /// The [stage](GroupViewId::stage) of a view that has begun.
+    pub const BEGUN: u64 = u64::MAX;
+}
+
+impl fmt::Display for GroupViewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stage {
+            GroupViewId::BEGUN => write!(f, "{}.{}", self.view, self.change),
+            stage => write!(f, "{}-after-{stage:016x}.{}", self.view, self.change),
+        }
+    }
 }

@@ -16,7 +16,8 @@ use crate::names::{ClientId, Peer, ViewId};
 use crate::parts;
 use crate::present::{Applied, Present};
 use crate::registry::Registry;
-use crate::wire::{Arrived, RECOVER_BYTES, Record, Recover, State};
+use crate::stream::Stream;
+use crate::wire::{RECOVER_BYTES, Record, Recover, State};
 
 /// The order and membership of one daemon. The page of the [crate](crate) describes them.
 ///
@@ -59,7 +60,7 @@ impl Orderer {
             present: Present::new(id, here, &[(peer, 0)]),
             exchange: Exchange::new(peer, config.retry),
             marks: Marks::new(config.clone()),
-            registry: Registry::new(here),
+            registry: Registry::new(here, id),
             here: peer,
             config,
             clients: Clients::default(),
@@ -102,9 +103,9 @@ impl Orderer {
                 self.handle_recover(&record, &recover);
                 self.keep(origin, sequence, Bytes::new());
             }
-            Some(Record::Recovered { view }) => {
+            Some(Record::Ready { view }) => {
                 if let Some(source) = self.exchange.sources.get_mut(&origin) {
-                    source.recovered = Some(view);
+                    source.ready = Some(view);
                 }
                 self.keep(origin, sequence, Bytes::new());
             }
@@ -284,13 +285,16 @@ impl Orderer {
             return;
         }
         stream.begin_at(sequence);
-        debug_assert_eq!(stream.next(), sequence, "a stream without gaps");
-        stream.push(record);
+        debug_assert!(stream.next() >= sequence, "a stream without gaps");
+        // Another daemon may have sent it before, because this one seemed to lack it.
+        if stream.next() == sequence {
+            stream.push(record);
+        }
     }
 
     /// Does what follows from every call.
     fn work(&mut self, now: Time) {
-        self.enter_next_view();
+        self.enter_next_view(now);
         if self.exchange.is_running {
             self.next_mark = None;
             return;
@@ -329,8 +333,8 @@ impl Orderer {
 
     /// Delivers the messages whose turn has come.
     fn deliver_due(&mut self) {
-        while let Some((index, _, record)) = self.present.pop_due() {
-            self.deliver(index, &record);
+        while let Some(due) = self.present.pop_due() {
+            self.deliver(due.index, &due.record);
         }
     }
 
@@ -342,7 +346,7 @@ impl Orderer {
                 data.client
             }
             Some(change) => {
-                self.registry.change(self.present.id, origin, &change);
+                self.registry.change(origin, &change);
                 change.client().unwrap_or(ClientId(0))
             }
             None => return,
@@ -370,12 +374,7 @@ impl Orderer {
             rosters: rosters.len() as u16,
             previous: self.present.id,
             peers: self.exchange.peers.clone(),
-            arrived: streams
-                .map(|stream| Arrived {
-                    next: stream.next(),
-                    cut: stream.is_cut,
-                })
-                .collect(),
+            arrived: streams.map(Stream::arrived).collect(),
         };
         self.send(&Record::State(state).encode());
     }
@@ -409,9 +408,8 @@ impl Orderer {
         }
     }
 
-    /// Enters the next view if all of its daemons agree, and those that come from the present one
-    /// have the same messages.
-    fn enter_next_view(&mut self) {
+    /// Enters the next view if all of its daemons are ready for it.
+    fn enter_next_view(&mut self, now: Time) {
         if !self.exchange.is_running {
             return;
         }
@@ -426,21 +424,20 @@ impl Orderer {
         if ends.into_iter().any(|(stream, end)| stream.next() < *end) {
             return;
         }
-        if plan.needs_recovery {
-            if self.exchange.recovered_for != Some(plan.id) {
-                self.exchange.recovered_for = Some(plan.id);
-                let recovered = Record::Recovered { view: plan.id };
-                self.send(&recovered.encode());
+        if self.exchange.ready_for != Some(plan.id) {
+            if self.has_undeclared() {
+                return self.begin_exchange(now);
             }
-            let sources = &self.exchange.sources;
-            let recovered = |daemon| sources.get(daemon).and_then(|source| source.recovered);
-            if plan
-                .stay
-                .iter()
-                .any(|daemon| recovered(daemon) != Some(plan.id))
-            {
-                return;
+            self.exchange.ready_for = Some(plan.id);
+            self.send(&Record::Ready { view: plan.id }.encode());
+            for (stream, end) in self.present.streams.iter_mut().zip(&plan.ends) {
+                if plan.stay.contains(&stream.peer.daemon) {
+                    stream.sound = stream.sound.max(*end);
+                }
             }
+        }
+        if !self.exchange.are_ready(plan.id) {
+            return;
         }
         self.close_view(&plan);
         self.begin_view(&plan);
@@ -449,6 +446,14 @@ impl Orderer {
             self.send(&record);
         }
         self.exchange.forget(&self.present);
+    }
+
+    /// Returns whether this daemon was ready for another view, whose daemons rely on it to deliver
+    /// their messages, and has not told those of the next one.
+    fn has_undeclared(&self) -> bool {
+        let declared = self.exchange.declared().iter();
+        let mut streams = self.present.streams.iter().zip(declared);
+        streams.any(|(stream, declared)| stream.sound > declared.sound)
     }
 
     /// Sends those records that others lack and that it is this daemon's turn to send.
@@ -491,19 +496,24 @@ impl Orderer {
             .filter_map(|daemon| sources.get(&daemon)?.heard.as_ref());
         let groups = heard.flat_map(|heard| brought(&heard.rosters).map(|(_, _, group)| group));
         let groups = groups.filter(|group| !group.is_empty());
-        self.registry.signal(stays, groups);
-        // A message depends on messages of earlier rounds only. Of a daemon that does not stay,
-        // messages of the round after the last one that it has closed can be missing.
-        let departed = self.present.streams.iter();
-        let departed = departed.filter(|stream| !stays(stream.peer.daemon));
-        let last_sound = departed.map(|stream| stream.closed.saturating_add(1)).min();
+        let is_breaking = plan.stay.len() < self.present.streams.len();
+        self.registry
+            .begin_end(plan.id, &plan.stay, is_breaking, groups);
+        // A message depends on messages of earlier rounds only. Of a daemon that does not stay, and
+        // whose stream may go on, messages of the round after the last one that it has closed can
+        // be missing.
+        let departed = self.present.streams.iter().zip(&plan.are_complete);
+        let departed =
+            departed.filter(|(stream, is_complete)| !stays(stream.peer.daemon) && !**is_complete);
+        let last_sound = departed.map(|(stream, _)| stream.closed.saturating_add(1));
+        let last_sound = last_sound.min();
         let last_sound = last_sound.unwrap_or(u32::MAX);
         self.present.close();
-        while let Some((index, round, record)) = self.present.pop_due() {
-            let stays = stays(self.present.streams[index].peer.daemon);
-            let is_message = matches!(Record::decode(&record), Some(Record::Data(_)));
-            if stays || (is_message && round <= last_sound) {
-                self.deliver(index, &record);
+        while let Some(due) = self.present.pop_due() {
+            let stays = stays(self.present.streams[due.index].peer.daemon);
+            let is_sound = due.round <= last_sound || due.sequence < plan.sound[due.index];
+            if stays || is_sound {
+                self.deliver(due.index, &due.record);
             }
         }
     }
@@ -528,8 +538,7 @@ impl Orderer {
         let all = heard.iter().flat_map(|(daemon, heard)| {
             brought(&heard.rosters).map(|(client, name, group)| ((*daemon, client), name, group))
         });
-        let stays = |daemon: DaemonId| plan.stay.contains(&daemon);
-        self.registry.begin_view(plan.id, stays, all);
+        self.registry.begin_view(all);
         self.exchange.end();
     }
 }

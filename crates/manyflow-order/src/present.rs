@@ -40,6 +40,17 @@ pub(crate) enum Applied {
     Deliver,
 }
 
+/// A message whose turn has come.
+#[derive(Debug)]
+pub(crate) struct Due {
+    /// The index of its stream.
+    pub(crate) index: usize,
+    pub(crate) round: u32,
+    /// The number of its last record in the stream.
+    pub(crate) sequence: u64,
+    pub(crate) record: Bytes,
+}
+
 impl Present {
     /// Returns a view of daemons whose streams begin at these numbers.
     pub(crate) fn new(id: ViewId, here: DaemonId, members: &[(Peer, u64)]) -> Present {
@@ -169,8 +180,8 @@ impl Present {
         Some((applied, bytes))
     }
 
-    /// Takes the next message in the one order whose turn has come, with the index of its stream.
-    pub(crate) fn pop_due(&mut self) -> Option<(usize, u32, Bytes)> {
+    /// Takes the next message in the one order whose turn has come.
+    pub(crate) fn pop_due(&mut self) -> Option<Due> {
         let (complete, stable) = (self.complete(), self.stable());
         loop {
             let (round, index) = self.turn;
@@ -187,7 +198,12 @@ impl Present {
                 Some((at, Turn::Safe)) if at == round && round > stable => return None,
                 Some((at, turn)) if at == round => {
                     self.safe_waiting -= usize::from(turn == Turn::Safe);
-                    return stream.pop().map(|record| (index, round, record));
+                    return stream.pop().map(|(sequence, record)| Due {
+                        index,
+                        round,
+                        sequence,
+                        record,
+                    });
                 }
                 _ => self.turn.1 += 1,
             }

@@ -9,7 +9,7 @@ use manyflow_overlay::DaemonId;
 
 use crate::event::{Cause, Delivery, Event, View};
 use crate::names::{ClientId, GroupViewId, ViewId};
-use crate::wire::{Data, Record};
+use crate::wire::{Data, Names, Record};
 
 /// A client of any daemon. Clients are ordered by daemon, then by number.
 pub(crate) type Who = (DaemonId, ClientId);
@@ -31,22 +31,33 @@ pub(crate) struct Registry {
     private: BTreeMap<Arc<str>, ClientId>,
     /// Those that get the message at hand. Empty, but keeps its memory.
     receivers: Vec<ClientId>,
-    /// How many changes of members were delivered in this view of the daemons.
-    changes: u32,
-    /// Groups whose members will change when the view of the daemons ends, while it ends.
+    /// The view of the daemons, and how many changes of members were delivered in it.
+    id: GroupViewId,
+    /// While a view of the daemons ends: the daemons that stay.
+    staying: Option<Vec<DaemonId>>,
+    /// While a view of the daemons ends: whether some do not stay. Their messages and changes can
+    /// be missing, so each group gets the signal before its next message or change.
+    is_breaking: bool,
+    /// While a view of the daemons ends: groups that have got the transitional signal.
     transitional: BTreeSet<Arc<str>>,
     events: VecDeque<Event>,
 }
 
 impl Registry {
-    pub(crate) fn new(here: DaemonId) -> Registry {
+    pub(crate) fn new(here: DaemonId, view: ViewId) -> Registry {
         Registry {
             here,
             clients: BTreeMap::new(),
             groups: BTreeMap::new(),
             private: BTreeMap::new(),
             receivers: Vec::new(),
-            changes: 0,
+            id: GroupViewId {
+                view,
+                stage: GroupViewId::BEGUN,
+                change: 0,
+            },
+            staying: None,
+            is_breaking: false,
             transitional: BTreeSet::new(),
             events: VecDeque::new(),
         }
@@ -75,10 +86,13 @@ impl Registry {
 
     /// Delivers a message to those clients of this daemon that are members of its groups.
     pub(crate) fn deliver(&mut self, origin: DaemonId, record: &Bytes, data: &Data<'_>) {
+        let here = self.here;
+        if self.is_breaking {
+            self.signal_groups(data.groups);
+        }
         let Some(sender) = self.clients.get(&(origin, data.client)) else {
             return;
         };
-        let here = self.here;
         for group in data.groups {
             if let Some(members) = self.groups.get(group) {
                 let local = members.range((here, ClientId(0))..=(here, ClientId(u32::MAX)));
@@ -109,16 +123,16 @@ impl Registry {
     }
 
     /// Delivers a change of the members of groups.
-    pub(crate) fn change(&mut self, view: ViewId, origin: DaemonId, record: &Record<'_>) {
+    pub(crate) fn change(&mut self, origin: DaemonId, record: &Record<'_>) {
         match *record {
-            Record::Join { client, group } => self.join(view, (origin, client), group),
-            Record::Leave { client, group } => self.leave(view, (origin, client), group),
-            Record::Bye { client } => self.disconnect(view, (origin, client)),
+            Record::Join { client, group } => self.join((origin, client), group),
+            Record::Leave { client, group } => self.leave((origin, client), group),
+            Record::Bye { client } => self.disconnect((origin, client)),
             _ => {}
         }
     }
 
-    fn join(&mut self, view: ViewId, who: Who, group: &str) {
+    fn join(&mut self, who: Who, group: &str) {
         let Some(client) = self.clients.get_mut(&who) else {
             return;
         };
@@ -126,18 +140,21 @@ impl Registry {
         if !client.groups.insert(Arc::clone(&group)) {
             return;
         }
+        if self.is_breaking {
+            self.signal_group(&group);
+        }
         let members = self.groups.entry(Arc::clone(&group)).or_default();
         let stayed: Vec<Who> = members.iter().copied().collect();
         members.insert(who);
-        self.changes += 1;
-        self.announce(view, &group, &Cause::Join(name), &stayed);
+        self.id.change += 1;
+        self.announce(&group, &Cause::Join(name), &stayed);
         if who.0 == self.here && self.transitional.contains(&group) {
             let to = who.1;
             self.events.push_back(Event::Transitional { to, group });
         }
     }
 
-    fn leave(&mut self, view: ViewId, who: Who, group: &str) {
+    fn leave(&mut self, who: Who, group: &str) {
         let Some(client) = self.clients.get_mut(&who) else {
             return;
         };
@@ -145,6 +162,9 @@ impl Registry {
             return;
         };
         let name = Arc::clone(&client.name);
+        if self.is_breaking {
+            self.signal_group(&group);
+        }
         self.remove_member(&group, who);
         if who.0 == self.here {
             self.events.push_back(Event::Left {
@@ -152,23 +172,29 @@ impl Registry {
                 group: Arc::clone(&group),
             });
         }
-        self.announce_rest(view, &group, &Cause::Leave(name));
+        self.announce_rest(&group, &Cause::Leave(name));
     }
 
-    fn disconnect(&mut self, view: ViewId, who: Who) {
+    fn disconnect(&mut self, who: Who) {
+        if self.is_breaking {
+            let groups = self.clients.get(&who).map(|client| client.groups.clone());
+            for group in groups.iter().flatten() {
+                self.signal_group(group);
+            }
+        }
         let Some(client) = self.remove(who) else {
             return;
         };
         for group in &client.groups {
-            self.announce_rest(view, group, &Cause::Disconnect(Arc::clone(&client.name)));
+            self.announce_rest(group, &Cause::Disconnect(Arc::clone(&client.name)));
         }
     }
 
-    fn announce_rest(&mut self, view: ViewId, group: &Arc<str>, cause: &Cause) {
-        self.changes += 1;
+    fn announce_rest(&mut self, group: &Arc<str>, cause: &Cause) {
+        self.id.change += 1;
         let members = self.groups.get(group).into_iter().flatten();
         let stayed: Vec<Who> = members.copied().collect();
-        self.announce(view, group, cause, &stayed);
+        self.announce(group, cause, &stayed);
     }
 
     /// Removes a client and its memberships.
@@ -193,7 +219,7 @@ impl Registry {
     }
 
     /// Gives the members of a group at this daemon a view.
-    fn announce(&mut self, view: ViewId, group: &Arc<str>, cause: &Cause, stayed: &[Who]) {
+    fn announce(&mut self, group: &Arc<str>, cause: &Cause, stayed: &[Who]) {
         let Some(members) = self.groups.get(group) else {
             return;
         };
@@ -201,14 +227,13 @@ impl Registry {
         if members.range(local.clone()).next().is_none() {
             return;
         }
-        let change = self.changes;
         let all = self.names(members);
         let stayed = self.names(stayed);
         for (_, to) in members.range(local) {
             self.events.push_back(Event::View(View {
                 to: *to,
                 group: Arc::clone(group),
-                id: GroupViewId { view, change },
+                id: self.id,
                 members: Arc::clone(&all),
                 cause: cause.clone(),
                 stayed: Arc::clone(&stayed),
@@ -224,44 +249,78 @@ impl Registry {
 
 /// The end of a view of the daemons.
 impl Registry {
-    /// Gives the transitional signal to the members, here, of groups whose members will change:
-    /// those with members at daemons that do not stay, and those that others bring.
-    pub(crate) fn signal<'a>(
+    /// Begins the end of the present view, after which `next` comes: gives the transitional signal
+    /// to the members, here, of groups whose members will change. These are those with members at
+    /// daemons that do not stay, and those that others bring.
+    pub(crate) fn begin_end<'a>(
         &mut self,
-        stays: impl Fn(DaemonId) -> bool,
+        next: ViewId,
+        staying: &[DaemonId],
+        is_breaking: bool,
         brought: impl Iterator<Item = &'a str>,
     ) {
         debug_assert!(self.transitional.is_empty(), "one transition at a time");
-        for (group, members) in &self.groups {
-            if members.iter().any(|(daemon, _)| !stays(*daemon)) {
-                self.transitional.insert(Arc::clone(group));
-            }
-        }
+        self.id = GroupViewId {
+            view: next,
+            stage: self.id.view.hash,
+            change: 0,
+        };
+        self.staying = Some(staying.to_vec());
+        self.is_breaking = is_breaking;
+        let changing = self.groups.iter().filter(|(_, members)| {
+            let mut members = members.iter();
+            members.any(|(daemon, _)| !self.stays(*daemon))
+        });
+        let mut changing: BTreeSet<Arc<str>> =
+            changing.map(|(group, _)| Arc::clone(group)).collect();
         for group in brought {
-            if !self.transitional.contains(group) {
-                self.transitional.insert(group.into());
+            if !changing.contains(group) {
+                changing.insert(group.into());
             }
         }
-        for group in &self.transitional {
-            let members = self.groups.get(group).into_iter().flatten();
-            for (_, to) in members.filter(|(daemon, _)| *daemon == self.here) {
-                let (to, group) = (*to, Arc::clone(group));
-                self.events.push_back(Event::Transitional { to, group });
+        for group in changing {
+            self.signal_group(&group);
+        }
+    }
+
+    /// Returns whether a daemon goes from this view to the next with this one.
+    fn stays(&self, daemon: DaemonId) -> bool {
+        let staying = self.staying.as_ref();
+        staying.is_none_or(|staying| staying.contains(&daemon))
+    }
+
+    fn signal_groups(&mut self, groups: Names<'_>) {
+        for name in groups {
+            let known = self.groups.get_key_value(name);
+            if let Some(group) = known.map(|(group, _)| Arc::clone(group)) {
+                self.signal_group(&group);
             }
         }
     }
 
-    /// Begins a view of the daemons: removes the clients of those that have not stayed, and adds
-    /// those that others bring.
+    /// Gives the transitional signal to the members of a group at this daemon, once.
+    fn signal_group(&mut self, group: &Arc<str>) {
+        if !self.transitional.insert(Arc::clone(group)) {
+            return;
+        }
+        let members = self.groups.get(group).into_iter().flatten();
+        for (_, to) in members.filter(|(daemon, _)| *daemon == self.here) {
+            let (to, group) = (*to, Arc::clone(group));
+            self.events.push_back(Event::Transitional { to, group });
+        }
+    }
+
+    /// Begins the next view: removes the clients of daemons that have not stayed, and adds those
+    /// that others bring.
     pub(crate) fn begin_view<'a>(
         &mut self,
-        view: ViewId,
-        stays: impl Fn(DaemonId) -> bool,
         brought: impl Iterator<Item = (Who, &'a str, &'a str)>,
     ) {
-        self.changes = 0;
-        let gone: Vec<Who> = self.clients.keys().copied().collect();
-        for who in gone.into_iter().filter(|(daemon, _)| !stays(*daemon)) {
+        self.id.stage = GroupViewId::BEGUN;
+        self.id.change = 0;
+        let gone = self.clients.keys().filter(|who| !self.stays(who.0));
+        let gone: Vec<Who> = gone.copied().collect();
+        for who in gone {
             self.remove(who);
         }
         for (who, name, group) in brought {
@@ -272,9 +331,11 @@ impl Registry {
         }
         for group in core::mem::take(&mut self.transitional) {
             let members = self.groups.get(&group).into_iter().flatten();
-            let stayed: Vec<Who> = members.copied().filter(|who| stays(who.0)).collect();
-            self.announce(view, &group, &Cause::Network, &stayed);
+            let stayed: Vec<Who> = members.copied().filter(|who| self.stays(who.0)).collect();
+            self.announce(&group, &Cause::Network, &stayed);
         }
+        self.staying = None;
+        self.is_breaking = false;
     }
 
     fn bring(&mut self, who: Who, group: &str) {

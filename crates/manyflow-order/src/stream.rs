@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::names::{ClientId, Peer};
 use crate::parts::Assembly;
-use crate::wire::{Part, is_from_client as is_message};
+use crate::wire::{Arrived, Part, is_from_client as is_message};
 
 /// Bytes that a record counts besides its own.
 const OVERHEAD_BYTES: usize = 64;
@@ -51,6 +51,8 @@ pub(crate) struct Stream {
     pub(crate) is_cut: bool,
     /// The number of the daemon's first state after this view, where the stream ends.
     pub(crate) end: Option<u64>,
+    /// Everything that the records before this number depend on is here, too.
+    pub(crate) sound: u64,
     base: u64,
     held: VecDeque<Held>,
     /// Index of the first record that may wait for its turn.
@@ -77,6 +79,7 @@ impl Stream {
             received: 0,
             is_cut: false,
             end: None,
+            sound: 0,
             base,
             held: VecDeque::new(),
             cursor: 0,
@@ -99,6 +102,16 @@ impl Stream {
     /// Returns the number of the first record that has not arrived.
     pub(crate) fn next(&self) -> u64 {
         self.base + self.held.len() as u64
+    }
+
+    /// Returns what has arrived.
+    pub(crate) fn arrived(&self) -> Arrived {
+        Arrived {
+            next: self.next(),
+            sound: self.sound,
+            is_cut: self.is_cut,
+            is_complete: self.end == Some(self.next()),
+        }
     }
 
     /// Returns the bytes of the records held.
@@ -175,7 +188,9 @@ impl Stream {
             self.open_messages = 0;
         }
         self.received = self.received.max(received);
-        self.apply(round.max(open), Turn::None, None);
+        // A mark that closes no round has to be kept until a later one has arrived everywhere.
+        let own = round.max(open);
+        self.apply(own, Turn::None, None);
     }
 
     /// Returns whether a client has messages that wait for their turn.
@@ -192,13 +207,15 @@ impl Stream {
         (self.cursor < self.applied).then_some((held.round, held.turn))
     }
 
-    /// Takes the [head](Stream::head).
-    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+    /// Takes the [head](Stream::head), with its number.
+    pub(crate) fn pop(&mut self) -> Option<(u64, Bytes)> {
         self.head()?;
+        let sequence = self.base + self.cursor as u64;
         let held = &mut self.held[self.cursor];
         held.turn = Turn::None;
         self.cursor += 1;
-        Some(held.whole.take().unwrap_or_else(|| held.record.clone()))
+        let record = held.whole.take().unwrap_or_else(|| held.record.clone());
+        Some((sequence, record))
     }
 
     /// Notes that a client's message has had its turn.

@@ -10,10 +10,10 @@
 //!   Mark       6 | round: 4 | received: 4
 //!   State      7 | incarnation: 4 | attempt: 4 | first: 8 | rosters: 2 | previous: 12
 //!                | count: 2 | daemon: 2, incarnation: 4 each
-//!                | count: 2 | next: 8, cut: 1 each
+//!                | count: 2 | next: 8, sound: 8, flags: 1 each
 //!   Roster     8 | client: 4 | name | count: 2 | names of groups | the next client ...
 //!   Recover    9 | view: 12 | origin: 2 | sequence: 8 | a record ...
-//!   Recovered 10 | view: 12
+//!   Ready     10 | view: 12
 //!   Part      11 | client: 4 | last: 1 | a part of a record ...
 //! ```
 //!
@@ -36,7 +36,7 @@ const MARK: u8 = 6;
 const STATE: u8 = 7;
 const ROSTER: u8 = 8;
 const RECOVER: u8 = 9;
-const RECOVERED: u8 = 10;
+const READY: u8 = 10;
 const PART: u8 = 11;
 
 /// The flag of a message that its sender does not receive itself.
@@ -82,8 +82,8 @@ pub(crate) enum Record<'a> {
     Recover(Recover<'a>),
     /// A part of a longer record.
     Part(Part<'a>),
-    /// The daemon holds all messages that those who enter this view together with it hold.
-    Recovered { view: ViewId },
+    /// The daemon is ready to enter this view.
+    Ready { view: ViewId },
 }
 
 /// A client's message.
@@ -128,9 +128,18 @@ pub(crate) fn is_from_client(record: &[u8]) -> bool {
 pub(crate) struct Arrived {
     /// The first record that has not arrived.
     pub(crate) next: u64,
+    /// The daemon also has everything that the records before this one depend on: it was ready to
+    /// enter a view together with those who sent them.
+    pub(crate) sound: u64,
     /// Whether records are missing that will no longer arrive.
-    pub(crate) cut: bool,
+    pub(crate) is_cut: bool,
+    /// Whether all records of the view have arrived.
+    pub(crate) is_complete: bool,
 }
+
+/// Flags of [`Arrived`].
+const CUT: u8 = 1;
+const COMPLETE: u8 = 2;
 
 /// A part of a longer record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,8 +232,14 @@ fn take_state(bytes: &mut &[u8]) -> Option<State> {
     }
     for _ in 0..bytes.try_get_u16().ok()? {
         let next = bytes.try_get_u64().ok()?;
-        let cut = bytes.try_get_u8().ok()? != 0;
-        state.arrived.push(Arrived { next, cut });
+        let sound = bytes.try_get_u64().ok()?;
+        let flags = bytes.try_get_u8().ok()?;
+        state.arrived.push(Arrived {
+            next,
+            sound,
+            is_cut: flags & CUT != 0,
+            is_complete: flags & COMPLETE != 0,
+        });
     }
     let ascending = state.peers.is_sorted_by(|a, b| a.daemon < b.daemon);
     ascending.then_some(state)
@@ -275,7 +290,7 @@ impl<'a> Record<'a> {
                 sequence: bytes.try_get_u64().ok()?,
                 record: core::mem::take(&mut bytes),
             }),
-            RECOVERED => Record::Recovered {
+            READY => Record::Ready {
                 view: take_view(&mut bytes)?,
             },
             PART => Record::Part(Part {
@@ -334,8 +349,8 @@ impl<'a> Record<'a> {
                 to.put_u8(part.is_last.into());
                 to.put_slice(part.bytes);
             }
-            Record::Recovered { view } => {
-                to.put_u8(RECOVERED);
+            Record::Ready { view } => {
+                to.put_u8(READY);
                 put_view(&mut to, *view);
             }
         }
@@ -399,7 +414,10 @@ fn put_state(to: &mut BytesMut, state: &State) {
     to.put_u16(state.arrived.len() as u16);
     for arrived in &state.arrived {
         to.put_u64(arrived.next);
-        to.put_u8(arrived.cut.into());
+        to.put_u64(arrived.sound);
+        let cut = if arrived.is_cut { CUT } else { 0 };
+        let complete = if arrived.is_complete { COMPLETE } else { 0 };
+        to.put_u8(cut | complete);
     }
 }
 
@@ -515,13 +533,13 @@ mod tests {
             check(&Record::Join { client, group: name });
             check(&Record::Leave { client, group: name });
             check(&Record::Mark { round, received: round / 2 });
-            check(&Record::Recovered { view });
+            check(&Record::Ready { view });
             let origin = DaemonId(kind as u16);
             check(&Record::Part(Part { client, is_last: discard, bytes: &payload }));
             check(&Record::Recover(Recover { view, origin, sequence: hash, record: &payload }));
             peers.sort();
             peers.dedup_by_key(|peer| peer.daemon);
-            let arrived = peers.iter().map(|peer| Arrived { next: peer.incarnation.into(), cut: discard });
+            let arrived = peers.iter().map(|peer| Arrived { next: peer.incarnation.into(), is_cut: discard, sound: hash, is_complete: !discard });
             check(&Record::State(State {
                 incarnation: round,
                 attempt: client.0,

@@ -232,7 +232,7 @@ fn view_json(view: &View, own: &str) -> Value {
     };
     json!({
         "group": *view.group,
-        "view": format!("{}.{}", view.id.view, view.id.change),
+        "view": view.id.to_string(),
         "members": names(&view.members),
         "cause": cause,
         "who": who,

@@ -25,8 +25,9 @@ pub(crate) fn run(test: &str, show: impl Fn(u64), run: impl Fn(u64) -> Result<()
         if let Err(error) = run(seed) {
             failed += 1;
             eprintln!("seed {seed}: {error}");
+            let package = env!("CARGO_PKG_NAME");
             eprintln!(
-                "MANYFLOW_SEED={seed} cargo test -p manyflow-netsim --test {test} -- --nocapture\n"
+                "MANYFLOW_SEED={seed} cargo test -p {package} --test {test} -- --nocapture\n"
             );
         }
     }
