@@ -15,6 +15,9 @@ use manyflow_core::time::Time;
 use crate::config::OrderConfig;
 use crate::present::Present;
 
+/// The number of marks in a row that close no round.
+const UNCLOSED_MAX: u32 = 16;
+
 /// The marks of this daemon in the present view.
 #[derive(Debug)]
 pub(crate) struct Marks {
@@ -23,6 +26,9 @@ pub(crate) struct Marks {
     closed: u32,
     /// The last round that this daemon has said to have received.
     received: u32,
+    /// The number of marks since the last one that closed a round: they are kept until another one
+    /// does.
+    unclosed: u32,
     /// When the last mark was sent.
     last: Option<Time>,
     /// Since when a mark that only frees memory is wanted.
@@ -48,6 +54,7 @@ impl Marks {
             config,
             closed: 0,
             received: 0,
+            unclosed: 0,
             last: None,
             idle_since: None,
             measured: None,
@@ -58,7 +65,7 @@ impl Marks {
 
     /// Begins a view. The time of rounds that was measured remains.
     pub(crate) fn begin_view(&mut self) {
-        (self.closed, self.received) = (0, 0);
+        (self.closed, self.received, self.unclosed) = (0, 0, 0);
         (self.idle_since, self.measured) = (None, None);
         self.has_sent = false;
     }
@@ -72,8 +79,14 @@ impl Marks {
         }
         let own = &present.streams[present.own];
         let has_open = self.has_sent || (own.closed == self.closed && own.holds_open());
-        let next = self.closed + u32::from(has_open);
-        self.closed = next.max(present.highest_closed());
+        let must_close = has_open || self.unclosed >= UNCLOSED_MAX;
+        let next = self.closed + u32::from(must_close);
+        let closed = next.max(present.highest_closed());
+        self.unclosed = match closed > self.closed {
+            true => 0,
+            false => self.unclosed + 1,
+        };
+        self.closed = closed;
         self.received = present.complete_with(self.closed);
         (self.last, self.idle_since) = (Some(now), None);
         self.has_sent = false;

@@ -87,7 +87,9 @@ impl Registry {
     /// Delivers a message to those clients of this daemon that are members of its groups.
     pub(crate) fn deliver(&mut self, origin: DaemonId, record: &Bytes, data: &Data<'_>) {
         let here = self.here;
-        if self.is_breaking {
+        // Whether a message without order is delivered before the end or in it depends on when it
+        // arrived, which is no reason for a view that others do not get.
+        if self.is_breaking && data.service.is_ordered() {
             self.signal_groups(data.groups);
         }
         let Some(sender) = self.clients.get(&(origin, data.client)) else {
