@@ -18,6 +18,9 @@ use crate::present::Present;
 /// The number of marks in a row that close no round.
 const UNCLOSED_MAX: u32 = 16;
 
+/// The number of records of a stream that are kept although no client waits for them.
+const RECORDS_MAX: usize = 48;
+
 /// The marks of this daemon in the present view.
 #[derive(Debug)]
 pub(crate) struct Marks {
@@ -79,7 +82,8 @@ impl Marks {
         }
         let own = &present.streams[present.own];
         let has_open = self.has_sent || (own.closed == self.closed && own.holds_open());
-        let must_close = has_open || self.unclosed >= UNCLOSED_MAX;
+        let is_long = own.closed == self.closed && own.len() > RECORDS_MAX;
+        let must_close = has_open || is_long || self.unclosed >= UNCLOSED_MAX;
         let next = self.closed + u32::from(must_close);
         let closed = next.max(present.highest_closed());
         self.unclosed = match closed > self.closed {
@@ -122,8 +126,10 @@ impl Marks {
             return Want::Now;
         }
         let own = &present.streams[present.own];
-        let holds = present.holds_messages() && can_acknowledge;
-        match holds || (own.closed == self.closed && own.holds_open()) {
+        let is_long = own.len() > RECORDS_MAX;
+        let holds =
+            (present.holds_messages() || present.is_longer_than(RECORDS_MAX)) && can_acknowledge;
+        match holds || (own.closed == self.closed && (own.holds_open() || is_long)) {
             true => Want::Idle,
             false => Want::Nothing,
         }

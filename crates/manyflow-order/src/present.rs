@@ -137,6 +137,11 @@ impl Present {
         self.streams.iter().map(Stream::bytes).sum()
     }
 
+    /// Returns whether any stream holds more records than this.
+    pub(crate) fn is_longer_than(&self, records: usize) -> bool {
+        self.streams.iter().any(|stream| stream.len() > records)
+    }
+
     /// Returns the number of records held.
     pub(crate) fn records(&self) -> usize {
         self.streams.iter().map(Stream::len).sum()
