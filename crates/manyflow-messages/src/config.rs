@@ -16,6 +16,7 @@ use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 use super::access::Access;
 use super::hello::is_name;
 use super::security::LinkSecurity;
+use super::spread::wire::DAEMON_NAME_BYTES_MAX;
 
 /// The number of clients that may be connected.
 const CONNECTIONS_MAX: usize = 65_536;
@@ -136,6 +137,9 @@ pub struct DaemonConfig {
     /// The host and port for clients that speak NATS over WebSocket, as browsers do, if there are
     /// any. With `client_tls`, they have to use TLS (`wss://`).
     pub clients_ws: Option<String>,
+    /// The host and port, or the Unix socket, for clients that speak Spread's protocol, if there are
+    /// any. They send neither credentials nor use TLS, so there can be no users.
+    pub clients_spread: Option<String>,
     /// The host and port that clients of other daemons get for this one. If `None`, that of
     /// `clients`; for an unspecified address, those of this machine's interfaces.
     pub advertise: Option<String>,
@@ -180,6 +184,7 @@ impl DaemonConfig {
             listen: None,
             clients: None,
             clients_ws: None,
+            clients_spread: None,
             advertise: None,
             links: Vec::new(),
             accepts: None,
@@ -234,6 +239,16 @@ impl DaemonConfig {
                 "clients",
                 "a host and a port if there is `advertise` or `client-tls`, and not a Unix socket",
                 path.is_none() || (self.advertise.is_none() && self.client_tls.is_none()),
+            ),
+            (
+                "clients-spread",
+                "only without users: Spread's clients send no credentials",
+                self.clients_spread.is_none() || !self.access.is_restricted(),
+            ),
+            (
+                "the name of a daemon with `clients-spread`",
+                "1 to 19 bytes: it is a part of the names of Spread's clients",
+                self.clients_spread.is_none() || self.name.len() <= DAEMON_NAME_BYTES_MAX,
             ),
             (
                 "the name of a daemon or an overlay",

@@ -12,8 +12,9 @@
 //! | `refusals.rs` | connections that were refused, by address |
 //! | `security.rs`, `certificates.rs` | their protection |
 //! | `signatures.rs` | the signatures of daemons' states |
-//! | `client_stream.rs` | connections of clients: TCP and Unix sockets |
-//! | `nats/` | the protocol of clients |
+//! | `accept.rs`, `client_stream.rs` | connections of clients: TCP and Unix sockets |
+//! | `nats/` | the protocol of NATS clients |
+//! | `spread/` | the protocol of Spread's clients, who take part in ordered groups |
 //! | `websocket.rs` | their connections over WebSocket |
 //! | `fragment.rs` | messages longer than those of the overlay |
 //! | `datagram/` | links of datagrams |
@@ -50,6 +51,7 @@
 //! A daemon is one thread. Its tasks share `DaemonCore` without locks; no payload is copied
 //! between sockets, except short ones and those of fragments.
 
+mod accept;
 mod access;
 pub mod certificates;
 pub mod client;
@@ -74,6 +76,9 @@ mod refusals;
 mod security;
 mod server;
 mod signatures;
+// Public for fuzz targets only.
+#[doc(hidden)]
+pub mod spread;
 mod status;
 mod stopping;
 mod websocket;
@@ -87,7 +92,9 @@ pub use hello::{Hello, HelloError, Resume};
 pub use monitor::{MONITOR_PATHS, Monitor, MonitorPage};
 pub use nkey::{Nkey, NkeyError};
 pub use security::{IdentityError, LinkSecurity, LinkTls};
-pub use server::{Addresses, CLIENT_WS_PORT, DAEMON_PORT, DaemonError, DaemonHandle, start};
+pub use server::{
+    Addresses, CLIENT_SPREAD_PORT, CLIENT_WS_PORT, DAEMON_PORT, DaemonError, DaemonHandle, start,
+};
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 use manyflow_overlay::{DaemonId, GroupId};

@@ -3,10 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::rc::Rc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 /// Payloads of at most this many bytes are copied behind their headers. A slice of its own in a
 /// system call costs more than such a copy.
@@ -118,6 +120,21 @@ impl Outgoing {
         self.aborted.notified().await;
     }
 
+    /// Begins a task that [writes](Outgoing::write) the bytes, and closes the connection after an
+    /// error.
+    pub(super) fn begin_writing(
+        outgoing: &Rc<Outgoing>,
+        mut writer: impl AsyncWrite + Unpin + 'static,
+        drained: impl FnMut() + 'static,
+    ) -> JoinHandle<io::Result<()>> {
+        let outgoing = Rc::clone(outgoing);
+        tokio::task::spawn_local(async move {
+            let result = outgoing.write(&mut writer, drained).await;
+            outgoing.close();
+            result
+        })
+    }
+
     /// Writes the bytes until the connection is closed. Calls `drained` whenever none are left.
     ///
     /// # Errors
@@ -192,7 +209,6 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt;

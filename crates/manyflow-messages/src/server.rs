@@ -1,6 +1,7 @@
 //! The thread of a daemon: its listeners, links and timer.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,15 +18,14 @@ use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::tfrc::Tfrc;
 use manyflow_overlay::{Daemon, DaemonId};
 use socket2::Socket;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep};
 
+use super::accept::{Arrivals, NatsPort, accept_clients, retry};
 use super::client::CLIENT_PORT;
-use super::client_names::names_shown_in;
-use super::client_stream::{ClientListener, ClientSocket, ClientStream};
+use super::client_stream::{ClientListener, ClientSocket};
 use super::config::{ControllerConfig, DaemonConfig};
 use super::core::{DaemonCore, Phase};
 use super::datagram::Datagrams;
@@ -34,14 +34,12 @@ use super::hello::Hello;
 use super::incarnation::{check_clock, incarnation};
 use super::link::Links;
 use super::monitor::{Facts, Monitor, Question, Watched, answer_questions};
-use super::nats::serve::{Arrivals, ClientLimits, Front};
-use super::nats::session::Peer;
-use super::nkey::Nonce;
+use super::nats::serve::{ClientLimits, Front};
 use super::security::IdentityError;
 use super::signatures::{StateNotary, signing};
+use super::spread::serve::SpreadFront;
 use super::status::DaemonStatus;
 use super::stopping::{close, retire};
-use super::websocket;
 
 /// The time between two reports of a daemon's status.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
@@ -83,6 +81,9 @@ pub const DAEMON_PORT: u16 = 4747;
 /// The port of daemons for clients over WebSocket in examples: NATS has none of its own for them.
 pub const CLIENT_WS_PORT: u16 = 8080;
 
+/// The port of Spread's daemons for clients.
+pub const CLIENT_SPREAD_PORT: u16 = 4803;
+
 /// The addresses at which a daemon listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
@@ -92,8 +93,12 @@ pub struct Addresses {
     pub clients: Option<SocketAddr>,
     /// For clients over WebSocket.
     pub clients_ws: Option<SocketAddr>,
+    /// For clients that speak Spread's protocol.
+    pub clients_spread: Option<SocketAddr>,
     /// The path of the Unix socket for clients, instead of `clients`.
     pub client_socket: Option<PathBuf>,
+    /// The path of the Unix socket for clients that speak Spread's protocol.
+    pub spread_socket: Option<PathBuf>,
 }
 
 /// A running daemon. It stops when this is dropped.
@@ -162,19 +167,24 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
     let (overlay_name, id) = (&config.overlay_name, config.number());
     let notary = config.security.notary(overlay_name, &config.name, id)?;
     let (daemons, datagrams) = listen_for_daemons(&config).await?;
-    let clients = listen_for_clients(config.clients.as_deref()).await?;
+    let clients = listen_for_clients("clients", config.clients.as_deref(), CLIENT_PORT).await?;
+    let at = config.clients_spread.as_deref();
+    let spread = listen_for_clients("clients-spread", at, CLIENT_SPREAD_PORT).await?;
     let clients_ws = listen("clients-ws", config.clients_ws.as_deref(), CLIENT_WS_PORT).await?;
     let addresses = Addresses {
         daemons: daemons.as_ref().map(|listener| listener.1),
         clients: clients.as_ref().and_then(ClientSocket::address),
         clients_ws: clients_ws.as_ref().map(|listener| listener.1),
+        clients_spread: spread.as_ref().and_then(ClientSocket::address),
         client_socket: clients.as_ref().and_then(ClientSocket::path),
+        spread_socket: spread.as_ref().and_then(ClientSocket::path),
     };
     let sockets = Sockets {
         daemons,
         datagrams,
         clients,
         clients_ws,
+        spread,
     };
     let (stop, stopped) = oneshot::channel();
     let (sender, status) = watch::channel(DaemonStatus::default());
@@ -222,18 +232,23 @@ struct Sockets {
     datagrams: Option<Socket>,
     clients: Option<ClientSocket>,
     clients_ws: Option<Listener>,
+    spread: Option<ClientSocket>,
 }
 
 /// Listens for clients on a Unix socket, or on TCP.
-async fn listen_for_clients(address: Option<&str>) -> Result<Option<ClientSocket>, DaemonError> {
+async fn listen_for_clients(
+    key: &'static str,
+    address: Option<&str>,
+    port: u16,
+) -> Result<Option<ClientSocket>, DaemonError> {
     let Some((text, path)) = address.and_then(|text| Some((text, unix_socket::path_of(text)?)))
     else {
-        let tcp = listen("clients", address, CLIENT_PORT).await?;
+        let tcp = listen(key, address, port).await?;
         return Ok(tcp.map(|(listener, local)| ClientSocket::Tcp(listener, local)));
     };
     let opened = path.map_err(io::Error::from).and_then(unix_socket::listen);
     let opened = opened.map_err(|cause| DaemonError::Address {
-        key: "clients",
+        key,
         address: text.to_owned(),
         cause,
     });
@@ -307,7 +322,8 @@ struct Server {
     front: Option<Rc<Front>>,
     daemons: Option<TcpListener>,
     clients: Option<ClientListener>,
-    clients_ws: Option<TcpListener>,
+    clients_ws: Option<ClientListener>,
+    spread: Option<(ClientListener, Rc<SpreadFront>)>,
     facts: Facts,
     hold: Duration,
     controller: ControllerConfig,
@@ -353,6 +369,18 @@ impl Server {
         let ws_at = sockets.clients_ws.as_ref().map(|(_, local)| *local);
         let ws_at = ws_at.map(|local| (local.ip().to_string(), local.port()));
         let clients_at = clients.as_ref().map(ClientListener::host_and_port);
+        let arrivals = Rc::new(Arrivals::new(facts.connections_max));
+        let spread = sockets.spread.map(ClientSocket::listener).transpose();
+        let spread = spread.map_err(DaemonError::Thread)?.map(|listener| {
+            let front = SpreadFront {
+                core: Rc::clone(&core),
+                arrivals: Rc::clone(&arrivals),
+                name: config.name.clone(),
+                payload_bytes_max: config.payload_bytes_max,
+                names: RefCell::new(BTreeSet::new()),
+            };
+            (listener, Rc::new(front))
+        });
         let front = clients_at.or(ws_at).map(|local| {
             Rc::new(Front {
                 advertised,
@@ -364,21 +392,25 @@ impl Server {
                 local,
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
-                arrivals: Arrivals::default(),
+                arrivals: Rc::clone(&arrivals),
                 is_retiring: Cell::new(false),
             })
         });
-        let listener = |listener: Option<Listener>| {
-            let tokio = listener.map(|(listener, _)| TcpListener::from_std(listener));
-            tokio.transpose().map_err(DaemonError::Thread)
-        };
+        let daemons = sockets
+            .daemons
+            .map(|(listener, _)| TcpListener::from_std(listener));
+        let ws = sockets
+            .clients_ws
+            .map(|(listener, local)| ClientSocket::Tcp(listener, local));
+        let clients_ws = ws.map(ClientSocket::listener).transpose();
         Ok(Server {
             core,
             links,
             front,
-            daemons: listener(sockets.daemons)?,
+            daemons: daemons.transpose().map_err(DaemonError::Thread)?,
             clients,
-            clients_ws: listener(sockets.clients_ws)?,
+            clients_ws: clients_ws.map_err(DaemonError::Thread)?,
+            spread,
             facts,
             hold: config.hold,
             controller: config.controller,
@@ -403,27 +435,18 @@ impl Server {
         if let Some(listener) = self.daemons {
             spawn_local(accept_daemons(listener, Rc::clone(&self.links)));
         }
-        let most = self.facts.connections_max;
         let mut accepting = Vec::new();
-        if let Some(front) = &self.front {
-            let (front, ws) = (Rc::clone(front), Rc::clone(front));
-            match self.clients {
-                Some(ClientListener::Tcp(listener, _)) => accepting.push(spawn_local(
-                    accept_clients::<TcpStream>(listener, false, front, most),
-                )),
-                Some(ClientListener::Unix(listener, file)) => {
-                    accepting.push(spawn_local(async move {
-                        // The file is there as long as clients can connect.
-                        let _file = file;
-                        accept_clients::<UnixStream>(listener, false, front, most).await;
-                    }));
-                }
-                None => {}
+        for (listener, is_websocket) in [(self.clients, false), (self.clients_ws, true)] {
+            if let (Some(listener), Some(front)) = (listener, self.front.clone()) {
+                let port = NatsPort {
+                    front,
+                    is_websocket,
+                };
+                accepting.push(accept_clients(listener, Rc::new(port)));
             }
-            if let Some(listener) = self.clients_ws {
-                let accept = accept_clients::<TcpStream>(listener, true, ws, most);
-                accepting.push(spawn_local(accept));
-            }
+        }
+        if let Some((listener, front)) = self.spread {
+            accepting.push(accept_clients(listener, front));
         }
         if let Some(front) = &self.front {
             spawn_local(announce_addresses(Rc::clone(front)));
@@ -530,67 +553,5 @@ async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
         let (socket, from) = retry(|| listener.accept()).await;
         let links = Rc::clone(&links);
         spawn_local(async move { links.accept(socket, from).await });
-    }
-}
-
-async fn accept_clients<S: ClientStream>(
-    listener: S::Listener,
-    is_websocket: bool,
-    front: Rc<Front>,
-    connections_max: usize,
-) {
-    loop {
-        let (socket, address) = retry(|| S::accept(&listener)).await;
-        let peer = Peer {
-            number: front.arrivals.next_number(),
-            address,
-            is_websocket,
-            nonce: front.access.needs_nonce().then(Nonce::random),
-        };
-        let front = Rc::clone(&front);
-        spawn_local(async move {
-            let connected = &front.arrivals.connected;
-            connected.set(connected.get() + 1);
-            let is_welcome = connected.get() <= connections_max;
-            match is_websocket {
-                true => websocket::serve(socket, peer, &front, is_welcome).await,
-                false => serve_client(socket, peer, &front, is_welcome).await,
-            }
-            connected.set(connected.get() - 1);
-        });
-    }
-}
-
-async fn serve_client(mut socket: impl ClientStream, peer: Peer, front: &Front, is_welcome: bool) {
-    let info = match is_welcome {
-        true => front.info(peer),
-        false => "-ERR 'maximum connections exceeded'\r\n".to_owned(),
-    };
-    let greeted = socket.write_all(info.as_bytes()).await;
-    if greeted.is_err() || !is_welcome || socket.prepare().is_err() {
-        return;
-    }
-    let Some(tls) = &front.tls else {
-        let (reader, writer) = socket.into_halves();
-        return front.serve(peer, Vec::new(), reader, writer, || {}).await;
-    };
-    let accepted = timeout(TLS_TIMEOUT, tls.acceptor().accept(socket)).await;
-    if let Ok(Ok(stream)) = accepted {
-        let names = names_shown_in(&stream);
-        let (reader, writer) = tokio::io::split(stream);
-        front.serve(peer, names, reader, writer, || {}).await;
-    }
-}
-
-/// Returns the next connection. Waits if the process has too many files open.
-async fn retry<T>(mut accept: impl AsyncFnMut() -> io::Result<T>) -> T {
-    loop {
-        match accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) => {
-                tracing::warn!(reason = %error, "cannot accept a connection");
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
 use serde_json::json;
 
+use super::spread::log_refused_spread;
 use super::status::daemon_name;
 use super::{CLIENT_BYTES, DaemonCore, Owner, QueueGroup, SessionKey};
 use crate::access::Permissions;
@@ -299,6 +300,9 @@ impl DaemonCore {
         }
         for (from, count, reason) in self.refused_daemons.take_due(now) {
             log_refused_daemons(from, count, &reason);
+        }
+        for (from, count, reason) in self.refused_spread.take_due(now) {
+            log_refused_spread(from, count, &reason);
         }
     }
 

@@ -9,6 +9,7 @@ mod order;
 mod publishing;
 mod queue;
 mod slow;
+mod spread;
 mod status;
 mod stop;
 mod trust;
@@ -37,6 +38,7 @@ use super::nats::session::{NatsSession, Traffic};
 use super::nats::shares::Shares;
 use super::outgoing::Outgoing;
 use super::refusals::Refusals;
+use super::spread::session::SpreadSession;
 use super::status::Counters;
 use super::{datagram, fragment};
 use addresses::ClientAddresses;
@@ -59,6 +61,9 @@ const RESERVED: &[u8] = b"$MF.";
 
 /// The key of a session among those of a daemon.
 pub(super) type SessionKey = usize;
+
+/// The key of a Spread client among those of a daemon.
+pub(super) type SpreadKey = usize;
 
 /// A client of the overlay that this daemon's driver has connected.
 #[derive(Copy, Clone, Debug)]
@@ -100,6 +105,7 @@ pub(super) struct DaemonCore {
     neighbours: BTreeMap<DaemonId, Neighbour>,
     connections: u64,
     sessions: Slab<NatsSession>,
+    spread: Slab<SpreadSession>,
     /// The traffic of clients that have disconnected.
     ended_traffic: Traffic,
     owners: HashMap<ClientId, Owner>,
@@ -138,6 +144,8 @@ pub(super) struct DaemonCore {
     refused_clients: Refusals,
     /// Connections from other daemons that were refused, by address.
     refused_daemons: Refusals,
+    /// Spread clients that were refused or violated the protocol, by address.
+    refused_spread: Refusals,
     trust: Trust,
     phase: Phase,
     /// The ordered groups, from their first client on.
@@ -166,6 +174,7 @@ impl DaemonCore {
             neighbours: BTreeMap::new(),
             connections: 0,
             sessions: Slab::new(),
+            spread: Slab::new(),
             ended_traffic: Traffic::default(),
             owners: HashMap::new(),
             queues: Slab::new(),
@@ -189,6 +198,7 @@ impl DaemonCore {
             refused_subscriptions: Seldom::default(),
             refused_clients: Refusals::default(),
             refused_daemons: Refusals::default(),
+            refused_spread: Refusals::default(),
             trust: Trust::default(),
             phase: Phase::default(),
             order: None,

@@ -13,7 +13,7 @@ use manyflow_core::Time;
 use manyflow_order::{Event, OrderConfig, Orderer, Outgoing, Peer, RequestError, is_last_part};
 use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
 
-use super::{DaemonCore, Owner, SessionKey};
+use super::{DaemonCore, Owner, SessionKey, SpreadKey};
 use crate::nats::errors::{Reason, ordered_refused, subscription_refused};
 use crate::nats::interest::GroupName;
 use crate::nats::ordered::{Kind, OrderedSubject};
@@ -34,6 +34,8 @@ pub(crate) type UserId = manyflow_order::ClientId;
 pub(crate) enum UserOwner {
     /// A NATS client.
     Nats(SessionKey),
+    /// A Spread client.
+    Spread(SpreadKey),
 }
 
 /// A client of this daemon in ordered groups.
@@ -211,6 +213,7 @@ impl DaemonCore {
         if !sender.is_sending {
             match sender.owner {
                 UserOwner::Nats(key) => self.continue_session(key),
+                UserOwner::Spread(key) => self.continue_spread(key),
             }
         }
     }
@@ -254,6 +257,7 @@ impl DaemonCore {
             let owner = order.users.get(&event.to()).map(|user| user.owner);
             match owner {
                 Some(UserOwner::Nats(key)) => self.show_ordered(key, &event),
+                Some(UserOwner::Spread(key)) => self.show_to_spread(key, &event),
                 None => continue,
             }
             if owner.is_some_and(|owner| self.unread_bytes(owner) > SLOW_BYTES) {
@@ -270,6 +274,7 @@ impl DaemonCore {
     fn unread_bytes(&self, owner: UserOwner) -> usize {
         match owner {
             UserOwner::Nats(key) => self.sessions.get(key).map_or(0, |s| s.out.bytes()),
+            UserOwner::Spread(key) => self.spread.get(key).map_or(0, |s| s.out.bytes()),
         }
     }
 
@@ -321,6 +326,7 @@ impl DaemonCore {
             self.counters.evicted += 1;
             match owner {
                 Some(UserOwner::Nats(key)) => self.evict_from_ordered(key),
+                Some(UserOwner::Spread(key)) => self.evict_spread(key),
                 None => {}
             }
         }

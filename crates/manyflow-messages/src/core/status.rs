@@ -127,7 +127,7 @@ impl DaemonCore {
             topology_version: self.daemon.topology_version(),
             links,
             unacknowledged_bytes: self.daemon.unacknowledged_bytes(),
-            clients: self.sessions.len(),
+            clients: self.sessions.len() + self.spread.len(),
             groups: self.groups.len() - self.daemon_groups.len(),
             first_groups: first_groups.collect(),
             slow_members: self.slow_members.len(),

@@ -45,7 +45,7 @@ impl DaemonCore {
     }
 
     pub(crate) fn has_clients(&self) -> bool {
-        !self.sessions.is_empty()
+        !self.sessions.is_empty() || !self.spread.is_empty()
     }
 
     /// Ignores the operations of clients from now on.
@@ -59,6 +59,8 @@ impl DaemonCore {
         let is_idle = self.sessions.iter().all(|(_, session)| {
             !session.is_busy() && session.unread.is_empty() && session.out.bytes() == 0
         });
+        let mut spread = self.spread.iter();
+        let is_idle = is_idle && spread.all(|(_, s)| !s.is_sending && s.out.bytes() == 0);
         let mut links = self.neighbours.keys();
         let is_empty = |id| self.daemon.queue_messages(id).unwrap_or(0) == 0;
         is_idle && links.all(|id| is_empty(*id)) && self.daemon.unacknowledged_bytes() == 0
@@ -69,6 +71,9 @@ impl DaemonCore {
         self.phase = Phase::Closes;
         // Connections that wait for messages to enter end now.
         for (_, session) in &self.sessions {
+            session.ready.notify_one();
+        }
+        for (_, session) in &self.spread {
             session.ready.notify_one();
         }
         self.outgoing().for_each(|out| out.close());
@@ -87,6 +92,8 @@ impl DaemonCore {
     fn outgoing(&self) -> impl Iterator<Item = &Rc<Outgoing>> {
         let links = self.neighbours.values();
         let links = links.filter_map(|known| known.out.as_ref());
-        links.chain(self.sessions.iter().map(|(_, session)| &session.out))
+        let nats = self.sessions.iter().map(|(_, session)| &session.out);
+        let spread = self.spread.iter().map(|(_, session)| &session.out);
+        links.chain(nats).chain(spread)
     }
 }

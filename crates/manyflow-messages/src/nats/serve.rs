@@ -9,18 +9,18 @@ use bytes::{Bytes, BytesMut};
 use manyflow_net::tls::Identity;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::ConnectOptions;
 use super::parse::{Operation, parse, parse_greeting};
 use super::pings::WaitingPings;
 use super::session::Peer;
+use crate::accept::Arrivals;
 use crate::access::{Access, Permissions, Shown};
 use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase, SessionKey};
 use crate::outgoing::Outgoing;
-use crate::websocket::STRANGERS_MAX;
 
 /// The number of bytes that the buffer of a socket grows by.
 const READ_BYTES: usize = 64 * 1024;
@@ -73,37 +73,9 @@ pub(crate) struct Front {
     pub(crate) tls: Option<Identity>,
     /// The bytes of the buffers of clients that have not sent CONNECT.
     pub(crate) greeting_bytes: Cell<usize>,
-    pub(crate) arrivals: Arrivals,
+    pub(crate) arrivals: Rc<Arrivals>,
     /// Whether the daemon has announced that it stops.
     pub(crate) is_retiring: Cell<bool>,
-}
-
-/// The connections of clients, whether they have sent CONNECT or not.
-pub(crate) struct Arrivals {
-    /// The number of connections that clients have made.
-    made: Cell<u64>,
-    /// The number of connections now.
-    pub(crate) connected: Cell<usize>,
-    /// Permits for WebSockets of clients that have not sent CONNECT.
-    pub(crate) strangers: Semaphore,
-}
-
-impl Default for Arrivals {
-    fn default() -> Arrivals {
-        Arrivals {
-            made: Cell::new(0),
-            connected: Cell::new(0),
-            strangers: Semaphore::new(STRANGERS_MAX),
-        }
-    }
-}
-
-impl Arrivals {
-    /// Returns the number of a connection that has been made.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.made.set(self.made.get() + 1);
-        self.made.get()
-    }
 }
 
 impl Front {
@@ -169,22 +141,17 @@ impl Front {
         peer: Peer,
         names: Vec<String>,
         mut reader: impl AsyncRead + Unpin,
-        mut writer: impl AsyncWrite + Unpin + 'static,
+        writer: impl AsyncWrite + Unpin + 'static,
         greeted: impl FnOnce(),
     ) {
         let out = Rc::new(Outgoing::default());
         let session = Rc::new(RefCell::new(None));
-        let writing = tokio::task::spawn_local({
-            let (out, core, session) = (out.clone(), self.core.clone(), session.clone());
-            async move {
-                let drained = || {
-                    if let Some(key) = *session.borrow() {
-                        core.borrow_mut().handle_client_drained(key);
-                    }
-                };
-                let result = out.write(&mut writer, drained).await;
-                out.close();
-                result
+        let writing = Outgoing::begin_writing(&out, writer, {
+            let (core, session) = (self.core.clone(), session.clone());
+            move || {
+                if let Some(key) = *session.borrow() {
+                    core.borrow_mut().handle_client_drained(key);
+                }
             }
         });
         let mut connection = Connection {

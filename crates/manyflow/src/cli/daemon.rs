@@ -20,11 +20,15 @@ pub(super) const DAEMON_EXAMPLES: &str = r#"Examples:
   manyflow daemon --name c --link a=127.0.0.1:4747 --clients unix:/run/manyflow.sock --insecure
   manyflow sub 'news.*' --server unix:/run/manyflow.sock
 
+  # Programs with Spread's client libraries take part in ordered groups
+  manyflow daemon --name d --clients-spread 127.0.0.1:4803 --insecure
+
   # overlay.toml
   name = "a"                     # unique in the overlay
   listen = "0.0.0.0:4747"        # other daemons connect here
   clients = "0.0.0.0:4222"       # NATS clients connect here, or at "unix:/run/manyflow.sock"
   clients-ws = "0.0.0.0:8080"    # and those in browsers, over WebSocket
+  clients-spread = "127.0.0.1:4803"  # programs with Spread's libraries, without [[users]]
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
   controller = "cost-benefit"    # or "none"
   max-payload = "1 MiB"          # of a message; also ping-interval and hold (docs)
@@ -61,6 +65,10 @@ pub(crate) struct DaemonArgs {
     /// Serve NATS clients in browsers, over WebSocket, at this host and port
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "file", value_parser = crate::address::check_listen::<{ manyflow_messages::CLIENT_WS_PORT }>)]
     pub(crate) clients_ws: Option<String>,
+    /// Serve programs with Spread's client libraries at this host and port, or at a Unix socket
+    /// such as unix:/tmp/4803, where the C library looks for one of port 4803
+    #[arg(long, value_name = "HOST:PORT|unix:PATH", conflicts_with = "file", value_parser = crate::address::check_clients::<{ manyflow_messages::CLIENT_SPREAD_PORT }>)]
+    pub(crate) clients_spread: Option<String>,
     /// Connect to another daemon, at port 4747 by default; can be repeated
     #[arg(long, value_name = "NAME=HOST[:PORT]", conflicts_with = "file")]
     pub(crate) link: Vec<LinkArg>,

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
-    Access, CLIENT_PORT, CLIENT_WS_PORT, ControllerConfig, Credentials, DAEMON_PORT, DaemonConfig,
-    EVICT_AFTER, LinkConfig, LinkSecurity, LinkTls, Nkey, Proof, User, group_number,
+    Access, CLIENT_PORT, CLIENT_SPREAD_PORT, CLIENT_WS_PORT, ControllerConfig, Credentials,
+    DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig, LinkSecurity, LinkTls, Nkey, Proof, User,
+    group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::Benefits;
@@ -44,6 +45,8 @@ pub(super) struct DaemonFile {
     clients: Option<String>,
     /// The address for clients over WebSocket.
     clients_ws: Option<String>,
+    /// The address for clients that speak Spread's protocol.
+    clients_spread: Option<String>,
     /// The address of `clients` as clients of other daemons reach it.
     advertise: Option<String>,
     metrics: Option<String>,
@@ -182,6 +185,7 @@ impl DaemonFile {
             ("listen", &args.listen),
             ("clients", &args.clients),
             ("clients-ws", &args.clients_ws),
+            ("clients-spread", &args.clients_spread),
             ("controller", &args.controller),
         ];
         for (key, value) in texts {
@@ -219,6 +223,10 @@ impl DaemonFile {
         if let Some(text) = &self.clients {
             let checked = address::check_clients::<CLIENT_PORT>(text);
             checked.map_err(|error| address::explain("clients", error))?;
+        }
+        if let Some(text) = &self.clients_spread {
+            let checked = address::check_clients::<CLIENT_SPREAD_PORT>(text);
+            checked.map_err(|error| address::explain("clients-spread", error))?;
         }
         for (name, link) in &self.links {
             let (LinkEntry::Address(text) | LinkEntry::Table(LinkTable { address: text, .. })) =
@@ -264,6 +272,7 @@ impl DaemonFile {
             listen: self.listen,
             clients: self.clients,
             clients_ws: self.clients_ws,
+            clients_spread: self.clients_spread,
             advertise: self.advertise,
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
@@ -309,8 +318,8 @@ impl DaemonFile {
 
     fn access(&self) -> Result<Access> {
         if self.users.is_empty() {
-            let has_clients = self.clients.is_some() || self.clients_ws.is_some();
-            if has_clients && !self.insecure {
+            let addresses = [&self.clients, &self.clients_ws, &self.clients_spread];
+            if addresses.iter().any(|address| address.is_some()) && !self.insecure {
                 return Err(usage(
                     "clients have no users: add [[users]], or insecure = true for a network without strangers",
                 ));

@@ -84,6 +84,11 @@ fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display)
             "daemon {name}: NATS clients in browsers connect at {scheme}://{at}"
         ))?;
     }
+    let spread = addresses.clients_spread.map(|at| at.to_string());
+    let spread = spread.or(addresses.spread_socket.as_deref().map(address_of));
+    if let Some(at) = &spread {
+        display.print_line(&format!("daemon {name}: Spread clients connect at {at}"))?;
+    }
     let clients = addresses.clients.map(|at| at.to_string()).or(socket);
     display.print_json(&json!({
         "event": "started",
@@ -91,6 +96,7 @@ fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display)
         "daemons": addresses.daemons.map(|at| at.to_string()),
         "clients": clients,
         "clients_ws": addresses.clients_ws.map(|at| at.to_string()),
+        "clients_spread": spread,
     }))?;
     Ok(())
 }

@@ -13,6 +13,7 @@ mod nats_lines;
 mod ordered;
 mod queues;
 mod several_groups;
+mod spread;
 mod stage;
 mod stopping;
 mod unix;
