@@ -21,8 +21,12 @@ use crate::nats::parse::Published;
 
 /// The name of the group that carries the streams of all daemons.
 const STREAMS: &[u8] = b"$MF.order";
-/// Bytes that wait for a client's socket from which on the senders of ordered groups wait for it.
+/// Bytes that wait for a NATS client's socket from which on the senders of ordered groups wait for
+/// it.
 const SLOW_BYTES: usize = 1 << 20;
+/// The same for a Spread client: its programs often send some hundred messages before they read,
+/// and would wait for themselves.
+const SLOW_SPREAD_BYTES: usize = 32 << 20;
 /// The time for which they wait without a pause before the client is removed from its groups.
 const EVICT_AFTER: Duration = Duration::from_secs(10);
 
@@ -36,6 +40,16 @@ pub(crate) enum UserOwner {
     Nats(SessionKey),
     /// A Spread client.
     Spread(SpreadKey),
+}
+
+impl UserOwner {
+    /// Returns the bytes that wait for its socket from which on senders wait for it.
+    fn slow_bytes(self) -> usize {
+        match self {
+            UserOwner::Nats(_) => SLOW_BYTES,
+            UserOwner::Spread(_) => SLOW_SPREAD_BYTES,
+        }
+    }
 }
 
 /// A client of this daemon in ordered groups.
@@ -260,7 +274,7 @@ impl DaemonCore {
                 Some(UserOwner::Spread(key)) => self.show_to_spread(key, &event),
                 None => continue,
             }
-            if owner.is_some_and(|owner| self.unread_bytes(owner) > SLOW_BYTES) {
+            if owner.is_some_and(|owner| self.unread_bytes(owner) > owner.slow_bytes()) {
                 order.slow.entry(event.to()).or_insert(now);
             }
         }
@@ -297,7 +311,7 @@ impl DaemonCore {
         let users = &order.users;
         order.slow.retain(|user, _| {
             let owner = users.get(user).map(|user| user.owner);
-            owner.is_some_and(|owner| self.unread_bytes(owner) > SLOW_BYTES / 2)
+            owner.is_some_and(|owner| self.unread_bytes(owner) > owner.slow_bytes() / 2)
         });
         let must_pause = !order.slow.is_empty();
         if order.is_paused != must_pause {

@@ -355,6 +355,21 @@ async fn clients_of_two_daemons_are_members_of_one_group() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_many_messages_before_it_reads_does_not_wait_for_itself() {
+    let daemon = start(spread_config("d")).await.unwrap();
+    let mut ada = Spread::connect(&daemon, "ada").await;
+    ada.join("g").await;
+    for round in 0..200 {
+        ada.send(RELIABLE, &["g"], round, &[1; 50_000]).await;
+    }
+    for round in 0..200 {
+        let received = ada.receive().await;
+        assert_eq!((received.kind, received.payload.len()), (round, 50_000));
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_finish_its_handshake_is_disconnected() {
     let daemon = start(spread_config("d")).await.unwrap();
     let (mut socket, _) = Spread::greet(&daemon, &[4, 4, 0, 1, 1, b'x']).await;
