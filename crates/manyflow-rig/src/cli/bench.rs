@@ -284,6 +284,10 @@ pub(crate) enum GroupLayout {
 pub(crate) enum GroupProgram {
     /// Three of our daemons
     Manyflow,
+    /// The same, with agreed messages: one order for all members
+    Agreed,
+    /// The same, with safe messages: delivered when all daemons have them
+    Safe,
     /// One nats-server
     NatsServer,
     /// A cluster of three nats-servers

@@ -8,23 +8,17 @@ use anyhow::{Context, Result, bail, ensure};
 /// The number of messages that are sent before the load, until all members receive them.
 pub(super) const PROBE: u64 = u64::MAX / 2;
 
-/// The group of the benchmark.
-pub(super) const SUBJECT: &str = "bench.group";
 /// Maximum length of a line, as in nats-server.
 const LINE_MAX: usize = 4096;
 
-/// Connects a client and returns when the server has accepted it.
+/// Connects a client, which joins a group or none, and returns when the server has accepted it.
 ///
 /// # Errors
 /// If there is no connection, or if the server refuses the client.
-pub(super) fn connect(address: SocketAddr, join: bool) -> Result<TcpStream> {
+pub(super) fn connect(address: SocketAddr, join: Option<&str>) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
     stream.set_nodelay(true)?;
-    let join = if join {
-        format!("SUB {SUBJECT} 1\r\n")
-    } else {
-        String::new()
-    };
+    let join = join.map_or_else(String::new, |subject| format!("SUB {subject} 1\r\n"));
     let hello = format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"lang\":\"rust\",\"version\":\"1\",\
          \"protocol\":1,\"headers\":true}}\r\n{join}PING\r\n"

@@ -168,12 +168,13 @@ pub(super) fn is_time_out(error: &io::Error) -> bool {
 /// # Errors
 /// If a connection fails, or if the first messages do not reach all members.
 pub(super) fn run(servers: &Servers, load: &Load) -> Result<Measured> {
+    let program = servers.program;
     let connect = |join| move |number| connect(servers, number, join);
     let members = (0..MEMBERS)
-        .map(connect(true))
+        .map(connect(Some(program.subscription())))
         .collect::<Result<Vec<_>>>()?;
     let senders = (0..SENDERS)
-        .map(connect(false))
+        .map(connect(None))
         .collect::<Result<Vec<_>>>()?;
     let shared = Shared::default();
     thread::scope(|scope| {
@@ -184,7 +185,7 @@ pub(super) fn run(servers: &Servers, load: &Load) -> Result<Measured> {
         let members = members.collect::<Vec<_>>();
         let senders = senders.iter().zip(0..);
         let senders = senders.map(|(stream, number)| {
-            scope.spawn(move || sender::send(stream, number, load, shared))
+            scope.spawn(move || sender::send(stream, number, (program.subject(), load), shared))
         });
         let senders = senders.collect::<Vec<_>>();
         let measured = Threads {
@@ -201,7 +202,7 @@ pub(super) fn run(servers: &Servers, load: &Load) -> Result<Measured> {
     })
 }
 
-fn connect(servers: &Servers, number: usize, join: bool) -> Result<TcpStream> {
+fn connect(servers: &Servers, number: usize, join: Option<&str>) -> Result<TcpStream> {
     let addresses = servers.addresses();
     let stream = client::connect(addresses[number % addresses.len()], join)?;
     stream.set_read_timeout(Some(READ_TIME_OUT))?;

@@ -23,7 +23,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use self::load::{Load, Measured, Order};
-use self::servers::{Program, Servers};
+use self::servers::{Program, Servers, Service};
 use crate::cli::{GroupArgs, GroupProgram};
 use manyflow_terminal::Display;
 
@@ -84,6 +84,8 @@ fn installed_programs(args: &GroupArgs, display: &Display) -> Result<Vec<Program
     ]);
     let wanted = wanted.iter().map(|program| match program {
         GroupProgram::Manyflow => Program::Manyflow(args.layout, args.controller),
+        GroupProgram::Agreed => Program::Ordered(args.layout, args.controller, Service::Agreed),
+        GroupProgram::Safe => Program::Ordered(args.layout, args.controller, Service::Safe),
         GroupProgram::NatsServer => Program::NatsServer,
         GroupProgram::NatsCluster => Program::NatsCluster,
     });
@@ -181,7 +183,7 @@ fn check_order(programs: &[Program], results: &[Vec<Run>]) -> Result<()> {
     for (program, runs) in programs.iter().zip(results) {
         let order = Row::of(runs).order;
         ensure!(
-            order.failures() == 0 || !matches!(program, Program::Manyflow(..)),
+            order.failures() == 0 || !program.is_ours(),
             "members of {program} missed {} messages, and received {} twice or out of order",
             order.missed,
             order.repeated

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::client::{PROBE, SUBJECT};
+use super::client::PROBE;
 use super::load::{Load, SENDERS, Shared};
 use manyflow_rig::overlay_lab::wire::{Operation, Stamp, parse};
 
@@ -20,7 +20,12 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// If the connection breaks, or if the server reports an error.
-pub(super) fn send(stream: &TcpStream, sender: u32, load: &Load, shared: &Shared) -> Result<u64> {
+pub(super) fn send(
+    stream: &TcpStream,
+    sender: u32,
+    (subject, load): (&str, &Load),
+    shared: &Shared,
+) -> Result<u64> {
     let answers = Answers::default();
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -28,7 +33,7 @@ pub(super) fn send(stream: &TcpStream, sender: u32, load: &Load, shared: &Shared
         let mut output = Output {
             stream,
             answers: &answers,
-            batch: Batch::new(sender, load),
+            batch: Batch::new(sender, subject, load),
         };
         let sent = output
             .send_probes(shared)
@@ -50,9 +55,9 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(sender: u32, load: &Load) -> Batch {
+    fn new(sender: u32, subject: &str, load: &Load) -> Batch {
         let length = load.payload_bytes.max(Stamp::BYTES);
-        let mut message = format!("PUB {SUBJECT} {length}\r\n").into_bytes();
+        let mut message = format!("PUB {subject} {length}\r\n").into_bytes();
         let stamp_offset = message.len();
         message.extend(std::iter::repeat_n(b'x', length));
         message.extend(b"\r\n");

@@ -14,11 +14,20 @@ use crate::cli::{GroupController, GroupLayout};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
+/// The service of messages to an ordered group.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub(super) enum Service {
+    Agreed,
+    Safe,
+}
+
 /// The servers that carry messages.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub(super) enum Program {
     /// Three of our daemons.
     Manyflow(GroupLayout, GroupController),
+    /// The same, with messages of this service to an ordered group.
+    Ordered(GroupLayout, GroupController, Service),
     NatsServer,
     /// Three nats-servers, of which each is connected with each other.
     NatsCluster,
@@ -39,6 +48,8 @@ impl fmt::Display for Program {
             Program::Manyflow(GroupLayout::Mesh, GroupController::None) => "mesh, no controller",
             Program::Manyflow(GroupLayout::Line, GroupController::Tfrc) => "the same, TFRC",
             Program::Manyflow(GroupLayout::Mesh, GroupController::Tfrc) => "mesh, TFRC",
+            Program::Ordered(_, _, Service::Agreed) => "the same, agreed order",
+            Program::Ordered(_, _, Service::Safe) => "the same, safe",
             Program::NatsServer => "nats-server",
             Program::NatsCluster => "nats-server, cluster of 3",
         })
@@ -48,13 +59,36 @@ impl fmt::Display for Program {
 impl Program {
     pub(super) fn is_installed(&self) -> bool {
         let version = || Command::new("nats-server").arg("--version").output();
-        matches!(self, Program::Manyflow(..)) || version().is_ok()
+        self.is_ours() || version().is_ok()
+    }
+
+    /// Returns whether these are our daemons.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self, Program::Manyflow(..) | Program::Ordered(..))
+    }
+
+    /// Returns the subject that all send to and subscribe to.
+    pub(super) fn subject(self) -> &'static str {
+        match self {
+            Program::Ordered(_, _, Service::Agreed) => "$MF.agreed.bench.group",
+            Program::Ordered(_, _, Service::Safe) => "$MF.safe.bench.group",
+            _ => "bench.group",
+        }
+    }
+
+    /// Returns the subject that members subscribe to.
+    pub(super) fn subscription(self) -> &'static str {
+        match self {
+            Program::Ordered(..) => "$MF.agreed.bench.group",
+            other => other.subject(),
+        }
     }
 
     /// Returns a command for each server, whose clients connect to its address in `clients`.
     fn commands(self, clients: &[SocketAddr], links: &[SocketAddr]) -> Result<Vec<Command>> {
         match self {
-            Program::Manyflow(layout, controller) => (0..clients.len())
+            Program::Manyflow(layout, controller) | Program::Ordered(layout, controller, _) => (0
+                ..clients.len())
                 .map(|number| daemon((layout, controller), number, clients, links))
                 .collect(),
             Program::NatsServer => Ok(vec![nats_server(clients[0])]),
@@ -110,6 +144,7 @@ fn nats_server(clients: SocketAddr) -> Command {
 /// Running servers, which are killed on drop.
 #[derive(Debug)]
 pub(super) struct Servers {
+    pub(super) program: Program,
     processes: Vec<Process>,
     addresses: Vec<SocketAddr>,
     _folder: TempDir,
@@ -138,6 +173,7 @@ impl Servers {
             process.wait_until_ready(address, &log)?;
         }
         Ok(Servers {
+            program,
             processes,
             addresses,
             _folder: folder,
