@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::errors::{Reason, publish_refused, subscription_refused};
-use super::ordered::{Kind, OrderedSubject};
+use super::ordered::OrderedSubject;
 use super::parse::Published;
 use super::serve::{Connection, End};
 use super::subject::{is_pattern, is_subject, is_text};
@@ -54,7 +54,7 @@ impl Connection<'_> {
     fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
         let own = self.permissions.as_ref();
         let ordered = OrderedSubject::parse(subject);
-        let is_ordered = ordered.is_some_and(|subject| subject.kind != Kind::Views);
+        let is_ordered = ordered.is_some_and(|subject| subject.is_for_senders());
         // The rights to an ordered group are those to the subject of its name.
         let name = ordered.map_or(subject, |subject| subject.group.as_bytes());
         match own.is_some_and(|own| own.may_publish(name)) {

@@ -5,6 +5,7 @@
 //! | sends a message to the ordered group `G` | `PUB $MF.S.G`, where `S` is a service: `unreliable`, `reliable`, `fifo`, `causal`, `agreed` or `safe` |
 //! | is a member, and gets its messages | `SUB $MF.agreed.G`: messages of all services, with the subject that they were sent to |
 //! | is a member, and gets its views | `SUB $MF.views.G`: a JSON object for each view and each transitional signal |
+//! | is a member, and gets both in their order | `SUB $MF.order.G` |
 //!
 //! The header `Manyflow-Sender` of a message names its sender.
 
@@ -35,6 +36,8 @@ pub(crate) enum Kind {
     Messages(Service),
     /// Views.
     Views,
+    /// Messages of all services, and views.
+    Both,
 }
 
 impl<'a> OrderedSubject<'a> {
@@ -45,6 +48,7 @@ impl<'a> OrderedSubject<'a> {
         let mut services = Service::ALL.into_iter();
         let kind = match kind {
             "views" => Kind::Views,
+            "order" => Kind::Both,
             _ => Kind::Messages(services.find(|service| service.to_string() == kind)?),
         };
         is_subject(group.as_bytes()).then_some(OrderedSubject { kind, group })
@@ -52,7 +56,12 @@ impl<'a> OrderedSubject<'a> {
 
     /// Returns whether clients can subscribe to it.
     pub(crate) fn is_for_members(&self) -> bool {
-        matches!(self.kind, Kind::Views | Kind::Messages(Service::Agreed))
+        self.kind == Kind::Messages(Service::Agreed) || !self.is_for_senders()
+    }
+
+    /// Returns whether clients can publish to it.
+    pub(crate) fn is_for_senders(&self) -> bool {
+        matches!(self.kind, Kind::Messages(_))
     }
 }
 
@@ -60,7 +69,7 @@ impl<'a> OrderedSubject<'a> {
 #[derive(Debug)]
 struct Subscription {
     group: String,
-    is_for_views: bool,
+    kind: Kind,
     max: Option<u64>,
     delivered: u64,
 }
@@ -96,7 +105,7 @@ impl OrderedSubscriptions {
         let is_new = !self.is_member(subject.group);
         let subscription = Subscription {
             group: subject.group.to_owned(),
-            is_for_views: subject.kind == Kind::Views,
+            kind: subject.kind,
             max: None,
             delivered: 0,
         };
@@ -113,11 +122,15 @@ impl OrderedSubscriptions {
     /// Removes all subscriptions. Returns the subjects of those that there were.
     pub(crate) fn remove_all(&mut self) -> Vec<String> {
         let all = core::mem::take(&mut self.by_sid).into_values();
-        all.map(|subscription| match subscription.is_for_views {
-            true => format!("$MF.views.{}", subscription.group),
-            false => format!("$MF.agreed.{}", subscription.group),
-        })
-        .collect()
+        let subjects = all.map(|subscription| {
+            let kind = match subscription.kind {
+                Kind::Messages(service) => service.to_string(),
+                Kind::Views => "views".to_owned(),
+                Kind::Both => "order".to_owned(),
+            };
+            format!("$MF.{kind}.{}", subscription.group)
+        });
+        subjects.collect()
     }
 
     /// Ends a subscription after `max` deliveries, those before included. Returns whether it ends
@@ -149,7 +162,11 @@ impl OrderedSubscriptions {
         let mut ended = Vec::new();
         let mut written = 0;
         for (sid, subscription) in &mut self.by_sid {
-            if subscription.is_for_views != views || !concerns(event, &subscription.group) {
+            let other = match views {
+                true => Kind::Messages(Service::Agreed),
+                false => Kind::Views,
+            };
+            if subscription.kind == other || !concerns(event, &subscription.group) {
                 continue;
             }
             match event {
@@ -251,8 +268,10 @@ mod tests {
         assert_eq!(subject.kind, Kind::Messages(Service::Safe));
         assert_eq!(subject.group, "orders.eu");
         assert!(!subject.is_for_members());
-        let views = OrderedSubject::parse(b"$MF.views.a").unwrap();
-        assert!(views.is_for_members());
+        for subject in [&b"$MF.views.a"[..], b"$MF.order.a"] {
+            let subject = OrderedSubject::parse(subject).unwrap();
+            assert!(subject.is_for_members() && !subject.is_for_senders());
+        }
         for subject in [
             "$MF.members.a",
             "$MF.agreed",
