@@ -103,7 +103,7 @@ impl Replica {
         }
     }
 
-    /// Handles events until this member sees so many members.
+    /// Handles events until this member sees this number of members.
     async fn wait_for_members(&mut self, count: usize) -> Result<(), Failure> {
         while self.members != count || self.waiting.is_some() {
             self.handle_next().await?;

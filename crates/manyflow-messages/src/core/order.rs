@@ -196,6 +196,14 @@ impl DaemonCore {
         user: UserId,
         message: &Outgoing<'_>,
     ) -> Result<(), RequestError> {
+        self.queue_ordered(user, message)?;
+        self.pump();
+        Ok(())
+    }
+
+    /// Does the same without the work that follows, for callers that [`pump`](DaemonCore::pump) has
+    /// called itself: messages that enter at once would call each other without end.
+    fn queue_ordered(&mut self, user: UserId, message: &Outgoing<'_>) -> Result<(), RequestError> {
         let now = self.clock.now();
         let order = self.order.as_mut();
         let order = order.ok_or(RequestError::NotConnected(user))?;
@@ -205,7 +213,6 @@ impl DaemonCore {
             sender.pending.extend(parts);
             sender.send_next(now, &mut self.daemon, order.group);
         }
-        self.pump();
         Ok(())
     }
 
@@ -417,7 +424,7 @@ impl DaemonCore {
         let user = self.user_of(key);
         let sent = user.and_then(|user| {
             self.sessions[key].is_ordering = true;
-            self.send_ordered(user, &outgoing)
+            self.queue_ordered(user, &outgoing)
         });
         if sent.is_err() {
             self.sessions[key].is_ordering = false;

@@ -80,6 +80,11 @@ async fn members_at_all_daemons_read_agreed_and_safe_messages_in_one_order() {
             member.nats.send(&message).await;
         }
     }
+    // Many at once, of which each enters when the one before it has.
+    let many: String = (0..20_000)
+        .map(|_| "PUB $MF.fifo.none 2\r\nhi\r\n")
+        .collect();
+    members[0].nats.send(&many).await;
     // Longer than a message of the overlay can be.
     let long = "x".repeat(200_000);
     members[1]

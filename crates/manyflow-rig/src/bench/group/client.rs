@@ -21,7 +21,7 @@ pub(super) fn connect(address: SocketAddr, join: Option<&str>) -> Result<TcpStre
     let join = join.map_or_else(String::new, |subject| format!("SUB {subject} 1\r\n"));
     let hello = format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"lang\":\"rust\",\"version\":\"1\",\
-         \"protocol\":1,\"headers\":true}}\r\n{join}PING\r\n"
+         \"protocol\":1,\"headers\":false}}\r\n{join}PING\r\n"
     );
     (&stream).write_all(hello.as_bytes())?;
     wait_for_pong(&stream).with_context(|| format!("{address} refuses a client"))?;
