@@ -108,6 +108,8 @@ pub(crate) struct Exchange {
     /// is ready.
     pub(crate) sent_for: Option<ViewId>,
     pub(crate) ready_for: Option<ViewId>,
+    /// Whether this daemon has been ready for a view since it entered the present one.
+    pub(crate) has_promised: bool,
     retry: Duration,
     tries: u32,
     pub(crate) retry_at: Option<Time>,
@@ -125,6 +127,7 @@ impl Exchange {
             is_outdated: false,
             sent_for: None,
             ready_for: None,
+            has_promised: false,
             retry,
             tries: 0,
             retry_at: None,
@@ -231,6 +234,7 @@ impl Exchange {
     /// Ends with a view of these daemons.
     pub(crate) fn end(&mut self) {
         self.is_running = false;
+        self.has_promised = false;
         self.retry_at = None;
         for peer in &self.peers {
             if let Some(source) = self.sources.get_mut(&peer.daemon) {

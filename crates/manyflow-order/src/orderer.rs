@@ -430,11 +430,7 @@ impl Orderer {
             }
             self.exchange.ready_for = Some(plan.id);
             self.send(&Record::Ready { view: plan.id }.encode());
-            for (stream, end) in self.present.streams.iter_mut().zip(&plan.ends) {
-                if plan.stay.contains(&stream.peer.daemon) {
-                    stream.sound = stream.sound.max(*end);
-                }
-            }
+            self.promise(&plan);
         }
         if !self.exchange.are_ready(plan.id) {
             return;
@@ -448,12 +444,33 @@ impl Orderer {
         self.exchange.forget(&self.present);
     }
 
+    /// Notes what the daemons of a view rely on once this daemon has said that it is ready for it:
+    /// they may deliver, in the end of the present view, all that the plan allows.
+    fn promise(&mut self, plan: &Plan) {
+        self.exchange.has_promised = true;
+        for (index, stream) in self.present.streams.iter_mut().enumerate() {
+            let end = plan.ends[index];
+            let sound = match plan.stay.contains(&stream.peer.daemon) {
+                true => end,
+                false => plan.sound[index],
+            };
+            stream.sound = stream.sound.max(sound);
+            if plan.are_complete[index] {
+                stream.end.get_or_insert(end);
+            }
+        }
+    }
+
     /// Returns whether this daemon was ready for another view, whose daemons rely on it to deliver
     /// their messages, and has not told those of the next one.
     fn has_undeclared(&self) -> bool {
         let declared = self.exchange.declared().iter();
         let mut streams = self.present.streams.iter().zip(declared);
-        streams.any(|(stream, declared)| stream.sound > declared.sound)
+        self.exchange.has_promised
+            && streams.any(|(stream, declared)| {
+                let now = stream.arrived();
+                now.sound > declared.sound || now.is_complete != declared.is_complete
+            })
     }
 
     /// Sends those records that others lack and that it is this daemon's turn to send.
