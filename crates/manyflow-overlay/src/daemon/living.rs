@@ -212,10 +212,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
         self.handle_heard(from, origin, heard);
         if summary.change == ChangeSeq(0)
-            && let Some(next) = self.database.withdraw_offer(now, neighbour, origin)
-            && let Some(index) = self.links.find_neighbour(next)
+            && let Some(question) = self.database.withdraw_offer(neighbour, origin)
         {
-            self.tell(index, origin, Body::Request, &P::default());
+            self.tell(from, origin, Body::Summary(question), &P::default());
+            self.ask_next(now, origin);
         }
         self.outbid(now);
     }
@@ -336,6 +336,11 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             self.apply_changes(now, origin);
         }
         self.outbid(now);
+        self.ask_next(now, origin);
+    }
+
+    /// Asks the next neighbour that has a newer state of a daemon, if there is any.
+    fn ask_next(&mut self, now: Time, origin: DaemonId) {
         if let Some(next) = self.database.next_to_ask(now, origin)
             && let Some(index) = self.links.find_neighbour(next)
         {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::record::Record;
 use super::wanted::Wanted;
 use super::{Database, Heard};
-use crate::message::DaemonId;
+use crate::message::{DaemonId, Summary};
 use crate::sequence::ChangeSeq;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
@@ -80,7 +80,8 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         }
     }
 
-    /// Returns the neighbour to ask next for a daemon's state, after a state of it has arrived.
+    /// Returns the neighbour to ask next for a daemon's state, after a state of it has arrived or
+    /// an offer was withdrawn.
     pub(in crate::daemon) fn next_to_ask(
         &mut self,
         now: Time,
@@ -96,19 +97,25 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         next.ok().flatten()
     }
 
-    /// Forgets that a neighbour, which was asked for a state, has it. Returns the neighbour to ask
-    /// instead.
+    /// Forgets that a neighbour, which was asked for a state, has it: the neighbour has sent a
+    /// summary without changes. Returns a summary that asks the neighbour once more.
+    ///
+    /// Such a summary answers a request if the state was dropped after it had been offered. It also
+    /// asks for a state, and a link of datagrams can deliver it behind an offer that the neighbour
+    /// made later. Without the question, that offer would be lost.
     pub(in crate::daemon) fn withdraw_offer(
         &mut self,
-        now: Time,
         from: DaemonId,
         origin: DaemonId,
-    ) -> Option<DaemonId> {
+    ) -> Option<Summary> {
         if !self.wanted.get(&origin)?.is_asked(from) {
             return None;
         }
         self.refuse_offer(from, origin);
-        self.next_to_ask(now, origin)
+        Some(Summary {
+            incarnation: self.incarnation(origin).unwrap_or(0),
+            change: ChangeSeq(0),
+        })
     }
 
     /// Forgets a neighbour whose link is down. Returns which other neighbours to ask instead, and

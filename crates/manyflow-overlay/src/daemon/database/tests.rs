@@ -356,7 +356,10 @@ proptest! {
                     }
                     database.next_to_ask(now, origin);
                 }
-                4 => drop(database.withdraw_offer(now, from, origin)),
+                4 => {
+                    database.withdraw_offer(from, origin);
+                    database.next_to_ask(now, origin);
+                }
                 _ => drop(database.forget_neighbour(now, from)),
             }
             for neighbour in (2..6).map(DaemonId) {

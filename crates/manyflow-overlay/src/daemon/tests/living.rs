@@ -7,7 +7,8 @@ use rand::RngExt;
 use super::super::*;
 use super::living_world::{At, IDS, LivingWorld};
 use super::world::G;
-use crate::message::GroupSet;
+use crate::message::{GroupSet, Summary};
+use crate::sequence::ChangeSeq;
 
 /// A line of four daemons, with the members and the sender of a test at its ends.
 pub(super) fn line(config: &OverlayConfig, seed: u64) -> LivingWorld {
@@ -253,6 +254,28 @@ fn a_stale_incarnation_is_outbid_although_only_distant_daemons_know_the_later_on
         send(&mut world, from, 3);
         world.pass(seconds(2));
         assert_eq!(world.numbers(member, last, G), [1, 2, 3, 1, 2, 3]);
+    }
+}
+
+/// Datagrams may be repaired behind later ones: a question for a state, which a neighbour sent
+/// while it lacked the state, arrives behind the neighbour's offer of it.
+#[test]
+fn an_offer_counts_although_an_earlier_question_arrives_behind_it() {
+    for seed in 0..20 {
+        let mut world = LivingWorld::new(3, &OverlayConfig::default(), seed);
+        world.link(0, 1);
+        world.run();
+        world.link(1, 2);
+        while world.daemon(1).topology().len() < 3 {
+            assert!(world.step(), "seed {seed}");
+        }
+        let question = Summary {
+            change: ChangeSeq(0),
+            ..world.daemon(1).database.summary(IDS[2]).unwrap()
+        };
+        world.delay(1, 0, 2, Body::Summary(question));
+        world.run();
+        assert_eq!(world.daemon(0).topology().len(), 3, "seed {seed}");
     }
 }
 

@@ -329,6 +329,20 @@ impl LivingWorld {
         self.drain(to);
     }
 
+    /// Lets a message about a daemon follow the frames that are in transit from one daemon to
+    /// another.
+    pub(super) fn delay(&mut self, from: usize, to: usize, origin: usize, body: Body) {
+        let message = Message {
+            origin: IDS[origin],
+            repaired: false,
+            body,
+        };
+        let number = LinkSeq(0);
+        let connection = self.nodes[from].as_ref().unwrap().links[&to];
+        let queue = self.frames.entry((from, to)).or_default();
+        queue.push_back((connection, Frame::Datagram { number, message }, Vec::new()));
+    }
+
     /// Moves one frame on a randomly chosen queue. Returns `false` if no frame is in transit.
     pub(super) fn step(&mut self) -> bool {
         self.frames.retain(|_, queue| !queue.is_empty());
