@@ -98,7 +98,8 @@ pub enum Body {
     /// The number of the last known change of the origin. Sent to a neighbour, not forwarded.
     Summary(Summary),
     /// Signs the origin's changes since its last seal, and its whole state after them. The
-    /// [seal](super::Notary) is the payload. Flooded to all daemons.
+    /// [seal](super::Notary) is the payload. Flooded to all daemons. With the change 0, proves to
+    /// the origin that it has lived in this incarnation; sent towards the origin.
     Seal(Summary),
     /// Asks a neighbour for the origin's whole state.
     Request,

@@ -155,7 +155,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             Heard::Nothing => {}
             Heard::Ask => self.tell(from, origin, Body::Request, &P::default()),
             Heard::Tell => {
-                if let Some(summary) = self.database.summary(origin) {
+                if let Some((summary, seal)) = self.database.proof_of_incarnation(origin) {
+                    self.tell(from, origin, Body::Seal(summary), &seal);
+                } else if let Some(summary) = self.database.summary(origin) {
                     self.tell(from, origin, Body::Summary(summary), &P::default());
                 }
             }
@@ -208,7 +210,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             .database
             .handle_summary(now, neighbour, origin, summary);
         if heard == Heard::Outdated {
-            self.pass_on(from, origin, summary);
+            self.pass_on(from, origin, Body::Summary(*summary), &P::default());
         }
         self.handle_heard(from, origin, heard);
         if summary.change == ChangeSeq(0)
@@ -220,18 +222,18 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.outbid(now);
     }
 
-    /// Passes a summary on towards the daemon that it is about.
-    fn pass_on(&mut self, from: NeighbourIndex, origin: DaemonId, summary: &Summary) {
+    /// Passes a summary or a seal on towards the daemon that it is about.
+    fn pass_on(&mut self, from: NeighbourIndex, origin: DaemonId, body: Body, payload: &P) {
         let site = self.membership.site();
         let tree = site.topology.tree(site.here);
         let next = tree.and_then(|tree| tree.child_towards(site.here, origin));
         let next = next.and_then(|next| self.links.find_neighbour(next));
         if let Some(next) = next.filter(|next| *next != from) {
-            self.tell(next, origin, Body::Summary(*summary), &P::default());
+            self.tell(next, origin, body, payload);
         }
     }
 
-    /// Handles a seal of a daemon's changes.
+    /// Handles a seal of a daemon's changes, or of its incarnation.
     pub(super) fn handle_seal(
         &mut self,
         now: Time,
@@ -244,8 +246,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let heard = self
             .database
             .handle_seal(now, neighbour, origin, summary, seal);
+        if heard == Heard::Outdated {
+            self.pass_on(from, origin, Body::Seal(*summary), seal);
+        }
         self.handle_heard(from, origin, heard);
         self.apply_changes(now, origin);
+        self.outbid(now);
     }
 
     pub(super) fn handle_request(&mut self, from: NeighbourIndex, origin: DaemonId) {

@@ -399,7 +399,11 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             return doubt;
         }
         if self.notary.is_some() {
-            return self.offer(now, from, self.here, age);
+            // A summary without changes offers no proof.
+            return match age.1 == ChangeSeq(0) {
+                true => Heard::Nothing,
+                false => self.offer(now, from, self.here, age),
+            };
         }
         self.own.schedule_outbid(now, age.0);
         Heard::Nothing

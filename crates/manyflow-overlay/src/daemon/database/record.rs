@@ -206,7 +206,8 @@ pub(super) struct Record<P> {
     pub(super) waiting: Waiting<P>,
     /// The seals of changes in `early`, and the payloads that they came as.
     seals: VecDeque<(StateSeal, P)>,
-    /// The signature of the state after the last change; `None` if states are not signed.
+    /// The signature of the state after the last change, also if the state was dropped; `None` if
+    /// states are not signed.
     pub(super) seal: Option<StateSeal>,
     /// The daemon's [identity](crate::Notary::identity), which verifies its signatures.
     pub(super) identity: Vec<u8>,
@@ -244,11 +245,12 @@ impl<P: Payload + Default> Record<P> {
     }
 
     /// Drops the state of an unreachable daemon, and returns it. The incarnation remains, because
-    /// messages of the same incarnation continue where they stopped.
+    /// messages of the same incarnation continue where they stopped. The last seal remains, because
+    /// it proves the incarnation.
     pub(super) fn drop_state(&mut self) -> DaemonState<P> {
         self.early = Resequencer::default();
         self.last = ChangeSeq(0);
-        (self.waiting, self.seal) = (Waiting::default(), None);
+        self.waiting = Waiting::default();
         self.seals.clear();
         self.identity.clear();
         self.is_cut = false;

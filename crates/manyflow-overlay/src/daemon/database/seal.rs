@@ -157,13 +157,20 @@ impl StateSeal {
 
     /// Decodes the payload of a message about this state of this daemon.
     pub(super) fn decode(bytes: &[u8], origin: DaemonId, summary: &Summary) -> Option<StateSeal> {
-        let (statement, signature) = Statement::decode(bytes)?;
-        let is_known_length = (1..=SIGNATURE_BYTES_MAX).contains(&signature.len());
+        let seal = StateSeal::decode_any(bytes)?;
+        let statement = &seal.statement;
         let is_about = statement.origin == origin
             && (statement.incarnation, statement.last) == (summary.incarnation, summary.change);
         let count = statement.last.0.checked_sub(statement.first.0);
         let has_changes = count.is_some_and(|more| (more as usize) < CHANGES_MAX);
-        (is_known_length && is_about && has_changes).then(|| StateSeal {
+        (is_about && has_changes).then_some(seal)
+    }
+
+    /// Decodes the payload of a message with any seal.
+    pub(super) fn decode_any(bytes: &[u8]) -> Option<StateSeal> {
+        let (statement, signature) = Statement::decode(bytes)?;
+        let is_known_length = (1..=SIGNATURE_BYTES_MAX).contains(&signature.len());
+        is_known_length.then(|| StateSeal {
             statement,
             signature: signature.to_vec(),
         })

@@ -178,6 +178,12 @@ impl<P: Payload + Default + PartialEq> Database<P> {
         let Some(notary) = self.notary.as_deref() else {
             return Heard::Nothing;
         };
+        if age.1 == ChangeSeq(0) {
+            return match origin == self.here {
+                true => self.check_own_incarnation(now, age.0, payload),
+                false => self.handle_summary(now, from, origin, summary),
+            };
+        }
         if origin == self.here {
             return self.hear_of_self(now, from, age);
         }
@@ -201,6 +207,46 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             true => self.take_sealed(from, origin),
             false => self.offer(now, from, origin, age),
         }
+    }
+
+    /// Returns the message that proves the incarnation of a daemon whose state was dropped: the
+    /// daemon's last seal, about no change.
+    pub(in crate::daemon) fn proof_of_incarnation(&self, daemon: DaemonId) -> Option<(Summary, P)> {
+        let notary = self.notary.as_deref()?;
+        let record = self.records.get(&daemon).filter(|it| it.has_no_state())?;
+        let seal = record.seal.as_ref()?;
+        Some((record.summary(), notary.payload(&seal.encode())))
+    }
+
+    /// Handles a proof that this daemon has lived in a later incarnation: outbids it, if this
+    /// daemon's present key made the seal.
+    fn check_own_incarnation(&mut self, now: Time, incarnation: u32, payload: &P) -> Heard {
+        let (Some(notary), Some(present)) = (self.notary.as_deref(), self.incarnation(self.here))
+        else {
+            return Heard::Nothing;
+        };
+        if let Some(doubt @ Heard::Forged(_)) = self.own.doubt(now, incarnation) {
+            return doubt;
+        }
+        let seal = StateSeal::decode_any(notary.bytes(payload));
+        let is_own = seal.is_some_and(|seal| {
+            let statement = &seal.statement;
+            // The certificate may have been renewed since, and is valid now.
+            let claim = Claim {
+                origin: self.here,
+                incarnation: present,
+                identity: notary.identity(),
+                statement: &statement.encode(),
+                signature: &seal.signature,
+            };
+            (statement.origin, statement.incarnation) == (self.here, incarnation)
+                && incarnation > present
+                && notary.verify(&claim)
+        });
+        if is_own {
+            self.own.schedule_outbid(now, incarnation);
+        }
+        Heard::Nothing
     }
 
     /// Takes the changes of a daemon that a neighbour has sent with their seals, if it is their

@@ -227,8 +227,8 @@ fn a_stale_incarnation_is_outbid() {
 /// later one, because they have restarted, too. A daemon behind them does.
 #[test]
 fn a_stale_incarnation_is_outbid_although_only_distant_daemons_know_the_later_one() {
-    for daemons in [3, 4] {
-        let mut world = LivingWorld::with(daemons, &OverlayConfig::default(), 1, false);
+    for (daemons, is_signed) in [(3, false), (4, false), (3, true), (4, true)] {
+        let mut world = LivingWorld::with(daemons, &OverlayConfig::default(), 1, is_signed);
         let last = daemons - 1;
         (1..daemons).for_each(|at| world.link(at - 1, at));
         let member = world.member(0, G);

@@ -8,6 +8,7 @@ use super::living_world::{IDS, LivingWorld};
 use super::world::G;
 use crate::event::Misconduct;
 use crate::message::{Change, Item, Part, Summary};
+use crate::sequence::ChangeSeq;
 
 const VICTIM: usize = 0;
 const LIAR: usize = 3;
@@ -278,4 +279,24 @@ fn a_neighbour_that_offers_a_state_and_sends_none_delays_it_only() {
     let member = world.member(VICTIM, G);
     world.pass(Duration::from_secs(7));
     assert_eq!(world.daemon(NEXT).members(G).count(), 1, "{member:?}");
+}
+
+#[test]
+fn a_false_proof_of_a_later_incarnation_is_ignored() {
+    let mut world = settled(&OverlayConfig::default(), 1);
+    let present = summary_of(&mut world, 0).incarnation;
+    let mut seal = world.daemon(VICTIM).database.encoded_seal(IDS[VICTIM]);
+    for (incarnation, lie) in [(present, 0), (present + 1, 0), (present + 1, 1)] {
+        // The second word of a statement is the incarnation.
+        let claimed = present + lie;
+        seal[2..6].copy_from_slice(&claimed.to_be_bytes());
+        let summary = Summary {
+            incarnation,
+            change: ChangeSeq(0),
+        };
+        world.forge_with(1, VICTIM, VICTIM, Body::Seal(summary), seal.clone());
+        world.pass(Duration::from_secs(1));
+    }
+    assert_eq!(sees(&mut world), [4; 4]);
+    assert_eq!(summary_of(&mut world, 0).incarnation, present);
 }
