@@ -24,6 +24,9 @@ pub struct Counters {
     pub blocked: u64,
     /// The number of slow members that were removed from a group.
     pub evicted: u64,
+    /// How often a daemon was reachable again that had not been for longer than the time for which
+    /// messages to it are kept: clients here miss messages of its clients, and vice versa.
+    pub gaps: u64,
     /// The number of connections between daemons that broke or could not be made.
     pub failed_links: u64,
     /// The number of subscriptions that were refused, because their users or connections have too

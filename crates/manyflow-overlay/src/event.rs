@@ -84,6 +84,13 @@ pub enum Event {
         /// The number of daemons that this daemon can reach, itself included.
         daemons: u32,
     },
+    /// A daemon is reachable again that was not for longer than the [hold
+    /// time](crate::OverlayConfig::hold), and that has not restarted. Members at this daemon miss
+    /// the messages that were sent at the other one in the meantime, and vice versa.
+    Gap {
+        /// The other daemon.
+        origin: DaemonId,
+    },
     /// Another daemon announced a later state of this daemon than its own: this daemon had a later
     /// incarnation before it restarted, or two daemons have the same number.
     Outbid {

@@ -339,6 +339,7 @@ impl DaemonCore {
                 misconduct,
             } => self.handle_misconduct(*neighbour, *origin, *misconduct),
             Event::NoRoom { origin } => self.handle_no_room(*origin),
+            Event::Gap { origin } => self.handle_gap(*origin),
             Event::NameClash { group, by } => {
                 tracing::warn!(
                     group = group.0,

@@ -98,6 +98,16 @@ impl DaemonCore {
         }
     }
 
+    /// Handles a daemon that is reachable again after it was not for longer than the hold time.
+    pub(super) fn handle_gap(&mut self, origin: DaemonId) {
+        self.counters.gaps += 1;
+        let name = daemon_name(&self.daemon_names(), origin);
+        tracing::warn!(
+            "the daemon {name} can be reached again, after the time for which messages to it were \
+             kept: clients here miss what its clients sent since, and its clients what was sent here",
+        );
+    }
+
     /// Handles a message that another daemon has sent, and no client can have published.
     pub(super) fn handle_invalid_message(&mut self, origin: DaemonId) {
         self.counters.refused_messages += 1;

@@ -392,7 +392,10 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         });
         self.controller.on_topology(now, site);
         self.retention.handle_topology(now);
-        for daemon in self.database.show_reachable(now, &site.topology) {
+        for (daemon, was_lost) in self.database.show_reachable(now, &site.topology) {
+            if was_lost {
+                self.outbox.push_event(Event::Gap { origin: daemon });
+            }
             self.show(now, daemon);
         }
         self.retention.set_away(self.database.away());

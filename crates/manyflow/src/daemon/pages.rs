@@ -60,7 +60,7 @@ impl Reported for DaemonStatus {
 /// A metric: its name, its help, and its value.
 type Metric<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
-const COUNTERS: [Metric<Counters, u64>; 8] = [
+const COUNTERS: [Metric<Counters, u64>; 9] = [
     ("connections", "Connections of clients.", |counters| {
         counters.connections
     }),
@@ -91,6 +91,11 @@ const COUNTERS: [Metric<Counters, u64>; 8] = [
         "evictions",
         "Slow members removed from a group.",
         |counters| counters.evicted,
+    ),
+    (
+        "gaps",
+        "Daemons that came back so late that messages from there are missing.",
+        |counters| counters.gaps,
     ),
     (
         "failed_links",

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use manyflow_messages::certificates::{Subject, make_certificates};
 use manyflow_messages::{DaemonConfig, LinkConfig, LinkSecurity, LinkTls, start};
 use manyflow_net::reserved::ReservedAddress;
-use manyflow_overlay::DaemonId;
+use manyflow_overlay::{DaemonId, OverlayConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -18,11 +20,19 @@ use crate::overlay::stage::{
 
 /// Forwards connections to `to`, and breaks all of them whenever `cut` is notified.
 async fn proxy(to: SocketAddr, cut: Arc<Notify>) -> SocketAddr {
+    gate(to, cut, Arc::new(AtomicBool::new(true))).await
+}
+
+/// Forwards connections to `to` while `is_open`, and breaks all of them whenever `cut` is notified.
+async fn gate(to: SocketAddr, cut: Arc<Notify>, is_open: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (mut near, _) = listener.accept().await.unwrap();
+            if !is_open.load(Ordering::Relaxed) {
+                continue;
+            }
             let cut = Arc::clone(&cut);
             tokio::spawn(async move {
                 let mut far = TcpStream::connect(to).await.unwrap();
@@ -71,6 +81,42 @@ async fn a_link_that_breaks_and_comes_back_loses_and_repeats_nothing() {
         }
     };
     tokio::join!(sending, reading);
+}
+
+#[tokio::test]
+async fn a_partition_longer_than_the_hold_time_is_counted_as_a_gap_at_both_ends() {
+    let short = |name| DaemonConfig {
+        overlay: OverlayConfig {
+            hold: Duration::from_millis(200),
+            ..OverlayConfig::default()
+        },
+        ..config(name)
+    };
+    let a = start(short("a")).await.unwrap();
+    let mut client = Nats::connect(&a).await;
+    client.send_and_wait("SUB a 1\r\n").await;
+    let (cut, is_open) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(true)));
+    let to = a.addresses().daemons.unwrap();
+    let through = gate(to, Arc::clone(&cut), Arc::clone(&is_open)).await;
+    let b = DaemonConfig {
+        links: vec![link("a", through)],
+        ..short("b")
+    };
+    let b = start(b).await.unwrap();
+    let mut other = Nats::connect(&b).await;
+    other.send_and_wait("SUB b 1\r\n").await;
+    for gaps in [0, 1] {
+        for daemon in [&a, &b] {
+            wait_until(daemon, |status| status.groups == 2).await;
+            assert_eq!(daemon.status().borrow().counters.gaps, gaps);
+        }
+        is_open.store(false, Ordering::Relaxed);
+        cut.notify_waiters();
+        for daemon in [&a, &b] {
+            wait_until(daemon, |status| status.groups == 1).await;
+        }
+        is_open.store(true, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn secured(folder: &Path, name: &str, certificate: &str) -> DaemonConfig {

@@ -62,12 +62,13 @@ impl<P: Payload + Default + PartialEq> Database<P> {
     }
 
     /// Decides whose members count in a new topology: those of reachable daemons do, and those of
-    /// others for a time. Returns the daemons whose members count from now on.
+    /// others for a time. Returns the daemons whose members count from now on, each with whether
+    /// they did before in the same incarnation.
     pub(in crate::daemon) fn show_reachable(
         &mut self,
         now: Time,
         topology: &Topology,
-    ) -> Vec<DaemonId> {
+    ) -> Vec<(DaemonId, bool)> {
         let mut shown = Vec::new();
         self.records.retain(|daemon, record| {
             match (topology.contains(daemon), record.held_until) {
@@ -84,7 +85,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             }
             if topology.contains(daemon) && !record.is_shown {
                 record.is_shown = true;
-                shown.push(daemon);
+                shown.push((daemon, core::mem::take(&mut record.was_lost)));
             }
             true
         });
@@ -113,6 +114,7 @@ impl<P: Payload + Default + PartialEq> Database<P> {
             let mut record = self.records.get_mut(daemon)?;
             record.held_until = None;
             let was_shown = core::mem::take(&mut record.is_shown);
+            record.was_lost |= was_shown;
             let state = record.drop_state();
             if was_shown {
                 return Some((daemon, state));

@@ -221,6 +221,9 @@ pub(super) struct Record<P> {
     /// The time at which the members of an unreachable daemon no longer count, and its state is
     /// dropped.
     pub(super) held_until: Option<Time>,
+    /// Whether the daemon's members ceased to count in this incarnation, and do not count yet
+    /// again.
+    pub(super) was_lost: bool,
     /// When neighbours were asked for a state that was dropped.
     pub(super) asked_at: Option<Time>,
 }
@@ -240,6 +243,7 @@ impl<P: Payload + Default> Record<P> {
             heard: now,
             is_shown,
             held_until: None,
+            was_lost: false,
             asked_at: None,
         }
     }
@@ -365,6 +369,7 @@ impl<P: Payload + Default> Record<P> {
             self.early = Resequencer::default();
             self.waiting = Waiting::default();
             self.seals.clear();
+            self.was_lost = false;
         }
         self.early.start(age.1.next());
         self.waiting.forget_until(age.1);

@@ -130,6 +130,7 @@ fn a_partition_shorter_than_the_hold_time_loses_nothing() {
         }
         let kept = world.daemon(0).retention.state_size();
         assert_eq!(kept, 2, "a group and a daemon, but no message");
+        assert_eq!(gaps(&world), []);
     }
 }
 
@@ -166,6 +167,24 @@ fn both_sides_of_a_long_partition_go_on_and_meet_at_the_next_message() {
         let near = world.numbers(members[place], own, G);
         assert_eq!(near, Vec::from_iter(1..=30));
     }
+    let across = [(0, 2), (0, 3), (1, 2), (1, 3)];
+    let back = across.map(|(here, there)| (there, here));
+    let mut all = [across, back].concat();
+    all.sort_unstable();
+    assert_eq!(gaps(&world), all);
+}
+
+/// Returns, in ascending order, the daemons that reported a gap, each with the daemon whose
+/// messages are missing.
+fn gaps(world: &LivingWorld) -> Vec<(usize, usize)> {
+    let place = |id| IDS.iter().position(|other| *other == id).unwrap();
+    let gaps = world.events.iter().filter_map(|(at, event)| match event {
+        Event::Gap { origin } => Some((*at, place(*origin))),
+        _ => None,
+    });
+    let mut gaps: Vec<_> = gaps.collect();
+    gaps.sort_unstable();
+    gaps
 }
 
 #[test]
@@ -201,6 +220,14 @@ fn a_restarted_daemon_begins_again_without_old_messages() {
         let numbers = world.numbers(again, 0, G);
         assert_eq!(numbers[10..], [1, 2, 3, 4, 5], "seed {seed}");
         assert_eq!(member, again, "both clients have the same number");
+        // A daemon that has restarted after the hold time begins again, too.
+        world.crash(0);
+        world.pass(seconds(6));
+        world.start(0, 1);
+        world.link(0, 1);
+        world.pass(seconds(1));
+        assert_eq!(world.daemon(3).topology().len(), 4);
+        assert_eq!(gaps(&world), []);
     }
 }
 
