@@ -125,6 +125,13 @@ impl Shared {
         self.start.elapsed().as_nanos() as u64
     }
 
+    /// Ends all threads.
+    fn end(&self) {
+        for state in [&self.begun, &self.stopped, &self.finished] {
+            state.store(true, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
@@ -195,9 +202,7 @@ pub(super) fn run(servers: &Servers, load: &Load) -> Result<Measured> {
         }
         .measure(servers, load);
         // The threads end after an error, too.
-        shared.begun.store(true, Ordering::Relaxed);
-        shared.stopped.store(true, Ordering::Relaxed);
-        shared.finished.store(true, Ordering::Relaxed);
+        shared.end();
         measured
     })
 }
@@ -218,7 +223,9 @@ struct Threads<'scope, 'a> {
 impl Threads<'_, '_> {
     fn measure(self, servers: &Servers, load: &Load) -> Result<Measured> {
         let shared = self.shared;
-        self.wait_until_ready()?;
+        if !self.wait_until_ready() {
+            return Err(self.abandon());
+        }
         shared.begun.store(true, Ordering::Relaxed);
         if load.messages_max.is_none() {
             thread::sleep(WARM_UP);
@@ -242,18 +249,31 @@ impl Threads<'_, '_> {
         })
     }
 
-    fn wait_until_ready(&self) -> Result<()> {
+    /// Waits for the first messages. Returns whether they have reached all members; a connection
+    /// that ends is an end of the wait, too.
+    fn wait_until_ready(&self) -> bool {
         let deadline = Instant::now() + READY_LIMIT;
-        while self.shared.ready_members.load(Ordering::Relaxed) < MEMBERS {
-            ensure!(
-                Instant::now() < deadline
-                    && !self.senders.iter().any(|sender| sender.is_finished()),
-                "messages of all senders did not reach all members within {} s",
-                READY_LIMIT.as_secs()
-            );
+        let is_ready = || self.shared.ready_members.load(Ordering::Relaxed) == MEMBERS;
+        let has_ended = || {
+            self.senders.iter().any(|sender| sender.is_finished())
+                || self.members.iter().any(|member| member.is_finished())
+        };
+        while !is_ready() && !has_ended() && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);
         }
-        Ok(())
+        is_ready()
+    }
+
+    /// Ends a load that did not begin. Returns the error of a sender or a member, if there is one.
+    fn abandon(self) -> anyhow::Error {
+        self.shared.end();
+        let sent = join_all(self.senders).err();
+        sent.or(join_all(self.members).err()).unwrap_or_else(|| {
+            anyhow!(
+                "messages of all senders did not reach all members within {} s, or a connection ended",
+                READY_LIMIT.as_secs()
+            )
+        })
     }
 
     /// Waits for the end of the time, for the last message, or for a member that has failed.

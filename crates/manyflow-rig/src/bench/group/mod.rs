@@ -19,7 +19,7 @@ mod member;
 mod sender;
 mod servers;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use self::load::{Load, Measured, Order};
@@ -36,8 +36,11 @@ const LATENCY_PAYLOAD_BYTES: usize = 100;
 
 /// Measures all programs in turn.
 ///
+/// A program that fails is not measured again, and the others are: the numbers of our daemons do
+/// not depend on nats-server.
+///
 /// # Errors
-/// If one of our daemons fails, or if its members miss messages or receive them twice or out of
+/// If a program fails, or if members of our daemons miss messages or receive them twice or out of
 /// order.
 pub(crate) fn run(args: &GroupArgs, display: &Display) -> Result<()> {
     let programs = installed_programs(args, display)?;
@@ -45,22 +48,38 @@ pub(crate) fn run(args: &GroupArgs, display: &Display) -> Result<()> {
         "{:<28} {:>12} {:>14} {:>14} {:>10} {:>10} {:>8}",
         "program", "messages/s", "CPU us/message", "CPU us at 1k/s", "p50 us", "p99 us", "wrong"
     ))?;
-    let mut results = vec![Vec::new(); programs.len()];
+    let mut results: Vec<_> = programs
+        .into_iter()
+        .map(|program| (program, Vec::new()))
+        .collect();
+    let mut failures = Vec::new();
     for run in 1..=args.runs {
-        for (program, results) in programs.iter().zip(&mut results) {
-            let spinner = display.spinner(format!("{program}, run {run} of {}", args.runs));
-            let measured = measure(*program, args)?;
-            spinner.finish_and_clear();
-            print_run(display, *program, &measured)?;
-            results.push(measured);
-        }
+        results.retain_mut(|(program, runs)| {
+            match measure_once(*program, run, args, display) {
+                Ok(measured) => runs.push(measured),
+                Err(error) => failures.push(format!("{error:#}")),
+            }
+            runs.len() == run as usize
+        });
     }
     display.print_line(&format!("medians of {}:", args.runs))?;
-    for (program, results) in programs.iter().zip(&results) {
-        print_medians(display, *program, results)?;
+    for (program, runs) in &results {
+        print_medians(display, *program, runs)?;
     }
     display.print_line(GOALS)?;
-    check_order(&programs, &results)
+    ensure!(failures.is_empty(), "{}", failures.join("; "));
+    check_order(&results)
+}
+
+/// Measures and prints one run of a program.
+fn measure_once(program: Program, run: u32, args: &GroupArgs, display: &Display) -> Result<Run> {
+    let name = format!("{program}, run {run} of {}", args.runs);
+    let spinner = display.spinner(name.clone());
+    let measured = measure(program, args).context(name);
+    spinner.finish_and_clear();
+    let measured = measured?;
+    print_run(display, program, &measured)?;
+    Ok(measured)
 }
 
 /// Both loads on one program.
@@ -100,8 +119,12 @@ fn installed_programs(args: &GroupArgs, display: &Display) -> Result<Vec<Program
 
 fn measure(program: Program, args: &GroupArgs) -> Result<Run> {
     let servers = Servers::start(program)?;
+    run_loads(&servers, args).map_err(|error| error.context(servers.last_lines()))
+}
+
+fn run_loads(servers: &Servers, args: &GroupArgs) -> Result<Run> {
     let full = load::run(
-        &servers,
+        servers,
         &Load {
             payload_bytes: args.size.0 as usize,
             messages_per_s: None,
@@ -110,7 +133,7 @@ fn measure(program: Program, args: &GroupArgs) -> Result<Run> {
         },
     )?;
     let latency = load::run(
-        &servers,
+        servers,
         &Load {
             payload_bytes: LATENCY_PAYLOAD_BYTES,
             messages_per_s: Some(LATENCY_MESSAGES_PER_S),
@@ -179,8 +202,8 @@ fn print_row(display: &Display, event: &str, program: Program, row: &Row) -> Res
 
 /// Fails if our members missed messages, or received them twice or out of order. nats-server
 /// disconnects slow members, so their losses are only printed.
-fn check_order(programs: &[Program], results: &[Vec<Run>]) -> Result<()> {
-    for (program, runs) in programs.iter().zip(results) {
+fn check_order(results: &[(Program, Vec<Run>)]) -> Result<()> {
+    for (program, runs) in results {
         let order = Row::of(runs).order;
         ensure!(
             order.failures() == 0 || !program.is_ours(),

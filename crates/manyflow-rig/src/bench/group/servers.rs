@@ -1,8 +1,9 @@
 //! The processes of our daemons, or of nats-server.
 
-use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
+use std::{fmt, fs};
 
 use anyhow::Result;
 use manyflow_net::reserved::ReservedAddress;
@@ -141,13 +142,18 @@ fn nats_server(clients: SocketAddr) -> Command {
     command
 }
 
+/// Returns the file of what a server writes.
+fn log_path(folder: &TempDir, number: usize) -> PathBuf {
+    folder.path().join(format!("{number}.log"))
+}
+
 /// Running servers, which are killed on drop.
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) program: Program,
     processes: Vec<Process>,
     addresses: Vec<SocketAddr>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Servers {
@@ -164,25 +170,36 @@ impl Servers {
         let (clients, links) = addresses.split_at(NAMES.len());
         let mut processes = Vec::new();
         for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
-            let log = folder.path().join(format!("{number}.log"));
+            let log = log_path(&folder, number);
             processes.push(Process::start(command, &log)?);
         }
         let addresses = clients[..processes.len()].to_vec();
         for ((process, &address), number) in processes.iter_mut().zip(&addresses).zip(0..) {
-            let log = folder.path().join(format!("{number}.log"));
+            let log = log_path(&folder, number);
             process.wait_until_ready(address, &log)?;
         }
         Ok(Servers {
             program,
             processes,
             addresses,
-            _folder: folder,
+            folder,
         })
     }
 
     /// Returns the address for clients of each server.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns the last line that each server has written, for errors.
+    pub(super) fn last_lines(&self) -> String {
+        let last_line = |number| {
+            let log = fs::read_to_string(log_path(&self.folder, number)).unwrap_or_default();
+            let line = log.lines().next_back().unwrap_or("nothing").trim();
+            format!("server {} wrote last: {line}", NAMES[number])
+        };
+        let lines: Vec<_> = (0..self.processes.len()).map(last_line).collect();
+        lines.join("; ")
     }
 
     /// Returns the processor time of all servers.
