@@ -364,7 +364,7 @@ fn flood(verdicts: &mut Verdicts) -> Result<()> {
     Ok(())
 }
 
-/// Sends packets at a constant rate, in bursts. Returns their number.
+/// Sends packets at a constant rate, in bursts.
 fn send_flood(socket: &UdpSocket) -> io::Result<()> {
     socket.connect(address(B, PORT))?;
     let began = Instant::now();
