@@ -137,8 +137,8 @@ pub struct DaemonConfig {
     /// The host and port for clients that speak NATS over WebSocket, as browsers do, if there are
     /// any. With `client_tls`, they have to use TLS (`wss://`).
     pub clients_ws: Option<String>,
-    /// The host and port, or the Unix socket, for clients that speak Spread's protocol, if there are
-    /// any. They send neither credentials nor use TLS, so there can be no users.
+    /// The host and port, or the Unix socket, for clients that speak Spread's protocol, if there
+    /// are any. They send no credentials, so there can be no users, and do not use TLS.
     pub clients_spread: Option<String>,
     /// The host and port that clients of other daemons get for this one. If `None`, that of
     /// `clients`; for an unspecified address, those of this machine's interfaces.

@@ -1,7 +1,6 @@
 //! The thread of a daemon: its listeners, links and timer.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -183,7 +182,7 @@ pub async fn start(config: DaemonConfig) -> Result<DaemonHandle, DaemonError> {
         daemons,
         datagrams,
         clients,
-        clients_ws,
+        clients_ws: clients_ws.map(|(listener, local)| ClientSocket::Tcp(listener, local)),
         spread,
     };
     let (stop, stopped) = oneshot::channel();
@@ -231,7 +230,7 @@ struct Sockets {
     /// Is there if the controller needs links of datagrams.
     datagrams: Option<Socket>,
     clients: Option<ClientSocket>,
-    clients_ws: Option<Listener>,
+    clients_ws: Option<ClientSocket>,
     spread: Option<ClientSocket>,
 }
 
@@ -315,6 +314,12 @@ async fn listen(
     opened.map(Some)
 }
 
+/// Returns the listener of this runtime.
+fn client_listener(socket: Option<ClientSocket>) -> Result<Option<ClientListener>, DaemonError> {
+    let listener = socket.map(ClientSocket::listener).transpose();
+    listener.map_err(DaemonError::Thread)
+}
+
 /// The parts of a running daemon.
 struct Server {
     core: Rc<RefCell<DaemonCore>>,
@@ -343,8 +348,8 @@ impl Server {
         let limits = ClientLimits::of(&config);
         let clients_at = sockets.clients.as_ref().and_then(ClientSocket::address);
         let advertised = clients_at.map_or(Vec::new(), |local| config.advertised(local));
-        let clients = sockets.clients.map(ClientSocket::listener).transpose();
-        let clients = clients.map_err(DaemonError::Thread)?;
+        let clients = client_listener(sockets.clients)?;
+        let clients_ws = client_listener(sockets.clients_ws)?;
         let hello = hello(&config, id, incarnation);
         let facts = Facts::of(&config, incarnation);
         let group_bytes_max = config.overlay.share_bytes();
@@ -352,12 +357,8 @@ impl Server {
         let daemon = signing(daemon, notary);
         let datagrams = sockets.datagrams.map(Datagrams::new);
         let datagrams = datagrams.transpose().map_err(DaemonError::Thread)?;
-        let core = Rc::new(RefCell::new(DaemonCore::new(
-            daemon,
-            hello,
-            clock,
-            group_bytes_max,
-        )));
+        let core = DaemonCore::new(daemon, hello, clock, group_bytes_max);
+        let core = Rc::new(RefCell::new(core));
         let links = Rc::new(Links {
             core: Rc::clone(&core),
             security: config.security,
@@ -366,22 +367,14 @@ impl Server {
             datagrams: datagrams.clone(),
             handshakes: Handshakes::default(),
         });
-        let ws_at = sockets.clients_ws.as_ref().map(|(_, local)| *local);
-        let ws_at = ws_at.map(|local| (local.ip().to_string(), local.port()));
-        let clients_at = clients.as_ref().map(ClientListener::host_and_port);
+        let clients_at = clients.as_ref().or(clients_ws.as_ref());
         let arrivals = Rc::new(Arrivals::new(facts.connections_max));
-        let spread = sockets.spread.map(ClientSocket::listener).transpose();
-        let spread = spread.map_err(DaemonError::Thread)?.map(|listener| {
-            let front = SpreadFront {
-                core: Rc::clone(&core),
-                arrivals: Rc::clone(&arrivals),
-                name: config.name.clone(),
-                payload_bytes_max: config.payload_bytes_max,
-                names: RefCell::new(BTreeSet::new()),
-            };
+        let spread = client_listener(sockets.spread)?.map(|listener| {
+            let (core, arrivals) = (Rc::clone(&core), Rc::clone(&arrivals));
+            let front = SpreadFront::new(core, arrivals, &config.name, limits.payload_bytes_max);
             (listener, Rc::new(front))
         });
-        let front = clients_at.or(ws_at).map(|local| {
+        let front = clients_at.map(|at| {
             Rc::new(Front {
                 advertised,
                 core: Rc::clone(&core),
@@ -389,7 +382,7 @@ impl Server {
                 limits,
                 server_id: facts.server_id.clone(),
                 name: config.name,
-                local,
+                local: at.host_and_port(),
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
                 arrivals: Rc::clone(&arrivals),
@@ -398,18 +391,14 @@ impl Server {
         });
         let daemons = sockets
             .daemons
-            .map(|(listener, _)| TcpListener::from_std(listener));
-        let ws = sockets
-            .clients_ws
-            .map(|(listener, local)| ClientSocket::Tcp(listener, local));
-        let clients_ws = ws.map(ClientSocket::listener).transpose();
+            .map(|(daemons, _)| TcpListener::from_std(daemons));
         Ok(Server {
             core,
             links,
             front,
             daemons: daemons.transpose().map_err(DaemonError::Thread)?,
             clients,
-            clients_ws: clients_ws.map_err(DaemonError::Thread)?,
+            clients_ws,
             spread,
             facts,
             hold: config.hold,

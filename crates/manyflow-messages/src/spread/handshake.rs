@@ -8,7 +8,7 @@ use super::wire::{GREETING_BYTES_MAX, Greeting, METHODS_BYTES, Refusal, acceptan
 /// Bytes that a client sends at most before it is accepted.
 pub(super) const HANDSHAKE_BYTES_MAX: usize = GREETING_BYTES_MAX + METHODS_BYTES;
 
-/// What a client has asked for in its handshake.
+/// A wish of a client in its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// To have this name, or any if it is empty: answered by [`Handshake::name`].

@@ -23,14 +23,33 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// The parts that all connections of Spread clients share.
 pub(crate) struct SpreadFront {
-    pub(crate) core: Rc<RefCell<DaemonCore>>,
-    pub(crate) arrivals: Rc<Arrivals>,
+    core: Rc<RefCell<DaemonCore>>,
+    arrivals: Rc<Arrivals>,
     /// The name of the daemon.
-    pub(crate) name: String,
+    name: String,
     /// Bytes of the longest payload.
-    pub(crate) payload_bytes_max: usize,
+    payload_bytes_max: usize,
     /// The names that clients of this daemon have chosen, or have got.
-    pub(crate) names: RefCell<BTreeSet<String>>,
+    names: RefCell<BTreeSet<String>>,
+}
+
+impl SpreadFront {
+    /// Returns the port of the daemon with this name, for payloads of at most `payload_bytes_max`
+    /// bytes.
+    pub(crate) fn new(
+        core: Rc<RefCell<DaemonCore>>,
+        arrivals: Rc<Arrivals>,
+        name: &str,
+        payload_bytes_max: usize,
+    ) -> SpreadFront {
+        SpreadFront {
+            core,
+            arrivals,
+            name: name.to_owned(),
+            payload_bytes_max,
+            names: RefCell::default(),
+        }
+    }
 }
 
 /// The reason why a connection ends.

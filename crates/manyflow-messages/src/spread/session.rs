@@ -18,7 +18,7 @@ use crate::client_stream::PeerAddress;
 use crate::core::UserId;
 use crate::outgoing::Outgoing;
 
-/// What a client has asked for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// To join a group, leave one, or send a message.
@@ -229,6 +229,7 @@ mod tests {
                     counter: 7,
                     hash: 0x0000_0001_0000_0008,
                 },
+                stage: GroupViewId::BEGUN,
                 change: 3,
             },
             members: names(members),

@@ -229,7 +229,7 @@ pub enum WireError {
     Length(i64),
 }
 
-/// What a client wants with a message.
+/// The purpose of a message from a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To send it.
@@ -459,7 +459,8 @@ pub(super) const VIEW_ID_BYTES: usize = 12;
 /// Returns the number of a group's view as three numbers: two for the view of the daemons, and the
 /// changes in it.
 pub(super) fn view_id(id: GroupViewId) -> [u8; VIEW_ID_BYTES] {
-    let hash = id.view.hash;
+    // The stage of a view that has begun folds to zero.
+    let hash = id.view.hash ^ id.stage;
     let numbers = [(hash ^ hash >> 32) as u32, id.view.counter, id.change];
     let mut bytes = [0; VIEW_ID_BYTES];
     for (field, number) in bytes.chunks_mut(4).zip(numbers) {

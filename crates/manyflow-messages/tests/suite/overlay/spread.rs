@@ -200,6 +200,17 @@ async fn members_see_views_and_messages_of_each_service_in_one_order() {
         }
     }
     assert!(seen[0] == seen[1], "one order");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn members_see_who_leaves_and_who_disconnects() {
+    let daemon = start(spread_config("d")).await.unwrap();
+    let mut ada = Spread::connect(&daemon, "ada").await;
+    let mut bob = Spread::connect(&daemon, "bob").await;
+    ada.join("g").await;
+    bob.join("g").await;
+    ada.view().await;
     // A member that leaves learns it; the other gets a view.
     bob.request(LEAVE, "g").await;
     let left = bob.receive().await;
