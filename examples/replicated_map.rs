@@ -5,6 +5,8 @@
 //! member appeared, and is a message of its own: the updates since that view follow it. A member
 //! that sees less than half of all members stops to write, because the others may go on without it.
 
+#![allow(clippy::print_stdout, reason = "a program for the terminal")]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 
