@@ -48,6 +48,8 @@ pub(crate) struct Marks {
 enum Want {
     Nothing,
     Idle,
+    /// A message waits until this daemon says that it has it.
+    Acknowledge,
     Now,
 }
 
@@ -106,7 +108,9 @@ impl Marks {
                 self.idle_since = None;
                 None
             }
-            Want::Now => Some(paced),
+            // The first acknowledgement after a mark that closes a round need not keep a distance.
+            Want::Acknowledge if self.unclosed == 0 => Some(now),
+            Want::Acknowledge | Want::Now => Some(paced),
             Want::Idle => {
                 let since = *self.idle_since.get_or_insert(now);
                 Some(paced.max(since + self.config.idle))
@@ -119,11 +123,11 @@ impl Marks {
             return Want::Nothing;
         }
         let can_acknowledge = present.complete_with(self.closed) > self.received;
-        if self.has_sent
-            || present.highest_closed() > self.closed
-            || (present.awaits_safety() && can_acknowledge)
-        {
+        if self.has_sent || present.highest_closed() > self.closed {
             return Want::Now;
+        }
+        if present.awaits_safety() && can_acknowledge {
+            return Want::Acknowledge;
         }
         let own = &present.streams[present.own];
         let is_long = own.len() > RECORDS_MAX;
