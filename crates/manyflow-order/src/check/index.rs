@@ -37,6 +37,8 @@ pub(super) struct Span<'a> {
     pub(super) signal: Option<usize>,
     /// How it ended.
     pub(super) end: SpanEnd,
+    /// The place of the event that ended it; `usize::MAX` for the end of the trace.
+    pub(super) until: usize,
     /// Messages to the group, in the order of their delivery, with the places of the events.
     pub(super) delivered: Vec<(MessageNumber, usize)>,
 }
@@ -121,7 +123,10 @@ impl<'a> Index<'a> {
                 let TraceEvent::Sent(sent) = event else {
                     continue;
                 };
-                let groups = sent.groups.iter().map(|group| self.group(group)).collect();
+                let groups = sent.groups.iter().map(|group| self.group(group));
+                let mut groups: Vec<GroupNumber> = groups.collect();
+                groups.sort_unstable();
+                groups.dedup();
                 numbers.insert(sent.message, self.messages.len());
                 self.messages.push(Message {
                     sent,
@@ -163,6 +168,7 @@ impl<'a> Index<'a> {
                     let mut signal = None;
                     if let Some(last) = last {
                         self.spans[last].end = SpanEnd::View(span);
+                        self.spans[last].until = at;
                         // Until the next view by the network, the signal holds.
                         let has_signal = self.spans[last].signal.is_some();
                         signal = (has_signal && !view.by_network).then_some(at);
@@ -175,6 +181,7 @@ impl<'a> Index<'a> {
                         at,
                         signal,
                         end: SpanEnd::Trace(trace.end),
+                        until: usize::MAX,
                         delivered: Vec::new(),
                     });
                 }
@@ -188,11 +195,21 @@ impl<'a> Index<'a> {
                     let group = self.group(group);
                     if let Some(span) = present.remove(&group) {
                         self.spans[span].end = SpanEnd::Left;
+                        self.spans[span].until = at;
                     }
                 }
             }
         }
         self.deliveries.push(deliveries);
+    }
+
+    /// Returns all deliveries of a member in a view of one of its groups, of any group.
+    pub(super) fn deliveries_in(&self, span: &Span<'a>) -> impl Iterator<Item = Delivery> {
+        let deliveries = &self.deliveries[span.member];
+        let first = deliveries.partition_point(|delivery| delivery.at < span.at);
+        let until = span.until;
+        let rest = deliveries[first..].iter().copied();
+        rest.take_while(move |delivery| delivery.at < until)
     }
 
     /// Returns the next view by the network after a span.

@@ -12,6 +12,7 @@
 //! | [self delivery](Property::SelfDelivery) | delivers its own messages to groups in which it remains |
 //! | [FIFO](Property::Fifo) | delivers messages of one sender, unless unreliable or reliable, in the order in which they were sent; and in a view, all that were sent to the group before the last of them that any member delivers |
 //! | [order](Property::Order) | delivers ordered messages in one order, which holds for all members and groups, and in which a message follows those that its sender had delivered before |
+//! | [causality](Property::Causality) | delivers, in a view, no ordered message without the ordered ones that its sender had delivered in this view when it sent it |
 //! | [same view](Property::SameView) | delivers an ordered message in the same view of the group, unless after the transitional signal |
 //! | [virtual synchrony](Property::VirtualSynchrony) | delivers, in a view, the same ordered messages as those in its transitional set of the next one; between two views by the network, the same messages of all services |
 //! | [views](Property::Views) | is in its views; they have ascending numbers; a number stands for one list of members |
@@ -21,6 +22,7 @@
 //! A member that is [gone](End::Gone) need not have delivered anything. One whose trace is
 //! [quiet](End::Quiet) at its end has to have, as if the next view began there.
 
+mod causality;
 mod index;
 mod messages;
 mod order;
@@ -44,6 +46,8 @@ pub enum Property {
     Fifo,
     /// The one order of ordered messages, and causality.
     Order,
+    /// No message without those that its sender had delivered before.
+    Causality,
     /// A message is delivered in one view.
     SameView,
     /// Those who go together deliver the same messages.
@@ -63,6 +67,7 @@ impl fmt::Display for Property {
             Property::SelfDelivery => "self delivery",
             Property::Fifo => "FIFO",
             Property::Order => "order",
+            Property::Causality => "causality",
             Property::SameView => "same view",
             Property::VirtualSynchrony => "virtual synchrony",
             Property::Views => "views",
@@ -100,6 +105,7 @@ pub fn check(traces: &[Trace]) -> Vec<Violation> {
     let mut found = Vec::new();
     messages::check(&index, &mut found);
     order::check(&index, &mut found);
+    causality::check(&index, &mut found);
     views::check(&index, &mut found);
     found
 }

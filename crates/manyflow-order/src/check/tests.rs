@@ -174,6 +174,26 @@ fn two_orders_and_a_message_before_its_cause_are_found() {
 }
 
 #[test]
+fn an_answer_without_its_question_is_found() {
+    let all = &["p", "q", "r"];
+    let (question, answer) = (sent(1, Service::Agreed), sent(2, Service::Agreed));
+    let p = [view(1, all, &["p"]), question, got(1), got(2)];
+    let q = [view(1, all, &["q"]), got(1), answer, got(2)];
+    let r = [view(1, all, &["r"]), got(2)];
+    let mut traces = [trace("p", &p), trace("q", &q), trace("r", &r)];
+    traces[2].end = End::Gone;
+    let found = check(&traces);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].property, Property::Causality);
+    let events = [("q".to_owned(), 1), ("r".to_owned(), 1)];
+    assert_eq!(found[0].events, events);
+    // An answer that was sent before the question came is none.
+    let early = [q[0].clone(), q[2].clone(), q[1].clone(), q[3].clone()];
+    traces[1] = trace("q", &early);
+    assert_eq!(check(&traces), []);
+}
+
+#[test]
 fn a_message_in_two_views_is_found() {
     let p = [
         view(1, BOTH, &["p"]),
