@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults rejoin crash soak soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash soak soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -180,6 +180,12 @@ bench-parts: ## Measure the speed of links, protocols, codecs and the engine (ha
 
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite
+
+faults-order: ## Test ordered groups with a million random sequences of faults, on all processors (an hour on two)
+	@scripts/faults-order
+
+order-mutants: ## Check that the faults of ordered groups notice wrong variants of the protocol (ten minutes)
+	@scripts/order-mutants
 
 rejoin: ## Let receivers of streams leave and join again, with a hundred seeds (a minute)
 	MANYFLOW_SEEDS=100 cargo test --locked -p manyflow-layered --test suite relay::rejoin -- --nocapture

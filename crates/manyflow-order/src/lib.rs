@@ -112,7 +112,7 @@ mod wire;
 pub use clients::{GROUPS_MAX, Outgoing, RequestError};
 pub use config::OrderConfig;
 pub use event::{Cause, Delivery, Event, View};
-pub use names::{ClientId, GroupViewId, Peer, Service, ViewId};
+pub use names::{ClientId, GroupViewId, NameError, Peer, Service, ViewId};
 pub use orderer::Orderer;
 pub use parts::is_last_part;
 pub use wire::MESSAGE_BYTES_MAX;

@@ -1,6 +1,7 @@
 //! Services, daemons, views and clients.
 
 use core::fmt;
+use core::str::FromStr;
 
 use manyflow_overlay::DaemonId;
 
@@ -51,6 +52,31 @@ impl fmt::Display for Service {
             Service::Safe => "safe",
         })
     }
+}
+
+impl FromStr for Service {
+    type Err = NameError;
+
+    /// Parses the name that [`Display`](fmt::Display) writes.
+    ///
+    /// # Errors
+    /// Returns an error that lists the names.
+    fn from_str(text: &str) -> Result<Service, NameError> {
+        let mut all = Service::ALL.into_iter();
+        let service = all.find(|service| service.to_string() == text);
+        service.ok_or_else(|| NameError::Service(text.to_owned()))
+    }
+}
+
+/// A text that is no name of a service or number of a view.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is no service.
+    #[error("{0:?} is no service: use unreliable, reliable, fifo, causal, agreed or safe")]
+    Service(String),
+    /// It is no number of a view.
+    #[error("{0:?} is no number of a view, such as 3-00f1a2b3c4d5e6f7.0")]
+    View(String),
 }
 
 /// A client of one daemon that takes part in ordered groups. A daemon uses no number twice.
@@ -106,5 +132,63 @@ impl fmt::Display for GroupViewId {
             GroupViewId::BEGUN => write!(f, "{}.{}", self.view, self.change),
             stage => write!(f, "{}-after-{stage:016x}.{}", self.view, self.change),
         }
+    }
+}
+
+impl FromStr for GroupViewId {
+    type Err = NameError;
+
+    /// Parses the text that [`Display`](fmt::Display) writes.
+    ///
+    /// # Errors
+    /// Returns an error that shows the form.
+    fn from_str(text: &str) -> Result<GroupViewId, NameError> {
+        let parsed = || {
+            let (rest, change) = text.rsplit_once('.')?;
+            let (view, stage) = match rest.split_once("-after-") {
+                Some((view, stage)) => (view, u64::from_str_radix(stage, 16).ok()?),
+                None => (rest, GroupViewId::BEGUN),
+            };
+            let (counter, hash) = view.split_once('-')?;
+            Some(GroupViewId {
+                view: ViewId {
+                    counter: counter.parse().ok()?,
+                    hash: u64::from_str_radix(hash, 16).ok()?,
+                },
+                stage,
+                change: change.parse().ok()?,
+            })
+        };
+        parsed().ok_or_else(|| NameError::View(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_of_a_view_is_parsed_as_it_is_written(
+            counter: u32, hash: u64, change: u32, stage in prop_oneof![Just(GroupViewId::BEGUN), any::<u64>()],
+        ) {
+            let view = ViewId { counter, hash };
+            let id = GroupViewId { view, stage, change };
+            prop_assert_eq!(id.to_string().parse(), Ok(id));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_names() {
+        for text in ["", "3-7", "3.0", "x-7.0", "3-7-after-.0", "3-7.", "3-g.0"] {
+            let expected = Err(NameError::View(text.to_owned()));
+            assert_eq!(text.parse::<GroupViewId>(), expected);
+        }
+        for service in Service::ALL {
+            assert_eq!(service.to_string().parse(), Ok(service));
+        }
+        assert!("Safe".parse::<Service>().is_err());
     }
 }

@@ -9,6 +9,7 @@ use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_net::multicast::GroupRange;
 
 mod bridge;
+mod check_order;
 mod daemon;
 mod emulate;
 mod generate;
@@ -28,6 +29,8 @@ mod units;
 
 use bridge::BRIDGE_EXAMPLES;
 pub(crate) use bridge::BridgeArgs;
+use check_order::CHECK_ORDER_EXAMPLES;
+pub(crate) use check_order::CheckOrderArgs;
 use daemon::DAEMON_EXAMPLES;
 pub(crate) use daemon::DaemonArgs;
 use emulate::EMULATE_EXAMPLES;
@@ -135,6 +138,9 @@ pub(crate) enum Command {
     /// Join groups and print their messages
     #[command(after_help = SUB_EXAMPLES)]
     Sub(SubArgs),
+    /// Check traces of members of ordered groups: what was promised, and what they saw
+    #[command(after_help = CHECK_ORDER_EXAMPLES)]
+    CheckOrder(CheckOrderArgs),
     /// Make a key that signs session descriptions, a shared key, or certificates for the daemons of
     /// an overlay
     #[command(after_help = KEYGEN_EXAMPLES)]

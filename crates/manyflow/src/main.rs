@@ -3,6 +3,7 @@
 
 mod address;
 mod bridge;
+mod check_order;
 mod cli;
 mod cost;
 mod daemon;
@@ -70,6 +71,7 @@ async fn run(cli: Cli, display: Display) -> anyhow::Result<()> {
         Command::Gateway(args) => http::run_gateway(args, &display).await,
         Command::Pub(args) => messages::publish(&args, &display).await,
         Command::Sub(args) => messages::subscribe(&args, &display).await,
+        Command::CheckOrder(args) => check_order::run(&args, &display),
         Command::Keygen(args) => keygen::run(&args, &display),
         Command::Demo(args) => manyflow_rig::demo::run(args, &display).await,
         Command::Sim(args) => sim::sim(&args, &display),

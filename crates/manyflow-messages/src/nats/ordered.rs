@@ -45,11 +45,10 @@ impl<'a> OrderedSubject<'a> {
     pub(crate) fn parse(subject: &'a [u8]) -> Option<OrderedSubject<'a>> {
         let rest = core::str::from_utf8(subject.strip_prefix(PREFIX)?).ok()?;
         let (kind, group) = rest.split_once('.')?;
-        let mut services = Service::ALL.into_iter();
         let kind = match kind {
             "views" => Kind::Views,
             "order" => Kind::Both,
-            _ => Kind::Messages(services.find(|service| service.to_string() == kind)?),
+            _ => Kind::Messages(kind.parse().ok()?),
         };
         is_subject(group.as_bytes()).then_some(OrderedSubject { kind, group })
     }

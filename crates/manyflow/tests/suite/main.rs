@@ -12,6 +12,7 @@ mod archive;
 mod attack;
 mod book;
 mod bridge;
+mod check_order;
 mod cli;
 mod completion;
 mod crash;

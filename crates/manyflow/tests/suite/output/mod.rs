@@ -130,6 +130,11 @@ const WRONG: &[(&[&str], i32, &[&str])] = &[
         &["127.0.0.1:1", "is `manyflow daemon` running"],
     ),
     (
+        &["check-order", "no/such.jsonl"],
+        2,
+        &["no/such.jsonl", "check the path"],
+    ),
+    (
         &["keygen", "no/such/key"],
         1,
         &["no/such/key", "check the folder"],
