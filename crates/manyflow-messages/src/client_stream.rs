@@ -5,9 +5,10 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use manyflow_net::unix_socket::{self, SocketFile};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -115,6 +116,10 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Sized + 'static 
     /// Sets the options of the socket.
     fn prepare(&self) -> io::Result<()>;
 
+    /// Lets the kernel ask after this time without traffic whether the other end is alive, and end
+    /// the connection if it is not: for protocols without PINGs.
+    fn keep_alive(&self, after: Duration) -> io::Result<()>;
+
     /// Returns the reader and the writer.
     fn into_halves(self) -> (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + 'static);
 }
@@ -134,6 +139,13 @@ impl ClientStream for TcpStream {
         Ok(())
     }
 
+    fn keep_alive(&self, after: Duration) -> io::Result<()> {
+        let keep_alive = TcpKeepalive::new()
+            .with_time(after)
+            .with_interval(after / 4);
+        SockRef::from(self).set_tcp_keepalive(&keep_alive)
+    }
+
     fn into_halves(self) -> (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + 'static) {
         self.into_split()
     }
@@ -149,6 +161,11 @@ impl ClientStream for UnixStream {
 
     fn prepare(&self) -> io::Result<()> {
         SockRef::from(self).set_send_buffer_size(UNSENT_BYTES as usize)
+    }
+
+    fn keep_alive(&self, _: Duration) -> io::Result<()> {
+        // The kernel reports at once that a program on this machine has ended.
+        Ok(())
     }
 
     fn into_halves(self) -> (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + 'static) {

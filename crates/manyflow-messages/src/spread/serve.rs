@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -20,6 +21,8 @@ use crate::outgoing::Outgoing;
 
 /// The number of bytes that the buffer of a socket grows by.
 const READ_BYTES: usize = 64 * 1024;
+/// The time without traffic after which the kernel asks whether a client is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// The parts that all connections of Spread clients share.
 pub(crate) struct SpreadFront {
@@ -81,7 +84,7 @@ impl Port for SpreadFront {
     }
 
     async fn serve(&self, socket: impl ClientStream, peer: PeerAddress, number: u64) {
-        if socket.prepare().is_err() {
+        if socket.prepare().is_err() || socket.keep_alive(KEEP_ALIVE).is_err() {
             return;
         }
         let (mut reader, writer) = socket.into_halves();
