@@ -181,10 +181,10 @@ bench-parts: ## Measure the speed of links, protocols, codecs and the engine (ha
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite
 
-faults-order: ## Test ordered groups with a million random sequences of faults, on all processors (an hour on two)
+faults-order: ## Test ordered groups with a million random sequences of faults, on all processors (hours)
 	@scripts/faults-order
 
-order-mutants: ## Check that the faults of ordered groups notice wrong variants of the protocol (ten minutes)
+order-mutants: ## Check that the faults of ordered groups notice wrong variants of the protocol
 	@scripts/order-mutants
 
 rejoin: ## Let receivers of streams leave and join again, with a hundred seeds (a minute)

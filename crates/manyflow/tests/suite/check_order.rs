@@ -85,6 +85,17 @@ fn a_broken_promise_names_the_lines_that_show_it() {
 }
 
 #[test]
+fn violations_are_objects_too() {
+    let traces = Traces::new(ADA, "");
+    let ended = run(&["check-order", text(&traces.file("ada.jsonl")), "--json"]);
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    let objects = manyflow_testing::command_lines::objects(&ended.stdout);
+    assert_eq!(objects[0]["event"], "violation", "{ended:?}");
+    assert_eq!(objects[0]["property"], "integrity");
+    assert_eq!(objects[0]["events"][0]["line"], 4);
+}
+
+#[test]
 fn only_a_member_that_remained_has_to_have_seen_everything() {
     let ada: Vec<&str> = ADA.lines().collect();
     let missing = ada[..2].join("\n");

@@ -221,12 +221,9 @@ fn tools(printed: &mut Printed) {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     printed.run("keygen", &[&at("key")]);
     printed.run("keygen", &["--shared-key", &at("shared")]);
-    // A message of this trace is in another one.
-    std::fs::write(at("trace"), crate::check_order::ADA).unwrap();
-    printed.add(
-        "check-order",
-        &run(&["check-order", &at("trace"), "--json"]),
-    );
+    let trace: Vec<&str> = crate::check_order::ADA.lines().take(3).collect();
+    std::fs::write(at("trace"), trace.join("\n")).unwrap();
+    printed.run("check-order", &[&at("trace")]);
     printed.run("doctor", &[]);
     printed.run("completions", &["fish"]);
     printed.run("man", &["--out", &at("man")]);
