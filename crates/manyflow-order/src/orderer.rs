@@ -1,6 +1,6 @@
 //! The order and membership of one daemon: owns all parts, and calls them in turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use manyflow_core::ConfigError;
@@ -526,11 +526,18 @@ impl Orderer {
         let last_sound = last_sound.min();
         let last_sound = last_sound.unwrap_or(u32::MAX);
         self.present.close();
+        let mut dropped = BTreeSet::new();
         while let Some(due) = self.present.pop_due() {
             let stays = stays(self.present.streams[due.index].peer.daemon);
             let is_sound = due.round <= last_sound || due.sequence < plan.sound[due.index];
-            if stays || is_sound {
+            let (client, is_ordered) = sender(&due.record);
+            // A message without order depends on its client's earlier messages only. Others may
+            // have delivered it when it arrived.
+            let is_free = !is_ordered && !dropped.contains(&(due.index, client));
+            if stays || is_sound || is_free {
                 self.deliver(due.index, &due.record);
+            } else {
+                dropped.insert((due.index, client));
             }
         }
     }
@@ -557,5 +564,14 @@ impl Orderer {
         });
         self.registry.begin_view(all);
         self.exchange.end();
+    }
+}
+
+/// Returns the client of a record, and whether the record has a place in the one order.
+fn sender(record: &[u8]) -> (ClientId, bool) {
+    match Record::decode(record) {
+        Some(Record::Data(data)) => (data.client, data.service.is_ordered()),
+        Some(change) => (change.client().unwrap_or_default(), true),
+        None => (ClientId::default(), true),
     }
 }
