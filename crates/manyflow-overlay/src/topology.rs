@@ -20,7 +20,7 @@ pub struct Topology {
     /// The neighbours of the daemon at each place, sorted.
     neighbours: Vec<Vec<DaemonId>>,
     /// The length of the link to each of these neighbours.
-    costs: Vec<Vec<u64>>,
+    costs: Vec<Vec<u128>>,
     trees: Vec<OnceLock<Shape>>,
 }
 
@@ -220,13 +220,16 @@ pub const WEIGHT_MAX: u32 = u16::MAX as u32;
 /// Stands for no place: the parent of the root, or of a daemon that is not connected.
 const NONE: u16 = u16::MAX;
 
-/// Returns a link's weight in the upper 32 bits, and a pseudo-random tie-breaker of 16 bits below,
-/// which all daemons agree on. The tie-breakers of 2^16 links do not add up to a weight of 1. Other
-/// daemons announce weights, so that one outside its range counts as the nearest within.
-fn cost(a: DaemonId, b: DaemonId, weight: u32) -> u64 {
+/// Returns a link's weight in the upper 32 bits, and pseudo-random tie-breakers below, which all
+/// daemons agree on: one of 16 bits, whose sum over 2^16 links does not reach a weight of 1, and one
+/// of 48 bits in the lower half, for paths whose first ones have the same sum. Other daemons
+/// announce weights, so that one outside its range counts as the nearest within.
+fn cost(a: DaemonId, b: DaemonId, weight: u32) -> u128 {
     let (low, high) = (a.min(b), a.max(b));
     let mixed = mix(u64::from(low.0) << 16 | u64::from(high.0));
-    u64::from(weight.clamp(1, WEIGHT_MAX)) << 32 | mixed >> 48
+    let (first, second) = (mixed >> 48, mixed & 0xffff_ffff_ffff);
+    let upper = u64::from(weight.clamp(1, WEIGHT_MAX)) << 32 | first;
+    u128::from(upper) << 64 | u128::from(second)
 }
 
 /// Mixes the bits of a number: SplitMix64's function.
@@ -261,7 +264,7 @@ impl Shape {
     fn new(topology: &Topology, root: usize) -> Shape {
         let count = topology.len();
         let mut parent = vec![NONE; count];
-        let mut best = vec![u64::MAX; count];
+        let mut best = vec![u128::MAX; count];
         let mut open = BinaryHeap::from([Reverse((0, root))]);
         best[root] = 0;
         while let Some(Reverse((cost, place))) = open.pop() {
@@ -413,7 +416,7 @@ mod tests {
     fn weight(topology: &Topology, link: LinkId) -> u32 {
         let place = topology.place(link.from).unwrap();
         let end = topology.neighbours[place].binary_search(&link.to).unwrap();
-        (topology.costs[place][end] >> 32) as u32
+        (topology.costs[place][end] >> 96) as u32
     }
 
     /// Returns the weight of the shortest path, found by repeatedly relaxing all links
