@@ -221,8 +221,8 @@ pub const WEIGHT_MAX: u32 = u16::MAX as u32;
 const NONE: u16 = u16::MAX;
 
 /// Returns a link's weight in the upper 32 bits, and pseudo-random tie-breakers below, which all
-/// daemons agree on: one of 16 bits, whose sum over 2^16 links does not reach a weight of 1, and one
-/// of 48 bits in the lower half, for paths whose first ones have the same sum. Other daemons
+/// daemons agree on: one of 16 bits, whose sum over 2^16 links does not reach a weight of 1, and
+/// one of 48 bits in the lower half, for paths whose first ones have the same sum. Other daemons
 /// announce weights, so that one outside its range counts as the nearest within.
 fn cost(a: DaemonId, b: DaemonId, weight: u32) -> u128 {
     let (low, high) = (a.min(b), a.max(b));
