@@ -24,6 +24,9 @@ use crate::parts::Assembly;
 use crate::present::Present;
 use crate::wire::{Arrived, Part, Record, State};
 
+/// How far the attempt of another daemon can be ahead: a daemon that lies must not use them up.
+const ATTEMPTS_AHEAD: u32 = 1 << 24;
+
 /// A daemon's stream, beyond the present view.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
@@ -183,6 +186,9 @@ impl Exchange {
 
     /// Handles a state. Returns whether it is complete.
     pub(crate) fn handle_state(&mut self, origin: DaemonId, sequence: u64, state: State) -> bool {
+        if state.attempt > self.attempt.saturating_add(ATTEMPTS_AHEAD) {
+            return false;
+        }
         self.attempt = self.attempt.max(state.attempt);
         let Some(source) = self.sources.get_mut(&origin) else {
             return false;

@@ -3,8 +3,8 @@
 //!
 //! Sources: Amir, Awerbuch, Danilov and Stanton, "Global Flow Control for Wide Area Overlay
 //! Networks: A Cost-Benefit Approach", section III (the services of Spread); Moser, Amir,
-//! Melliar-Smith and Agarwal, "Extended Virtual Synchrony" (the properties). `docs/order.md` says
-//! what is promised.
+//! Melliar-Smith and Agarwal, "Extended Virtual Synchrony" (the properties). `docs/order.md` has
+//! the promises.
 //!
 //! Each daemon with clients of ordered groups has an [`Orderer`]. All of them are members of one
 //! group of the overlay. A daemon's messages to it are its *stream*: numbered, in order,
@@ -42,9 +42,9 @@
 //! are delivered. A daemon closes a round as soon as another one has closed it, so an agreed
 //! message waits for one mark of each daemon: the time from the sender to the farthest daemon, and
 //! from there back. Busy daemons close rounds without being asked, and one mark is enough for many
-//! messages. A client sends after it has delivered a round, which its daemon has closed before, so
-//! what it sends belongs to a later round: the order is causal. (These are Lamport's clocks, with
-//! one stamp for many messages.)
+//! messages. A daemon delivers a round only after it has closed it itself, so a client's answer to a
+//! message belongs to a later round: the order is causal. Rounds are Lamport's clocks with one stamp
+//! for many messages.
 //!
 //! A mark also says up to which round all rounds have arrived. When all daemons have said so, the
 //! messages are *safe*, and no daemon needs to keep them for others.
@@ -53,9 +53,9 @@
 //!
 //! When the daemons that can be reached change, each daemon sends a *state*: with whom it wants to
 //! enter the next view, and what it has of the present one (`exchange.rs`). From then on, messages
-//! of clients wait. When the states of all these daemons have arrived and want the same, those that
-//! come from one view send each other what some lack, say that they have it, and deliver the same
-//! messages: first those that are due by the rules of the old view; then the transitional signal;
+//! of clients wait. When a daemon has a state of each of them, and all name the same daemons, the
+//! next view is known. Those that come from one view send each other what some lack. When all are
+//! ready, those that come from one view deliver the same messages: first those that are due by the rules of the old view; then the transitional signal;
 //! then the rest, which may be missing at daemons that do not stay. The members of groups are
 //! delivered like messages, so all members of a group see the same views in the same order, with
 //! the same messages between them.

@@ -26,9 +26,9 @@ const RECORDS_MAX: usize = 48;
 pub(crate) struct Marks {
     config: OrderConfig,
     /// The last round that this daemon has closed by a mark that it has sent.
-    closed: u32,
+    closed: u64,
     /// The last round that this daemon has said to have received.
-    received: u32,
+    received: u64,
     /// The number of marks since the last one that closed a round: they are kept until another one
     /// does.
     unclosed: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Marks {
     /// Since when a mark that only frees memory is wanted.
     idle_since: Option<Time>,
     /// A round that is being measured, and when this daemon closed it.
-    measured: Option<(u32, Time)>,
+    measured: Option<(u64, Time)>,
     round_time: Option<Duration>,
     /// Whether an ordered message has entered since the last mark.
     pub(crate) has_sent: bool,
@@ -76,7 +76,7 @@ impl Marks {
     }
 
     /// Returns the next mark, as the round that it closes and the last one received, if it is due.
-    pub(crate) fn poll(&mut self, now: Time, present: &Present) -> Option<(u32, u32)> {
+    pub(crate) fn poll(&mut self, now: Time, present: &Present) -> Option<(u64, u64)> {
         self.measure(now, present);
         let due = self.due(now, present)?;
         if due > now {
@@ -86,7 +86,7 @@ impl Marks {
         let has_open = self.has_sent || (own.closed == self.closed && own.holds_open());
         let is_long = own.closed == self.closed && own.len() > RECORDS_MAX;
         let must_close = has_open || is_long || self.unclosed >= UNCLOSED_MAX;
-        let next = self.closed + u32::from(must_close);
+        let next = self.closed.saturating_add(u64::from(must_close));
         let closed = next.max(present.highest_closed());
         self.unclosed = match closed > self.closed {
             true => 0,

@@ -477,12 +477,11 @@ impl Orderer {
     fn send_missing(&mut self, plan: &Plan) {
         let here = self.here.daemon;
         for gap in plan.gaps.iter().filter(|gap| gap.by == here) {
-            for sequence in gap.from..gap.to {
+            // A daemon has said that it has what is no longer held, unless it lies.
+            let held = &self.present.streams[gap.index];
+            let (from, to) = (gap.from.max(held.first()), gap.to.min(held.next()));
+            for sequence in from..to {
                 let stream = &self.present.streams[gap.index];
-                debug_assert!(
-                    stream.record(sequence).is_some(),
-                    "what others lack is held"
-                );
                 let recover = Recover {
                     view: self.present.id,
                     origin: stream.peer.daemon,
@@ -522,9 +521,9 @@ impl Orderer {
         let departed = self.present.streams.iter().zip(&plan.are_complete);
         let departed =
             departed.filter(|(stream, is_complete)| !stays(stream.peer.daemon) && !**is_complete);
-        let last_sound = departed.map(|(stream, _)| stream.closed.saturating_add(1));
+        let last_sound = departed.map(|(stream, _)| stream.open_round());
         let last_sound = last_sound.min();
-        let last_sound = last_sound.unwrap_or(u32::MAX);
+        let last_sound = last_sound.unwrap_or(u64::MAX);
         self.present.close();
         let mut dropped = BTreeSet::new();
         while let Some(due) = self.present.pop_due() {

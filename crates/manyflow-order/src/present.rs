@@ -21,7 +21,7 @@ pub(crate) struct Present {
     /// The index of this daemon's own stream.
     pub(crate) own: usize,
     /// The round and the stream whose turn it is.
-    turn: (u32, usize),
+    turn: (u64, usize),
     /// How many messages wait until they are safe.
     safe_waiting: usize,
     is_closing: bool,
@@ -45,7 +45,7 @@ pub(crate) enum Applied {
 pub(crate) struct Due {
     /// The index of its stream.
     pub(crate) index: usize,
-    pub(crate) round: u32,
+    pub(crate) round: u64,
     /// The number of its last record in the stream.
     pub(crate) sequence: u64,
     pub(crate) record: Bytes,
@@ -94,15 +94,15 @@ impl Present {
     }
 
     /// Returns the last round that all daemons have closed.
-    pub(crate) fn complete(&self) -> u32 {
+    pub(crate) fn complete(&self) -> u64 {
         if self.is_alone() || self.is_closing {
-            return u32::MAX;
+            return u64::MAX;
         }
         self.least(|stream| stream.closed)
     }
 
     /// Returns the last round that all daemons have closed once this one has closed `own`.
-    pub(crate) fn complete_with(&self, own: u32) -> u32 {
+    pub(crate) fn complete_with(&self, own: u64) -> u64 {
         let others = self.streams.iter().enumerate();
         let others = others.filter(|(index, _)| *index != self.own);
         let least = others.map(|(_, stream)| stream.closed).min();
@@ -110,19 +110,19 @@ impl Present {
     }
 
     /// Returns the last round that all daemons have received.
-    pub(crate) fn stable(&self) -> u32 {
+    pub(crate) fn stable(&self) -> u64 {
         if self.is_alone() || self.is_closing {
-            return u32::MAX;
+            return u64::MAX;
         }
         self.least(|stream| stream.received)
     }
 
-    fn least(&self, of: impl Fn(&Stream) -> u32) -> u32 {
+    fn least(&self, of: impl Fn(&Stream) -> u64) -> u64 {
         self.streams.iter().map(of).min().unwrap_or(0)
     }
 
     /// Returns the highest round that any daemon has closed.
-    pub(crate) fn highest_closed(&self) -> u32 {
+    pub(crate) fn highest_closed(&self) -> u64 {
         let closed = self.streams.iter().map(|stream| stream.closed);
         closed.max().unwrap_or(0)
     }
@@ -160,7 +160,7 @@ impl Present {
         if let Some(Record::Part(part)) = Record::decode(&bytes) {
             bytes = stream.assemble(&part).unwrap_or_default();
         }
-        let open = stream.closed + 1;
+        let open = stream.open_round();
         let (turn, client, applied) = match Record::decode(&bytes) {
             Some(Record::Data(data)) => {
                 let turn = turn_of(data.service, stream.waits(data.client));

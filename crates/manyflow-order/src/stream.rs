@@ -18,7 +18,7 @@ struct Held {
     /// The message whose last part this is.
     whole: Option<Bytes>,
     /// The round of the record, once it is [applied](Stream::next_unapplied).
-    round: u32,
+    round: u64,
     turn: Turn,
 }
 
@@ -44,9 +44,9 @@ pub(crate) enum Turn {
 pub(crate) struct Stream {
     pub(crate) peer: Peer,
     /// The highest round that the daemon has closed: its later records belong to later rounds.
-    pub(crate) closed: u32,
+    pub(crate) closed: u64,
     /// All rounds up to this one have arrived at the daemon completely.
-    pub(crate) received: u32,
+    pub(crate) received: u64,
     /// Whether records are missing that will no longer arrive, unless others send them.
     pub(crate) is_cut: bool,
     /// The number of the daemon's first state after this view, where the stream ends.
@@ -99,6 +99,17 @@ impl Stream {
         }
     }
 
+    /// Returns the round of the daemon's next record.
+    pub(crate) fn open_round(&self) -> u64 {
+        // A daemon that lies can have closed the last one.
+        self.closed.saturating_add(1)
+    }
+
+    /// Returns the number of the first record that is held.
+    pub(crate) fn first(&self) -> u64 {
+        self.base
+    }
+
     /// Returns the number of the first record that has not arrived.
     pub(crate) fn next(&self) -> u64 {
         self.base + self.held.len() as u64
@@ -136,14 +147,15 @@ impl Stream {
         });
     }
 
-    /// Drops the records from number `end` on.
+    /// Drops the records from number `end` on, except for those that have rounds: they may have been
+    /// delivered, whatever other daemons say.
     pub(crate) fn truncate(&mut self, end: u64) {
+        let end = end.max(self.base + self.applied as u64);
         while self.next() > end
             && let Some(held) = self.held.pop_back()
         {
             self.forget_record(&held.record);
         }
-        debug_assert!(self.applied <= self.held.len(), "what was delivered stays");
     }
 
     /// Returns a record that is held.
@@ -168,7 +180,7 @@ impl Stream {
     }
 
     /// Gives the first record without a round its round.
-    pub(crate) fn apply(&mut self, round: u32, turn: Turn, client: Option<ClientId>) {
+    pub(crate) fn apply(&mut self, round: u64, turn: Turn, client: Option<ClientId>) {
         let held = &mut self.held[self.applied];
         (held.round, held.turn) = (round, turn);
         self.open_messages += usize::from(is_message(&held.record));
@@ -181,8 +193,8 @@ impl Stream {
     }
 
     /// Applies a mark, which closes rounds, and says which have been received.
-    pub(crate) fn apply_mark(&mut self, round: u32, received: u32) {
-        let open = self.closed + 1;
+    pub(crate) fn apply_mark(&mut self, round: u64, received: u64) {
+        let open = self.open_round();
         if round >= open {
             self.closed = round;
             self.open_messages = 0;
@@ -199,7 +211,7 @@ impl Stream {
     }
 
     /// Returns the round and kind of the first record that waits for its turn.
-    pub(crate) fn head(&mut self) -> Option<(u32, Turn)> {
+    pub(crate) fn head(&mut self) -> Option<(u64, Turn)> {
         while self.cursor < self.applied && self.held[self.cursor].turn == Turn::None {
             self.cursor += 1;
         }
@@ -229,7 +241,7 @@ impl Stream {
     }
 
     /// Drops the records that have had their turn and belong to rounds that all daemons have.
-    pub(crate) fn forget(&mut self, stable: u32) {
+    pub(crate) fn forget(&mut self, stable: u64) {
         while self.cursor > 0
             && let Some(held) = self.held.front()
             && held.round <= stable

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use manyflow_core::time::Time;
 use manyflow_overlay::DaemonId;
 
-use crate::{Cause, ClientId, Event, OrderConfig, Orderer, Outgoing, Peer, Service};
+use crate::wire::{Arrived, Record, State};
+use crate::{Cause, ClientId, Event, OrderConfig, Orderer, Outgoing, Peer, Service, ViewId};
 
 struct World {
     now: Time,
@@ -224,4 +225,50 @@ fn long_messages_and_states_are_sent_in_parts() {
     assert_eq!(lengths, [0, 1000, 2000]);
     assert_eq!(world.messages(0), world.messages(1));
     assert_eq!(world.messages(0), world.messages(2));
+}
+
+#[test]
+fn records_that_no_daemon_sends_stop_nobody() {
+    let mut world = World::new(2);
+    world.run(Duration::from_millis(10));
+    let client = world.connect(0);
+    world.run(Duration::from_millis(10));
+    let arrived = Arrived {
+        next: 0,
+        sound: u64::MAX,
+        is_cut: true,
+        is_complete: true,
+    };
+    let state = |attempt, first| {
+        Record::State(State {
+            incarnation: 1,
+            attempt,
+            first,
+            previous: world.daemons[0].view().0,
+            peers: world.daemons[0].view().1.collect(),
+            arrived: vec![arrived; 2],
+            ..State::default()
+        })
+    };
+    let lies = [
+        Record::Mark {
+            round: u64::MAX,
+            received: u64::MAX,
+        },
+        state(u32::MAX, 0),
+        state(9, 1),
+        Record::Ready {
+            view: ViewId::default(),
+        },
+    ];
+    let lies = lies.map(|record| record.encode());
+    for lie in lies {
+        world.enter(1, lie);
+        world.run(Duration::from_millis(10));
+    }
+    // Once the liar can no longer be reached, the other one goes on.
+    world.split(&[0, 1]);
+    world.run(Duration::from_millis(10));
+    world.send(0, client, Service::Safe, b"goes on");
+    assert_eq!(world.messages(0), [b"goes on"]);
 }

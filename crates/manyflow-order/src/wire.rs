@@ -7,7 +7,7 @@
 //!   Bye        3 | client: 4
 //!   Join       4 | client: 4 | name
 //!   Leave      5 | client: 4 | name
-//!   Mark       6 | round: 4 | received: 4
+//!   Mark       6 | round: 8 | received: 8
 //!   State      7 | incarnation: 4 | attempt: 4 | first: 8 | rosters: 2 | previous: 12
 //!                | count: 2 | daemon: 2, incarnation: 4 each
 //!                | count: 2 | next: 8, sound: 8, flags: 1 each
@@ -72,7 +72,7 @@ pub(crate) enum Record<'a> {
     Leave { client: ClientId, group: &'a str },
     /// The daemon closes its rounds up to `round`, and has received all daemons' rounds up to
     /// `received`.
-    Mark { round: u32, received: u32 },
+    Mark { round: u64, received: u64 },
     /// The things that the daemon brings into the next view, and the daemons with which it wants to
     /// enter it.
     State(State),
@@ -271,8 +271,8 @@ impl<'a> Record<'a> {
             DATA => Record::Data(take_data(&mut bytes)?),
             HELLO..=LEAVE => take_change(kind, &mut bytes)?,
             MARK => Record::Mark {
-                round: bytes.try_get_u32().ok()?,
-                received: bytes.try_get_u32().ok()?,
+                round: bytes.try_get_u64().ok()?,
+                received: bytes.try_get_u64().ok()?,
             },
             STATE => Record::State(take_state(&mut bytes)?),
             ROSTER => {
@@ -326,8 +326,8 @@ impl<'a> Record<'a> {
             Record::Leave { client, group } => put_change(&mut to, LEAVE, *client, Some(group)),
             Record::Mark { round, received } => {
                 to.put_u8(MARK);
-                to.put_u32(*round);
-                to.put_u32(*received);
+                to.put_u64(*round);
+                to.put_u64(*received);
             }
             Record::State(state) => put_state(&mut to, state),
             Record::Roster(roster) => {
@@ -532,7 +532,7 @@ mod tests {
             check(&Record::Bye { client });
             check(&Record::Join { client, group: name });
             check(&Record::Leave { client, group: name });
-            check(&Record::Mark { round, received: round / 2 });
+            check(&Record::Mark { round: hash, received: hash / 2 });
             check(&Record::Ready { view });
             let origin = DaemonId(kind as u16);
             check(&Record::Part(Part { client, is_last: discard, bytes: &payload }));

@@ -166,12 +166,7 @@ impl DaemonCore {
     /// # Errors
     /// Returns an error if the name is not one.
     pub(crate) fn join_ordered(&mut self, user: UserId, group: &str) -> Result<(), RequestError> {
-        let now = self.clock.now();
-        let order = self.order.as_mut();
-        let order = order.ok_or(RequestError::NotConnected(user))?;
-        order.orderer.join(now, user, group)?;
-        self.pump();
-        Ok(())
+        self.ask_orderer(user, |orderer, now| orderer.join(now, user, group))
     }
 
     /// Lets a user leave a group.
@@ -179,10 +174,18 @@ impl DaemonCore {
     /// # Errors
     /// Returns an error if the name is not one.
     pub(crate) fn leave_ordered(&mut self, user: UserId, group: &str) -> Result<(), RequestError> {
+        self.ask_orderer(user, |orderer, now| orderer.leave(now, user, group))
+    }
+
+    fn ask_orderer(
+        &mut self,
+        user: UserId,
+        ask: impl FnOnce(&mut Orderer, Time) -> Result<(), RequestError>,
+    ) -> Result<(), RequestError> {
         let now = self.clock.now();
         let order = self.order.as_mut();
         let order = order.ok_or(RequestError::NotConnected(user))?;
-        order.orderer.leave(now, user, group)?;
+        ask(&mut order.orderer, now)?;
         self.pump();
         Ok(())
     }
@@ -462,8 +465,9 @@ impl DaemonCore {
                 peer = %session.peer.address,
                 "a member of ordered groups reads too slowly: it was removed from them"
             );
-            session.is_ordering = false;
             self.disconnect_user(user);
+            // Its message that has not entered is gone; those behind it go on.
+            self.continue_session(key);
         }
     }
 }

@@ -57,7 +57,7 @@
 //! - After a change of the network, the first set is that of this member, and each other member is
 //!   alone in a set: it is not known here who of them have come together.
 //! - Names that are longer than 31 bytes, which NATS clients can have, end with `~` and a hash.
-//! - Messages to names that are no names are rejected; Spread delivers them to nobody.
+//! - A message to a name with other characters is rejected; Spread delivers it to nobody.
 //! - Priorities mean nothing, as in Spread.
 //!
 //! | file | what it holds |

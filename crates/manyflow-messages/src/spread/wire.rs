@@ -183,7 +183,7 @@ pub(super) fn methods() -> Vec<u8> {
 /// missing.
 ///
 /// # Errors
-/// Returns an error if there is none, or one that the daemon lacks.
+/// Returns an error if the client names no method, or one that the daemon does not offer.
 pub fn take_methods(bytes: &mut BytesMut) -> Result<Option<()>, Refusal> {
     if bytes.len() < METHODS_BYTES {
         return Ok(None);

@@ -187,7 +187,7 @@ fn an_answer_without_its_question_is_found() {
     assert_eq!(found[0].property, Property::Causality);
     let events = [("q".to_owned(), 1), ("r".to_owned(), 1)];
     assert_eq!(found[0].events, events);
-    // An answer that was sent before the question came is none.
+    // A message that was sent before its sender had delivered the other one does not depend on it.
     let early = [q[0].clone(), q[2].clone(), q[1].clone(), q[3].clone()];
     traces[1] = trace("q", &early);
     assert_eq!(check(&traces), []);
