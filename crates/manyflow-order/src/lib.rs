@@ -42,9 +42,9 @@
 //! are delivered. A daemon closes a round as soon as another one has closed it, so an agreed
 //! message waits for one mark of each daemon: the time from the sender to the farthest daemon, and
 //! from there back. Busy daemons close rounds without being asked, and one mark is enough for many
-//! messages. A daemon delivers a round only after it has closed it itself, so a client's answer to a
-//! message belongs to a later round: the order is causal. Rounds are Lamport's clocks with one stamp
-//! for many messages.
+//! messages. A daemon delivers a round only after it has closed it itself, so a client's answer to
+//! a message belongs to a later round: the order is causal. Rounds are Lamport's clocks with one
+//! stamp for many messages.
 //!
 //! A mark also says up to which round all rounds have arrived. When all daemons have said so, the
 //! messages are *safe*, and no daemon needs to keep them for others.
@@ -55,10 +55,10 @@
 //! enter the next view, and what it has of the present one (`exchange.rs`). From then on, messages
 //! of clients wait. When a daemon has a state of each of them, and all name the same daemons, the
 //! next view is known. Those that come from one view send each other what some lack. When all are
-//! ready, those that come from one view deliver the same messages: first those that are due by the rules of the old view; then the transitional signal;
-//! then the rest, which may be missing at daemons that do not stay. The members of groups are
-//! delivered like messages, so all members of a group see the same views in the same order, with
-//! the same messages between them.
+//! ready, those that come from one view deliver the same messages: first those that are due by the
+//! rules of the old view; then the transitional signal; then the rest, which may be missing at
+//! daemons that do not stay. The members of groups are delivered like messages, so all members of a
+//! group see the same views in the same order, with the same messages between them.
 //!
 //! # Example
 //!

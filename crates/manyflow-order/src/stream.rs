@@ -147,8 +147,8 @@ impl Stream {
         });
     }
 
-    /// Drops the records from number `end` on, except for those that have rounds: they may have been
-    /// delivered, whatever other daemons say.
+    /// Drops the records from number `end` on, except for those that have rounds: they may have
+    /// been delivered, whatever other daemons say.
     pub(crate) fn truncate(&mut self, end: u64) {
         let end = end.max(self.base + self.applied as u64);
         while self.next() > end
