@@ -78,6 +78,10 @@ struct Remote {
     expected: OriginSeq,
     /// The welcome that is not answered.
     welcome: Option<Repeat>,
+    /// The number of welcomes that were sent and not answered, and how many of them were sent before
+    /// messages were last sent again. Their answers know nothing of these messages.
+    unanswered: u32,
+    stale: u32,
     stall: Stall,
 }
 
@@ -190,6 +194,8 @@ impl<P: Payload> Retention<P> {
             since,
             expected: next,
             welcome: Some(Repeat::first(now, next)),
+            unanswered: 0,
+            stale: 0,
             stall: Stall::new(now, next),
         };
         kept.remotes.insert(daemon, remote);
@@ -263,10 +269,15 @@ impl<P: Payload> Retention<P> {
         }
         remote.expected = remote.expected.max(answer.expected);
         let next = remote.expected;
+        remote.unanswered = remote.unanswered.saturating_sub(1);
+        // Answers come in the order of their welcomes.
+        let is_stale = remote.stale > 0;
+        remote.stale = remote.stale.saturating_sub(1);
         let answered = remote
             .welcome
-            .take_if(|welcome| welcome.next <= answer.next);
+            .take_if(|welcome| !is_stale && welcome.next <= answer.next);
         if answered.is_some() && next < answer.next {
+            remote.stale = remote.unanswered;
             remote.stall.patience = STALL_MIN;
             self.resends
                 .retain(|resend| (resend.group, resend.to) != (group, from));
@@ -307,6 +318,8 @@ impl<P: Payload> Retention<P> {
         for (&group, kept) in &mut self.groups {
             let end = kept.end();
             for (&daemon, remote) in &mut kept.remotes {
+                // Welcomes and answers on the way may be lost.
+                (remote.unanswered, remote.stale) = (0, 0);
                 if remote.expected < end || remote.welcome.is_some() {
                     remote.welcome = Some(Repeat::first(now, end));
                     self.welcomes.push_back((group, daemon));
@@ -338,8 +351,9 @@ impl<P: Payload> Retention<P> {
     /// guaranteed to reach the daemon.
     pub(super) fn pop_welcome(&mut self) -> Option<(GroupId, DaemonId, OriginSeq)> {
         while let Some((group, daemon)) = self.welcomes.pop_front() {
-            let kept = self.groups.get(&group);
-            if let Some(remote) = kept.and_then(|kept| kept.remotes.get(&daemon)) {
+            let kept = self.groups.get_mut(&group);
+            if let Some(remote) = kept.and_then(|kept| kept.remotes.get_mut(&daemon)) {
+                remote.unanswered = remote.unanswered.saturating_add(1);
                 return Some((group, daemon, remote.expected));
             }
         }
@@ -461,5 +475,105 @@ impl Remote {
             self.welcome = Some(Repeat::first(now, end));
         }
         is_stalled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ClientId;
+    use manyflow_core::Length;
+
+    const GROUP: GroupId = GroupId(1);
+    const PEER: DaemonId = DaemonId(2);
+    const SINCE: ChangeSeq = ChangeSeq(1);
+    const MESSAGES: u64 = 10;
+
+    fn at_ms(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    /// A retention with messages for one daemon, which was sent its welcome at 0 ms.
+    fn kept() -> Retention<Length> {
+        let mut retention = Retention::new(1 << 20, Duration::from_secs(60));
+        let first = OriginSeq::new(1);
+        retention.join(at_ms(0), GROUP, PEER, SINCE, first);
+        for ahead in 0..MESSAGES {
+            let data = Data {
+                group: GROUP,
+                version: 1,
+                sequence: first.advance(ahead),
+                sender: ClientId(1),
+                sent_us: 0,
+            };
+            retention.push(at_ms(0), data, &Length(100));
+        }
+        retention.handle_topology(at_ms(0));
+        retention
+    }
+
+    fn welcomes(retention: &mut Retention<Length>, ms: u64) -> usize {
+        retention.handle_timeout(at_ms(ms));
+        core::iter::from_fn(|| retention.pop_welcome()).count()
+    }
+
+    /// Answers a welcome: nothing has arrived.
+    fn answer(retention: &mut Retention<Length>) {
+        let first = OriginSeq::new(1);
+        let answer = Answer {
+            to: DaemonId(1),
+            version: 1,
+            group: GROUP,
+            change: SINCE,
+            expected: first,
+            next: first.advance(MESSAGES),
+        };
+        retention.answer(PEER, &answer);
+    }
+
+    fn resent(retention: &mut Retention<Length>) -> u64 {
+        core::iter::from_fn(|| retention.pop_resent()).count() as u64
+    }
+
+    /// A welcome that waits behind other messages is repeated. When the first one is answered, the
+    /// messages are sent again; they wait too, so that a further welcome follows them. The answers
+    /// to the repetitions say that nothing has arrived, which was so before.
+    #[test]
+    fn answers_from_before_messages_were_sent_again_do_not_send_them_twice() {
+        let mut retention = kept();
+        assert_eq!(welcomes(&mut retention, 0), 2, "at the join and the change");
+        let repeated: usize = (1..=7)
+            .map(|tick| welcomes(&mut retention, 200 * tick))
+            .sum();
+        assert!(repeated >= 2, "{repeated} repetitions");
+        answer(&mut retention);
+        assert_eq!(resent(&mut retention), MESSAGES);
+        let further: usize = (8..=14)
+            .map(|tick| welcomes(&mut retention, 200 * tick))
+            .sum();
+        assert!(further >= 1, "no welcome follows the messages");
+        for _ in 0..repeated + 1 {
+            answer(&mut retention);
+        }
+        assert_eq!(resent(&mut retention), 0);
+        answer(&mut retention);
+        assert_eq!(resent(&mut retention), MESSAGES, "they were lost once more");
+    }
+
+    /// Answers can be lost with the welcomes when the topology changes: what follows the change is
+    /// answered anew.
+    #[test]
+    fn a_change_of_the_topology_forgets_welcomes_without_answer() {
+        let mut retention = kept();
+        welcomes(&mut retention, 0);
+        for tick in 1..=7 {
+            welcomes(&mut retention, 200 * tick);
+        }
+        answer(&mut retention);
+        assert_eq!(resent(&mut retention), MESSAGES);
+        retention.handle_topology(at_ms(1500));
+        assert_eq!(welcomes(&mut retention, 1500), 1);
+        answer(&mut retention);
+        assert_eq!(resent(&mut retention), MESSAGES);
     }
 }
