@@ -78,8 +78,8 @@ struct Remote {
     expected: OriginSeq,
     /// The welcome that is not answered.
     welcome: Option<Repeat>,
-    /// The number of welcomes that were sent and not answered, and how many of them were sent before
-    /// messages were last sent again. Their answers know nothing of these messages.
+    /// The number of welcomes that were sent and not answered, and how many of them precede the
+    /// messages that were last sent again: their answers know nothing of these messages.
     unanswered: u32,
     stale: u32,
     stall: Stall,
@@ -560,8 +560,7 @@ mod tests {
         assert_eq!(resent(&mut retention), MESSAGES, "they were lost once more");
     }
 
-    /// Answers can be lost with the welcomes when the topology changes: what follows the change is
-    /// answered anew.
+    /// Answers can be lost with the welcomes when the topology changes: the next one counts.
     #[test]
     fn a_change_of_the_topology_forgets_welcomes_without_answer() {
         let mut retention = kept();

@@ -177,6 +177,12 @@ impl Allocation {
         self.demand
     }
 
+    /// Returns the size of the clients' longest message in bytes; 0 without clients.
+    pub(super) fn longest(&self) -> f64 {
+        let clients = self.clients.values();
+        clients.fold(0.0, |longest, sender| sender.message_bytes.max(longest))
+    }
+
     /// Returns whether there are clients.
     pub(super) fn is_used(&self) -> bool {
         !self.clients.is_empty()

@@ -64,7 +64,7 @@
 //!   halved after max(4 RTT, 3 s/X) without a report, or after 2 s before its first report, down to
 //!   a message in 64 s. With 2 s/X, a single lost report or message would halve the limit wherever
 //!   each message is answered separately. If nothing was sent in that time, the limit falls only to
-//!   the initial rate.
+//!   the initial rate. A message in 64 s is the longest one of the clients that send to the daemon.
 //! - **Members that join and leave.** A daemon no longer counts once the sender learns that its
 //!   last member has left. A daemon with the first member of any group counts from its first report
 //!   on, or from the time-out of that report. Until then, the others limit its groups, or the
@@ -95,6 +95,7 @@
 mod allocation;
 mod config;
 mod division;
+mod group;
 mod loss;
 mod pair;
 mod rate;

@@ -42,9 +42,11 @@ pub(super) struct Pair {
     silence: Option<Silence>,
     /// The bytes of all messages that were ever sent to the daemon.
     total_bytes: u64,
-    /// s: the average size of a message in bytes. It is an average, so that one short message does
-    /// not reduce the minimum rate to one at which a long message would take minutes.
+    /// s: the average size of a message in bytes.
     message_bytes: f64,
+    /// The size in bytes of the longest message of the clients that send to the daemon, at the last
+    /// division.
+    pub(super) longest: f64,
     /// The number of groups with members at the daemon.
     pub(super) groups: usize,
     /// The sum of the rates that these groups are allowed, at which a new limit starts.
@@ -86,6 +88,7 @@ impl Pair {
             silence: None,
             total_bytes: 0,
             message_bytes: 0.0,
+            longest: 0.0,
             groups: 0,
             carried,
             place: 0,
@@ -177,9 +180,10 @@ impl Pair {
             .is_none_or(|limit| limit <= self.carried * (1.0 + 1e-9))
     }
 
-    /// Returns s / t_mbi, the lowest rate.
+    /// Returns s / t_mbi, the lowest rate. s is the longest message: after short ones, or none at
+    /// all, a long one would otherwise take minutes or hours.
     fn slowest(&self) -> f64 {
-        self.message_bytes.max(1.0) / SLOWEST_S
+        self.message_bytes.max(self.longest).max(1.0) / SLOWEST_S
     }
 
     /// Halves the limit if the no-feedback timer has expired (RFC 5348 section 4.4). If nothing was

@@ -6,22 +6,16 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::Outbox;
-use super::allocation::Allocation;
 use super::config::TfrcConfig;
 use super::division::Division;
 use super::earliest;
+use super::group::Group;
 use super::pair::{self, Pair};
-use super::rtt::{Acknowledged, SentLog};
+use super::rtt::Acknowledged;
 use crate::controller::Request;
 use crate::message::{ClientId, DaemonId, GroupId, Report};
 use crate::sequence::OriginSeq;
 use manyflow_core::time::Time;
-
-/// The allowed rate is reported when it has changed by this share.
-const NOTICEABLE: f64 = 0.01;
-/// The paper's delta: the rates are divided again at once when a group's demand has changed by this
-/// share (section 4.3.1).
-const DELTA: f64 = 0.1;
 
 /// A sending daemon. All rates are in bytes per second.
 #[derive(Debug, Default)]
@@ -34,57 +28,11 @@ pub(super) struct Sending {
     due: Option<Time>,
 }
 
-/// A group to which local clients send.
-#[derive(Debug)]
-struct Group {
-    log: SentLog,
-    /// The remote daemons with members, in ascending order.
-    members: Vec<DaemonId>,
-    allocation: Allocation,
-    /// The demand of all clients at the last division.
-    divided_demand: f64,
-    /// The allowed rate that was last reported as an event.
-    announced: f64,
-}
-
 /// The controller's parameters, and its results that have not been polled.
 type Terms<'a> = (&'a TfrcConfig, &'a mut Outbox);
 
 /// The result of a report: a sample of the round-trip time, and the new average.
 pub(super) type Measured = Option<(Duration, Duration)>;
-
-impl Group {
-    fn new(config: &TfrcConfig) -> Group {
-        Group {
-            log: SentLog::default(),
-            members: Vec::new(),
-            allocation: Allocation::new(config.initial_bytes_per_s()),
-            divided_demand: 0.0,
-            announced: 0.0,
-        }
-    }
-
-    /// Returns whether the demand has changed by more than delta since the last division.
-    fn has_other_demand(&self) -> bool {
-        let change = (self.allocation.demand() - self.divided_demand).abs();
-        change > DELTA * self.divided_demand
-    }
-
-    /// Sets the allowed rate, and reports it if it has changed noticeably.
-    fn set_rate(&mut self, now: Time, id: GroupId, rate: f64, outbox: &mut Outbox) {
-        debug_assert!(
-            rate > 0.0 || !self.allocation.is_used(),
-            "a group with clients may send at {rate} bytes/s"
-        );
-        if rate != self.allocation.rate() {
-            self.allocation.set_rate(now, rate);
-        }
-        if (rate - self.announced).abs() > NOTICEABLE * self.announced {
-            self.announced = rate;
-            outbox.report_allowed(id, rate);
-        }
-    }
-}
 
 impl Sending {
     /// Returns the number of groups and pairs with state.
@@ -264,7 +212,15 @@ impl Sending {
     fn divide(&mut self, now: Time, (config, outbox): Terms<'_>) {
         let initial = config.initial_bytes_per_s();
         for (place, pair) in self.pairs.values_mut().enumerate() {
-            (pair.place, pair.carried) = (place, 0.0);
+            (pair.place, pair.carried, pair.longest) = (place, 0.0, 0.0);
+        }
+        for group in self.groups.values() {
+            let longest = group.allocation.longest();
+            for member in &group.members {
+                if let Some(pair) = self.pairs.get_mut(member) {
+                    pair.longest = pair.longest.max(longest);
+                }
+            }
         }
         let limits = self.pairs.values().map(Pair::limit);
         self.division
@@ -484,6 +440,16 @@ mod tests {
         world.send(100.0, 1.0);
         world.report(NEAR, 40_000, 0);
         assert_eq!(world.allowed(), 2.0 * before);
+    }
+
+    /// The daemon has lost many messages from here, and this is the first one since then. It waits
+    /// for t_mbi at most, whatever the daemon reports.
+    #[test]
+    fn a_long_message_leaves_at_the_lowest_rate_before_any_was_sent() {
+        let mut world = World::new(&[NEAR]);
+        while world.offer(GROUP, &[NEAR]) {}
+        world.report(NEAR, 0, 0);
+        assert_eq!(world.allowed(), 1000.0 / 64.0);
     }
 
     #[test]
