@@ -12,8 +12,9 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) daemons: usize,
     pub(super) config: OrderConfig,
-    /// The time that a record takes between two daemons, in microseconds, at most.
-    pub(super) delay_us: u64,
+    /// The time that a record takes from one daemon to another, in microseconds, at most. If ways
+    /// differ, an answer to a message can arrive long before the message.
+    pub(super) delays_us: Vec<Vec<u64>>,
     /// The time after which the overlay gives up a daemon that cannot be reached, in microseconds.
     pub(super) hold_us: u64,
     /// The time after which a daemon notices a change, in microseconds, at most.
@@ -48,6 +49,15 @@ impl Plan {
             .map(|_| (random.random_range(0..end_us), fault(daemons, random)))
             .collect();
         faults.sort_by_key(|(at, _)| *at);
+        let delay_us = [300, 5_000, 40_000][random.random_range(0..3)];
+        let slow_share = [0.2, 1.0][random.random_range(0..2)];
+        let mut delays = |_| match random.random_bool(slow_share) {
+            true => delay_us,
+            false => delay_us / 50,
+        };
+        let delays_us = (0..daemons)
+            .map(|_| (0..daemons).map(&mut delays).collect())
+            .collect();
         let config = OrderConfig {
             record_bytes: [256, 48 << 10][random.random_range(0..2)],
             pace_max: Duration::from_millis([1, 20][random.random_range(0..2)]),
@@ -58,7 +68,7 @@ impl Plan {
             seed,
             daemons,
             config,
-            delay_us: [300, 5_000, 40_000][random.random_range(0..3)],
+            delays_us,
             hold_us: [20_000, 200_000][random.random_range(0..2)],
             notice_us: [1_000, 30_000, 200_000][random.random_range(0..3)],
             pause_us: [3_000, 30_000][random.random_range(0..2)],

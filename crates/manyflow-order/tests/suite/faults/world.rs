@@ -204,7 +204,7 @@ impl World<'_> {
     }
 
     fn change_channel(&mut self, from: usize, to: usize, connected: bool) {
-        let until = self.within(self.plan.delay_us);
+        let until = self.within(self.plan.delays_us[from][to]);
         let channel = &mut self.channels[from][to];
         if connected {
             channel.delay(until);
@@ -387,7 +387,7 @@ impl World<'_> {
             if to == at || !self.channels[at][to].is_open {
                 continue;
             }
-            let due_us = self.within(self.plan.delay_us) + 50;
+            let due_us = self.within(self.plan.delays_us[at][to]) + 50;
             self.channels[at][to].push(UnderWay {
                 due_us,
                 incarnation,
