@@ -2,8 +2,9 @@
 
 use manyflow_messages::spread::wire::{HEADER_BYTES, NAME_BYTES, padded};
 use manyflow_messages::{Access, Credentials, DaemonConfig, DaemonHandle, User, start};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use manyflow_net::unix_socket::address_of;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::overlay::stage::{Nats, config, link, wait_for_daemons, within};
 
@@ -24,9 +25,16 @@ fn spread_config(name: &str) -> DaemonConfig {
     }
 }
 
+/// A connection by TCP or by a Unix socket.
+type Socket = Box<dyn Connection>;
+
+trait Connection: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection for S {}
+
 /// A client, as a library on a little-endian or a big-endian machine is one.
 struct Spread {
-    socket: TcpStream,
+    socket: Socket,
     name: String,
     is_little: bool,
 }
@@ -43,9 +51,15 @@ struct Received {
 
 impl Spread {
     /// Sends a greeting, and returns the first byte of the answer.
-    async fn greet(daemon: &DaemonHandle, greeting: &[u8]) -> (TcpStream, i8) {
-        let address = daemon.addresses().clients_spread.unwrap();
-        let mut socket = TcpStream::connect(address).await.unwrap();
+    async fn greet(daemon: &DaemonHandle, greeting: &[u8]) -> (Socket, i8) {
+        let addresses = daemon.addresses();
+        let mut socket: Socket = match &addresses.spread_socket {
+            Some(path) => Box::new(UnixStream::connect(path).await.unwrap()),
+            None => {
+                let address = addresses.clients_spread.unwrap();
+                Box::new(TcpStream::connect(address).await.unwrap())
+            }
+        };
         socket.write_all(greeting).await.unwrap();
         let first = within(socket.read_i8()).await.unwrap();
         (socket, first)
@@ -363,6 +377,38 @@ async fn clients_of_two_daemons_are_members_of_one_group() {
     };
     assert_eq!(received.names, ["#ada#a"]);
     first.stop().await;
+}
+
+#[tokio::test]
+async fn clients_of_a_unix_socket_and_of_tcp_see_one_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("4803");
+    let mut own = spread_config("a");
+    own.clients_spread = Some(address_of(&path));
+    let a = start(own).await.unwrap();
+    assert_eq!(a.addresses().clients_spread, None);
+    let mut own = spread_config("b");
+    own.links = vec![link("a", a.addresses().daemons.unwrap())];
+    let b = start(own).await.unwrap();
+    wait_for_daemons(&a, 2).await;
+    let mut ada = Spread::connect(&a, "ada").await;
+    let mut bob = Spread::connect(&b, "bob").await;
+    ada.join("g").await;
+    bob.join("g").await;
+    let (_, mut members, _) = ada.view().await;
+    members.sort();
+    assert_eq!(members, ["#ada#a", "#bob#b"]);
+    // Longer than what the kernel buffers for a Unix socket.
+    for kind in 0..5 {
+        ada.send(AGREED, &["g"], kind, &[1; 120_000]).await;
+        bob.send(AGREED, &["g"], kind, &[2; 120_000]).await;
+    }
+    for _ in 0..10 {
+        assert_eq!(ada.receive().await, bob.receive().await);
+    }
+    b.stop().await;
+    a.stop().await;
+    assert!(!path.exists(), "the file is removed");
 }
 
 #[tokio::test]
