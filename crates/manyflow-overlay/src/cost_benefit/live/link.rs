@@ -50,6 +50,9 @@ const CLIENTS_MAX: f64 = 16_384.0;
 const LIMITS_NOBODY: f64 = 8.0;
 /// The time for which a link's delay is above twice its target before the link gets a price.
 pub const ONSET: Duration = Duration::from_millis(100);
+/// The time for which the price of a link that is down is kept: most links are back soon, with the
+/// same clients.
+const KEEP_PRICE: Duration = Duration::from_secs(30);
 /// The maximum delay that counts, and the maximum time without any message after which the link's
 /// rate is measured again: it may have lost its connection.
 pub(super) const DELAY_MAX_S: f64 = 1.0;
@@ -58,6 +61,8 @@ pub(super) const DELAY_MAX_S: f64 = 1.0;
 #[derive(Debug)]
 pub(super) struct OwnLink {
     pub(super) link: LinkId,
+    /// When the link went down; `None` while it is up.
+    down_since: Option<Time>,
     /// The number of messages that have waited since `since`.
     messages: u32,
     since: Time,
@@ -93,6 +98,7 @@ impl OwnLink {
     pub(super) fn new(now: Time, link: LinkId, messages: u32) -> OwnLink {
         OwnLink {
             link,
+            down_since: None,
             messages,
             since: now,
             waited: 0.0,
@@ -110,6 +116,25 @@ impl OwnLink {
             updates: 0,
             haste: 1.0,
         }
+    }
+
+    /// Handles a change of the topology, in which the link is up or down. A link that is up again
+    /// continues with its price: without one, all clients would send a burst. Returns whether to
+    /// keep the state.
+    pub(super) fn handle_topology(&mut self, now: Time, is_up: bool) -> bool {
+        if !is_up {
+            self.down_since.get_or_insert(now);
+        } else if self.down_since.take().is_some() {
+            (self.messages, self.since, self.updated) = (0, now, now);
+            (self.waited, self.arrived, self.departed) = (0.0, 0.0, 0.0);
+            (self.bought, self.below, self.slow_since) = ((0.0, 0.0), Below::new(now), None);
+        }
+        self.is_up() || self.integral.is_some()
+    }
+
+    /// Returns whether the link is up.
+    pub(super) fn is_up(&self) -> bool {
+        self.down_since.is_none()
     }
 
     /// Handles a change of the queue.
@@ -180,9 +205,12 @@ impl OwnLink {
     }
 
     /// Returns whether the link has had neither a queue nor a price lately, so that its state can
-    /// be dropped.
-    pub(super) fn is_idle(&self) -> bool {
-        self.messages == 0 && self.integral.is_none() && !self.was_used
+    /// be dropped, or has been down for long.
+    pub(super) fn is_idle(&self, now: Time) -> bool {
+        match self.down_since {
+            Some(since) => now - since > KEEP_PRICE,
+            None => self.messages == 0 && self.integral.is_none() && !self.was_used,
+        }
     }
 
     /// Adapts the price to the queue since the last update.

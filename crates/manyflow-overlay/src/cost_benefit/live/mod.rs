@@ -78,6 +78,9 @@
 //! the daemon's own links had no queue, and halves in each second in which nobody needs it. When a
 //! price appears, it becomes twice the rate at which clients buy.
 //!
+//! A link that goes down keeps its price for half a minute: most links are back soon, with the same
+//! clients, whose bursts would fill it for seconds.
+//!
 //! # Limits
 //!
 //! A target of 20 ms is less than ten messages on a link below 4 Mbit/s. The target is ten messages
@@ -237,7 +240,7 @@ impl Controller for LiveCostBenefit {
     }
 
     fn on_topology(&mut self, now: Time, site: &Site) {
-        self.prices.handle_topology(site);
+        self.prices.handle_topology(now, site);
         // Clients may wait for the price of a link that no longer exists.
         self.retries.ask_again(now);
     }

@@ -142,10 +142,11 @@ impl Prices {
         }
     }
 
-    /// Forgets links that no longer exist.
-    pub(super) fn handle_topology(&mut self, site: &Site) {
+    /// Forgets links that no longer exist, except for the prices of this daemon's own ones.
+    pub(super) fn handle_topology(&mut self, now: Time, site: &Site) {
         let exists = |link: LinkId| site.topology.link(link.from, link.to).is_some();
-        self.own.retain(|own| exists(own.link));
+        self.own
+            .retain_mut(|own| own.handle_topology(now, exists(own.link)));
         self.remote.retain(|link, _| exists(*link));
     }
 
@@ -156,7 +157,7 @@ impl Prices {
             return;
         }
         let mut states = Vec::new();
-        for own in &mut self.own {
+        for own in self.own.iter_mut().filter(|own| own.is_up()) {
             let before = own.reported().is_some();
             own.update(now, benefits);
             if before || own.reported().is_some() {
@@ -164,14 +165,14 @@ impl Prices {
                 states.push(LinkState { to, queue });
             }
         }
-        self.own.retain(|own| !own.is_idle());
+        self.own.retain(|own| !own.is_idle(now));
         let is_heartbeat = self.reported_at.is_some_and(|at| now >= at + UPDATE_IDLE);
         self.push_updates(&states, is_heartbeat);
         if !states.is_empty() || is_heartbeat {
             self.reported_at = Some(now);
         }
         self.last = now;
-        self.next = match self.own.is_empty() {
+        self.next = match !self.own.iter().any(OwnLink::is_up) {
             true => self.reported_at.map(|at| at + UPDATE_IDLE),
             false => Some(now + UPDATE),
         };
