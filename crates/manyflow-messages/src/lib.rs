@@ -84,7 +84,10 @@ mod stopping;
 mod websocket;
 
 pub use access::{Access, Credentials, Proof, User};
-pub use client::{CLIENT_PORT, Client, ClientError, ClientOptions, Members, Message, Messages};
+pub use client::{
+    CLIENT_PORT, Client, ClientError, ClientOptions, Member, MemberEvent, Members, Message,
+    Messages, OrderedMessage, View,
+};
 pub use config::{ControllerConfig, DaemonConfig, EVICT_AFTER, LinkConfig};
 #[cfg(feature = "status")]
 pub use fetch::{FetchError, STATUS_PATH, StatusUrl, StatusUrlError, fetch_page, fetch_status};
@@ -97,6 +100,7 @@ pub use server::{
 };
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
+pub use manyflow_order::{Cause, GroupViewId, NameError, Service};
 use manyflow_overlay::{DaemonId, GroupId};
 
 use bytes::Bytes;

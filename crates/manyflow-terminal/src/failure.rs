@@ -81,7 +81,10 @@ pub fn exit_code(error: &Error) -> u8 {
     }
     if let Some(error) = error.downcast_ref::<ClientError>() {
         return match error {
-            ClientError::InvalidSubject { .. } | ClientError::InvalidHeader { .. } => 2,
+            ClientError::InvalidSubject { .. }
+            | ClientError::InvalidHeader { .. }
+            | ClientError::InvalidGroup { .. }
+            | ClientError::Groups { .. } => 2,
             ClientError::NoResponders { .. } | ClientError::Unanswered { .. } => 3,
             _ => 1,
         };

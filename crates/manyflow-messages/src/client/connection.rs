@@ -148,22 +148,39 @@ impl State {
         queue: Option<&str>,
         target: Target,
     ) -> Result<u64, ClientError> {
-        let number = {
-            let mut inner = self.inner();
-            inner.subscription_last += 1;
-            let number = inner.subscription_last;
-            inner.subscriptions.insert(number, target);
-            number
-        };
+        let number = self.add_subscription(target);
+        self.ask_for_subscription(number, pattern, queue).await?;
+        Ok(number)
+    }
+
+    /// Adds a subscription of which the daemon does not know, and returns its number.
+    pub(super) fn add_subscription(&self, target: Target) -> u64 {
+        let mut inner = self.inner();
+        inner.subscription_last += 1;
+        let number = inner.subscription_last;
+        inner.subscriptions.insert(number, target);
+        number
+    }
+
+    /// Returns when the daemon has accepted a subscription. Forgets it after an error.
+    pub(super) async fn ask_for_subscription(
+        &self,
+        number: u64,
+        pattern: &str,
+        queue: Option<&str>,
+    ) -> Result<(), ClientError> {
         let queue = queue.unwrap_or_default();
         let line = format!("SUB {pattern} {queue} {number}\r\n");
-        self.write(|output| output.extend_from_slice(line.as_bytes()))
-            .await?;
-        self.flush().await?;
-        match self.take_refusal(number) {
-            None => Ok(number),
-            Some(refused) => Err(refused),
-        }
+        let asked = async {
+            self.write(|output| output.extend_from_slice(line.as_bytes()))
+                .await?;
+            self.flush().await
+        };
+        let asked = asked.await;
+        let accepted = asked.and_then(|()| self.take_refusal(number).map_or(Ok(()), Err));
+        accepted.inspect_err(|_| {
+            self.forget(number);
+        })
     }
 
     /// Returns the error of a subscription that the daemon has refused or ended, once.

@@ -23,6 +23,34 @@ pub enum ClientError {
         /// The name and the value.
         header: String,
     },
+    /// An ordered group cannot have this name.
+    #[error(
+        "`{group}` is not a valid name of an ordered group: write words between dots, without spaces and wildcards, 255 bytes at most"
+    )]
+    InvalidGroup {
+        /// The name.
+        group: String,
+    },
+    /// A message is for no ordered group, or for too many.
+    #[error("a message is for 1 to 255 ordered groups, not {count}")]
+    Groups {
+        /// The number of groups.
+        count: usize,
+    },
+    /// The client is a member of ordered groups by another [`Member`](super::Member).
+    #[error(
+        "the client of the daemon at {address} has a member of ordered groups: join by that one, or connect another client"
+    )]
+    HasMember {
+        /// The daemon's address.
+        address: String,
+    },
+    /// The member has not joined the ordered group that it leaves.
+    #[error("not a member of the ordered group `{group}`: join it before leaving it")]
+    NotJoined {
+        /// The group.
+        group: String,
+    },
     /// There is no connection to the daemon.
     #[error(
         "cannot connect to the daemon at {address}: {cause}; is `manyflow daemon` running there?"

@@ -27,6 +27,8 @@
 //! | `connection.rs` | the connection with its subscriptions |
 //! | `members.rs` | the members of a group |
 //! | `message.rs` | messages, subjects and headers |
+//! | `ordered.rs` | ordered groups: [`Client::multicast`], [`Member`] |
+//! | `view.rs` | the events of members of ordered groups |
 //! | `wire.rs` | the operations of the protocol |
 
 mod connect;
@@ -34,12 +36,14 @@ mod connection;
 mod error;
 mod members;
 mod message;
+mod ordered;
+mod view;
 mod wire;
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -57,6 +61,8 @@ use self::connection::{State, Target};
 pub use self::error::ClientError;
 pub use self::members::Members;
 pub use self::message::Message;
+pub use self::ordered::Member;
+pub use self::view::{MemberEvent, OrderedMessage, View};
 
 use super::Credentials;
 use super::nats::subject::{is_pattern, is_subject};
@@ -74,7 +80,8 @@ pub struct ClientOptions {
     /// The authorities whose certificates the daemon may have. With authorities, the client
     /// connects only over TLS; without, only to daemons that do not require TLS.
     pub tls: Option<Authorities>,
-    /// Whether the client's groups receive its own messages, too.
+    /// Whether the client's groups receive its own messages, too. Without, this is Spread's option
+    /// SELF_DISCARD in ordered groups.
     pub echo: bool,
     /// The number of messages that each stream buffers, at least 1, before the client reads nothing
     /// more from its daemon.
@@ -113,6 +120,8 @@ struct Connection {
     /// The subjects of answers without their last word. The first request joins them.
     inbox: OnceCell<String>,
     next_request: AtomicU64,
+    /// Whether there is a [`Member`].
+    has_member: AtomicBool,
     reader: AbortHandle,
 }
 
@@ -152,6 +161,7 @@ impl Client {
             message_bytes_max: connected.message_bytes_max,
             inbox: OnceCell::new(),
             next_request: AtomicU64::new(0),
+            has_member: AtomicBool::new(false),
             reader: tokio::spawn(reader).abort_handle(),
         });
         Ok(Client { connection })

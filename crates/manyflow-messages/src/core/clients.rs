@@ -62,8 +62,9 @@ impl DaemonCore {
     }
 
     /// Removes all subscriptions of a client that reads nothing more. Its messages may still wait
-    /// to enter.
+    /// to enter, so it leaves its ordered groups when it [disconnects](DaemonCore::disconnect).
     pub(crate) fn leave_all(&mut self, key: SessionKey) {
+        self.sessions[key].ordered.remove_all();
         for sid in self.sessions[key].sids() {
             self.unsubscribe(key, &sid);
         }

@@ -411,12 +411,15 @@ impl DaemonCore {
         let Kind::Messages(service) = subject.kind else {
             return;
         };
-        if message.header_bytes() > 0 || message.reply().is_some() {
+        if message.has_other_headers() || message.reply().is_some() {
             let reason = "a message has neither headers nor a subject for replies";
             return self.sessions[key].report(&ordered_refused(reason));
         }
+        let Some(groups) = groups_of(subject, message) else {
+            let reason = "all subjects of a message have the same service";
+            return self.sessions[key].report(&ordered_refused(reason));
+        };
         let payload = message.payload();
-        let groups = [subject.group];
         let outgoing = Outgoing {
             service,
             groups: &groups,
@@ -470,6 +473,16 @@ impl DaemonCore {
             self.continue_session(key);
         }
     }
+}
+
+/// Returns the groups that the subjects of a message name; `None` if one of the further subjects
+/// has another service, or is not of an ordered group.
+fn groups_of<'a>(subject: &OrderedSubject<'a>, message: &'a Published) -> Option<Vec<&'a str>> {
+    let also = message.also().map(|other| {
+        let other = OrderedSubject::parse(other)?;
+        (other.kind == subject.kind).then_some(other.group)
+    });
+    core::iter::once(Some(subject.group)).chain(also).collect()
 }
 
 impl Order {

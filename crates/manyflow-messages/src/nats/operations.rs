@@ -22,6 +22,11 @@ fn is_reserved(subject: &[u8]) -> bool {
     subject.starts_with(b"$MF.")
 }
 
+/// Returns whether a subject is that of messages to an ordered group.
+fn is_ordered(subject: &[u8]) -> bool {
+    OrderedSubject::parse(subject).is_some_and(|subject| subject.is_for_senders())
+}
+
 impl Connection<'_> {
     pub(super) fn publish(
         &self,
@@ -31,7 +36,7 @@ impl Connection<'_> {
     ) -> Result<(), End> {
         let subject = message.subject();
         let refused = message.subjects().find_map(|subject| {
-            let reason = self.check_publication(subject)?;
+            let reason = self.check_publication(subject, is_ordered(message.subject()))?;
             Some(publish_refused(subject, reason))
         });
         if message.reply().is_some_and(|reply| !is_text(reply)) {
@@ -50,16 +55,18 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Returns why the client may not publish to a subject, if it may not.
-    fn check_publication(&self, subject: &[u8]) -> Option<Reason> {
+    /// Returns why the client may not publish to a subject, if it may not. All subjects of a
+    /// message are `in_order`, or none.
+    fn check_publication(&self, subject: &[u8], in_order: bool) -> Option<Reason> {
         let own = self.permissions.as_ref();
         let ordered = OrderedSubject::parse(subject);
-        let is_ordered = ordered.is_some_and(|subject| subject.is_for_senders());
+        let is_sent_in_order = is_ordered(subject);
         // The rights to an ordered group are those to the subject of its name.
         let name = ordered.map_or(subject, |subject| subject.group.as_bytes());
         match own.is_some_and(|own| own.may_publish(name)) {
             _ if !is_subject(subject) => Some(Reason::Subject),
-            _ if is_reserved(subject) && !is_ordered => Some(Reason::Subject),
+            _ if is_reserved(subject) && !is_sent_in_order => Some(Reason::Subject),
+            _ if in_order != is_sent_in_order => Some(Reason::Subject),
             true => None,
             false => Some(Reason::Permission),
         }

@@ -7,7 +7,13 @@
 //! | is a member, and gets its views | `SUB $MF.views.G`: a JSON object for each view and each transitional signal |
 //! | is a member, and gets both in their order | `SUB $MF.order.G` |
 //!
-//! The header `Manyflow-Sender` of a message names its sender.
+//! A message for several groups has further subjects with the same service in the header
+//! `Manyflow-Also`. A client gets it once by its subscriptions to `$MF.order`, whose groups are
+//! then in one order. A client's own name is a group, too, for messages to this client alone, which
+//! come by the same subscriptions.
+//!
+//! The header `Manyflow-Sender` of a message names its sender, and `Manyflow-Also` the subjects of
+//! its other groups.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +21,13 @@ use bytes::Bytes;
 use manyflow_order::{Cause, Delivery, Event, Service, View};
 use serde_json::{Value, json};
 
+use super::parse::ALSO;
 use super::subject::is_subject;
 use crate::core::UserId;
 use crate::outgoing::Outgoing;
 
+/// The header with the name of a message's sender.
+pub(crate) const SENDER: &str = "Manyflow-Sender";
 /// The beginning of the subjects of ordered groups and of daemons.
 const PREFIX: &[u8] = b"$MF.";
 
@@ -149,45 +158,24 @@ impl OrderedSubscriptions {
         event: &Event,
     ) -> (Vec<Bytes>, u64) {
         let own = self.user.as_ref().map_or("", |(_, name)| name);
-        let (views, text) = match event {
-            Event::Delivered(_) => (false, String::new()),
-            Event::View(view) => (true, view_json(view, own).to_string()),
-            Event::Transitional { group, .. } => {
-                let signal = json!({"group": **group, "transitional": true, "self": own});
-                (true, signal.to_string())
-            }
-            Event::Left { .. } => return (Vec::new(), 0),
-        };
+        let text = text_of(event, own);
         let mut ended = Vec::new();
         let mut written = 0;
+        let mut is_shown_in_order = false;
         for (sid, subscription) in &mut self.by_sid {
-            let other = match views {
-                true => Kind::Messages(Service::Agreed),
-                false => Kind::Views,
-            };
-            if subscription.kind == other || !concerns(event, &subscription.group) {
+            let Some(group) = subscription.group_of(event, own) else {
                 continue;
-            }
-            match event {
-                Event::Delivered(delivery) => {
-                    write_message(out, sid, &subscription.group, headers, delivery);
-                    written += delivery.payload.len() as u64;
+            };
+            if let Event::Delivered(delivery) = event {
+                let is_in_order = subscription.kind == Kind::Both;
+                if is_in_order && core::mem::replace(&mut is_shown_in_order, true) {
+                    continue;
                 }
-                _ => {
-                    let group = subscription.group.as_bytes();
-                    let length = format!(" {}\r\n", text.len());
-                    let line: [&[u8]; 7] = [
-                        b"MSG $MF.views.",
-                        group,
-                        b" ",
-                        sid,
-                        length.as_bytes(),
-                        text.as_bytes(),
-                        b"\r\n",
-                    ];
-                    out.push_parts(&line, Bytes::new());
-                    written += text.len() as u64;
-                }
+                write_message(out, sid, group, headers, delivery);
+                written += delivery.payload.len() as u64;
+            } else {
+                write_view(out, sid, group, &text);
+                written += text.len() as u64;
             }
             subscription.delivered += 1;
             let max = subscription.max;
@@ -199,12 +187,57 @@ impl OrderedSubscriptions {
     }
 }
 
-fn concerns(event: &Event, group: &str) -> bool {
+impl Subscription {
+    /// Returns the group by which an event concerns this subscription of the client `own`.
+    fn group_of<'a>(&'a self, event: &Event, own: &'a str) -> Option<&'a str> {
+        let delivery = match event {
+            Event::Delivered(delivery) => delivery,
+            Event::View(_) | Event::Transitional { .. } => {
+                let is_wanted = self.kind != Kind::Messages(Service::Agreed);
+                return (is_wanted && is_about(event, &self.group)).then_some(&self.group);
+            }
+            Event::Left { .. } => return None,
+        };
+        match self.kind {
+            Kind::Views => None,
+            _ if is_about(event, &self.group) => Some(&self.group),
+            Kind::Both => delivery.groups().any(|name| name == own).then_some(own),
+            Kind::Messages(_) => None,
+        }
+    }
+}
+
+fn is_about(event: &Event, group: &str) -> bool {
     match event {
         Event::Delivered(delivery) => delivery.groups().any(|name| name == group),
         Event::View(view) => *view.group == *group,
         Event::Transitional { group: of, .. } | Event::Left { group: of, .. } => **of == *group,
     }
+}
+
+/// Returns a view or a signal as JSON.
+fn text_of(event: &Event, own: &str) -> String {
+    match event {
+        Event::View(view) => view_json(view, own).to_string(),
+        Event::Transitional { group, .. } => {
+            json!({"group": **group, "transitional": true, "self": own}).to_string()
+        }
+        Event::Delivered(_) | Event::Left { .. } => String::new(),
+    }
+}
+
+fn write_view(out: &Outgoing, sid: &[u8], group: &str, text: &str) {
+    let length = format!(" {}\r\n", text.len());
+    let line: [&[u8]; 7] = [
+        b"MSG $MF.views.",
+        group.as_bytes(),
+        b" ",
+        sid,
+        length.as_bytes(),
+        text.as_bytes(),
+        b"\r\n",
+    ];
+    out.push_parts(&line, Bytes::new());
 }
 
 fn write_message(out: &Outgoing, sid: &[u8], group: &str, headers: bool, delivery: &Delivery) {
@@ -213,8 +246,7 @@ fn write_message(out: &Outgoing, sid: &[u8], group: &str, headers: bool, deliver
     let (name, lengths, head) = match headers {
         false => ("MSG ", payload.len().to_string(), String::new()),
         true => {
-            let sender = &delivery.sender;
-            let head = format!("NATS/1.0\r\nManyflow-Sender: {sender}\r\n\r\n");
+            let head = headers_of(delivery, &service, group);
             let lengths = format!("{} {}", head.len(), head.len() + payload.len());
             ("HMSG ", lengths, head)
         }
@@ -234,6 +266,15 @@ fn write_message(out: &Outgoing, sid: &[u8], group: &str, headers: bool, deliver
     out.push_parts(&line, Bytes::new());
     out.push(head.as_bytes(), payload.clone());
     out.push(b"\r\n", Bytes::new());
+}
+
+/// Returns the headers of a message whose subject is that of `group`.
+fn headers_of(delivery: &Delivery, service: &str, group: &str) -> String {
+    let mut head = format!("NATS/1.0\r\n{SENDER}: {}\r\n", delivery.sender);
+    for other in delivery.groups().filter(|other| *other != group) {
+        head.extend([ALSO, ": $MF.", service, ".", other, "\r\n"]);
+    }
+    head + "\r\n"
 }
 
 fn view_json(view: &View, own: &str) -> Value {

@@ -56,15 +56,27 @@ impl Published {
         &self.raw[self.subject.clone()]
     }
 
-    /// Returns the further subjects, which headers name.
-    pub fn also(&self) -> impl Iterator<Item = &[u8]> {
+    /// Returns the names and values of the headers.
+    fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let headers = &self.raw[self.content..self.content + self.header_bytes];
         let lines = headers.split(|byte| *byte == b'\n').skip(1);
-        let values = lines.filter_map(|line| {
+        lines.filter_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
-            let is_named = line[..colon].eq_ignore_ascii_case(ALSO.as_bytes());
-            is_named.then_some(&line[colon + 1..])
-        });
+            Some((&line[..colon], &line[colon + 1..]))
+        })
+    }
+
+    /// Returns whether there are headers other than those with further subjects.
+    pub fn has_other_headers(&self) -> bool {
+        self.headers().any(|(name, _)| !is_also(name))
+    }
+
+    /// Returns the further subjects, which headers name.
+    pub fn also(&self) -> impl Iterator<Item = &[u8]> {
+        let values = self
+            .headers()
+            .filter(|(name, _)| is_also(name))
+            .map(|(_, value)| value);
         let words = values.flat_map(|value| value.split(|byte| is_space(*byte)));
         words.filter(|word| !word.is_empty())
     }
@@ -100,6 +112,10 @@ impl Published {
     pub fn payload(&self) -> Bytes {
         self.raw.slice(self.content + self.header_bytes..)
     }
+}
+
+fn is_also(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(ALSO.as_bytes())
 }
 
 /// The parts of a PUB or HPUB whose line has been read.

@@ -7,6 +7,7 @@ mod datagrams;
 mod keys;
 mod lies;
 mod links;
+mod members;
 mod messages;
 mod monitor;
 mod nats_lines;

@@ -147,3 +147,40 @@ async fn a_client_that_leaves_or_asks_for_what_there_is_not_is_told() {
         assert!(line.contains(error), "{operation}: {line}");
     }
 }
+
+#[tokio::test]
+async fn further_subjects_name_ordered_groups_with_the_same_service() {
+    let daemons = line(1).await;
+    let mut nats = Nats::connect(&daemons[0]).await;
+    nats.send("SUB $MF.order.g 1\r\nSUB $MF.order.h 2\r\nSUB $MF.agreed.h 3\r\n")
+        .await;
+    for _ in ["g", "h"] {
+        nats.message().await;
+    }
+    let publish = |subject: &str, header: &str| {
+        let headers = format!("NATS/1.0\r\n{header}\r\n\r\n");
+        let (head, all) = (headers.len(), headers.len() + 2);
+        format!("HPUB {subject} {head} {all}\r\n{headers}hi\r\n")
+    };
+    for (subject, header, error) in [
+        (
+            "$MF.agreed.g",
+            "Manyflow-Also: $MF.safe.h",
+            "the same service",
+        ),
+        ("$MF.agreed.g", "Manyflow-Also: h", "invalid subject"),
+        ("g", "Manyflow-Also: $MF.agreed.h", "invalid subject"),
+        ("$MF.agreed.g", "Trace: 17", "neither headers"),
+    ] {
+        nats.send(&publish(subject, header)).await;
+        let line = nats.line().await;
+        assert!(line.contains(error), "{subject} {header}: {line}");
+    }
+    // Once by the subscriptions to the order, and once by the one to messages.
+    let both = publish("$MF.agreed.g", "Manyflow-Also: $MF.agreed.h");
+    nats.send(&both).await;
+    let lines = [nats.message().await.0, nats.message().await.0];
+    assert!(lines[0].starts_with("HMSG $MF.agreed.g 1 "), "{lines:?}");
+    assert!(lines[1].starts_with("HMSG $MF.agreed.h 3 "), "{lines:?}");
+    nats.send_and_wait("").await;
+}
