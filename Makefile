@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash soak soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash jepsen soak soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -194,6 +194,9 @@ crash: ## Kill receivers and senders of files, members and switches of a store, 
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite store::faults -- --nocapture
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite bridge::each -- --nocapture
+
+jepsen: ## Let daemons fail a hundred times under a replicated map, and check that it is linearizable (three minutes)
+	MANYFLOW_FAULTS=100 cargo test --locked -p manyflow --test suite replicated_map -- --nocapture
 
 soak: rig ## Transfer files for half an hour on changing links, with crashes
 	@target/release/manyflow-rig soak files --for 30min

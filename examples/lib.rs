@@ -6,6 +6,7 @@
 //! | `webrc_udp` | the same receiver on real sockets of the standard library |
 //! | `three_daemons` | a group message over an overlay of three daemons |
 //! | `group_chat` | clients of two live daemons that exchange messages |
+//! | `replicated_map` | a map that programs at three daemons have alike, linearizable, over an ordered group ([`map`]) |
 //! | `switch_two_members` | one connection to two servers behind an Anypoint switch |
 //! | `own_controller` | a flow controller of one's own for an overlay |
 //! | `own_topology` | a simulated network built by hand, with TCP in it |
@@ -13,3 +14,5 @@
 //! | `progressive_samples` | a time series as layered data: cut for three groups, and received in prefixes |
 //!
 //! Run one with `cargo run -p manyflow-examples --example webrc_link`; `make examples` runs all.
+
+pub mod map;

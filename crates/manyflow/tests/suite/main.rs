@@ -33,6 +33,7 @@ mod overlay_deaths;
 mod overlay_paths;
 mod post_receive;
 mod relay;
+mod replicated_map;
 mod rolling_restart;
 mod router;
 mod routers;
