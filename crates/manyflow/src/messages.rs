@@ -1,4 +1,7 @@
 //! `manyflow pub` and `manyflow sub`: publish messages to groups, and print those of groups.
+//! `ordered.rs` is the part for ordered groups.
+
+mod ordered;
 
 use std::io;
 use std::path::Path;
@@ -9,7 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use indicatif::ProgressBar;
-use manyflow_messages::{Client, ClientOptions, Credentials, Message};
+use manyflow_messages::{Client, ClientOptions, Credentials, Message, Service};
 use manyflow_net::tls::Authorities;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -65,20 +68,11 @@ async fn connect(args: &ClientArgs) -> Result<Client> {
 /// # Errors
 /// If the daemon cannot be reached or refuses the client, or if a request is not answered.
 pub(crate) async fn publish(args: &PubArgs, display: &Display) -> Result<()> {
-    let mut message = Message::new(&args.subject, "")?;
-    for subject in &args.also {
-        message = message.also_to(subject)?;
-    }
-    for header in &args.header {
-        message = message.with_header(&header.name, &header.value)?;
-    }
-    if let Some(reply) = &args.reply {
-        message = message.with_reply(reply)?;
-    }
+    let target = Target::new(args)?;
     let client = connect(&args.server).await?;
     let mut publisher = Publisher {
         client,
-        message,
+        target,
         payloads: Payloads::new(args),
         published: 0,
         bytes: 0,
@@ -137,10 +131,37 @@ fn read_lines() -> mpsc::Receiver<io::Result<String>> {
     lines
 }
 
+/// The place that messages go to.
+enum Target {
+    /// Subject, reply subject and headers of all messages.
+    Subject(Message),
+    /// The service, and the ordered groups.
+    Ordered(Service, Vec<String>),
+}
+
+impl Target {
+    fn new(args: &PubArgs) -> Result<Target> {
+        if let Some(service) = args.service {
+            let groups = std::iter::once(&args.subject).chain(&args.also);
+            return Ok(Target::Ordered(service, groups.cloned().collect()));
+        }
+        let mut message = Message::new(&args.subject, "")?;
+        for subject in &args.also {
+            message = message.also_to(subject)?;
+        }
+        for header in &args.header {
+            message = message.with_header(&header.name, &header.value)?;
+        }
+        if let Some(reply) = &args.reply {
+            message = message.with_reply(reply)?;
+        }
+        Ok(Target::Subject(message))
+    }
+}
+
 struct Publisher<'a> {
     client: Client,
-    /// Subject, reply subject and headers of all messages.
-    message: Message,
+    target: Target,
     payloads: Payloads,
     published: u64,
     bytes: u64,
@@ -162,14 +183,7 @@ impl Publisher<'_> {
             }
             self.bytes += payload.len() as u64;
             self.published += 1;
-            match args.request {
-                true => self.request(payload).await?,
-                false => {
-                    self.client
-                        .publish_message(&self.message.clone().with_payload(payload))
-                        .await?
-                }
-            }
+            self.publish(payload, args.request).await?;
             // The clock is read once in a while: it takes as long as a message.
             if self.published.is_multiple_of(64) && Instant::now() > next_look {
                 next_look += PROGRESS_INTERVAL;
@@ -192,8 +206,19 @@ impl Publisher<'_> {
         self.start + Duration::from_secs_f64(seconds)
     }
 
-    async fn request(&self, payload: Bytes) -> Result<()> {
-        let message = self.message.clone().with_payload(payload);
+    /// Publishes a message, and prints the answer if one is requested.
+    async fn publish(&self, payload: Bytes, is_request: bool) -> Result<()> {
+        let message = match &self.target {
+            Target::Subject(message) => message.clone().with_payload(payload),
+            Target::Ordered(service, groups) => {
+                let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+                let sent = self.client.multicast(*service, &groups, payload);
+                return Ok(sent.await?);
+            }
+        };
+        if !is_request {
+            return Ok(self.client.publish_message(&message).await?);
+        }
         let answer = self.client.request_message(message).await?;
         print_message(self.display, "answer", &answer)
     }
@@ -223,6 +248,9 @@ impl Publisher<'_> {
 /// comes before the last of `--count` messages.
 pub(crate) async fn subscribe(args: &SubArgs, display: &Display) -> Result<()> {
     let client = connect(&args.server).await?;
+    if args.views {
+        return ordered::subscribe(&client, args, display).await;
+    }
     // A single message in the channel, so that the daemon notices when the output is slow.
     let (sender, mut messages) = mpsc::channel(1);
     for subject in &args.subjects {
@@ -252,10 +280,15 @@ pub(crate) async fn subscribe(args: &SubArgs, display: &Display) -> Result<()> {
     };
     tokio::select! {
         result = ended => result,
-        () = interruption => match args.count {
-            Some(_) => Err(Interrupted.into()),
-            None => Ok(()),
-        },
+        () = interruption => end_by_interruption(args),
+    }
+}
+
+/// The end of `manyflow sub` by Ctrl-C.
+fn end_by_interruption(args: &SubArgs) -> Result<()> {
+    match args.count {
+        Some(_) => Err(Interrupted.into()),
+        None => Ok(()),
     }
 }
 
@@ -285,9 +318,13 @@ fn object(event: &str, message: &Message) -> Value {
     if !headers.is_empty() {
         object["headers"] = headers.into();
     }
-    match std::str::from_utf8(message.payload()) {
-        Ok(text) => object["payload"] = text.into(),
-        Err(_) => object["payload_base64"] = BASE64_STANDARD.encode(message.payload()).into(),
-    }
+    add_payload(&mut object, message.payload());
     object
+}
+
+fn add_payload(object: &mut Value, payload: &[u8]) {
+    match std::str::from_utf8(payload) {
+        Ok(text) => object["payload"] = text.into(),
+        Err(_) => object["payload_base64"] = BASE64_STANDARD.encode(payload).into(),
+    }
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_messages::Service;
 
 pub(super) const PUB_EXAMPLES: &str = "\
 Examples:
@@ -19,6 +20,9 @@ Examples:
   # Wait for an answer
   manyflow pub clock.now --request
 
+  # To the members of two ordered groups, at the same place among all messages
+  manyflow pub orders '17 chairs' --service agreed --also stock
+
   # With a header, to another daemon, as a user
   manyflow pub orders.new '{}' --header 'Trace: 17' --server b.example.net:4222 --user shop --password-file shop.password";
 
@@ -32,6 +36,9 @@ Examples:
 
   # Each message goes to one of the workers
   manyflow sub orders.new --queue workers
+
+  # As a member of an ordered group: messages, and who else is a member
+  manyflow sub orders --views
 
 A daemon holds the senders of a group back while a member does not read.";
 
@@ -84,6 +91,10 @@ pub(crate) struct PubArgs {
     /// The maximum rate of publishing: messages per second, or a rate such as 10Mbit/s
     #[arg(long, value_name = "MESSAGES|RATE")]
     pub(crate) rate: Option<PublishRate>,
+    /// Send to the members of the ordered group SUBJECT with a promise: unreliable, reliable, fifo,
+    /// causal, agreed or safe
+    #[arg(long, value_name = "SERVICE", conflicts_with_all = ["header", "reply", "request"])]
+    pub(crate) service: Option<Service>,
     /// Publish to this subject, too; links carry one copy for several; can be repeated
     #[arg(long, value_name = "SUBJECT")]
     pub(crate) also: Vec<String>,
@@ -112,6 +123,9 @@ pub(crate) struct SubArgs {
     /// Share the messages with all other workers of this name
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<String>,
+    /// Be a member of the ordered groups SUBJECT, and print their messages and views in one order
+    #[arg(long, conflicts_with = "queue")]
+    pub(crate) views: bool,
 }
 
 /// A rate of publishing.

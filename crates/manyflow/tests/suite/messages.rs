@@ -43,12 +43,16 @@ fn publish(address: &str, arguments: &[&str]) -> Ended {
 }
 
 fn messages(ended: &Ended) -> Vec<Value> {
+    events(ended, "message")
+}
+
+fn events(ended: &Ended, kind: &str) -> Vec<Value> {
     let events = ended
         .stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap());
     events
-        .filter(|event: &Value| event["event"] == "message")
+        .filter(|event: &Value| event["event"] == kind)
         .collect()
 }
 
@@ -120,6 +124,53 @@ fn a_request_without_responders_exits_with_3() {
     let ended = publish(&address, &["nobody", "hi", "--request"]);
     assert_eq!(ended.code(), 3, "{ended:?}");
     assert!(ended.stderr.contains(&address), "{ended:?}");
+}
+
+#[test]
+fn a_member_of_ordered_groups_prints_messages_and_views() {
+    let (_daemon, address) = start_daemon();
+    let mut member = start_sub(&address, &["orders", "stock", "--views", "--count", "2"]);
+    for group in ["orders", "stock"] {
+        member.wait_for(|line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            (event["event"] == "view" && event["group"] == group).then_some(())
+        });
+    }
+    let both = [
+        "orders",
+        "17 chairs",
+        "--service",
+        "safe",
+        "--also",
+        "stock",
+    ];
+    publish(&address, &both).succeeded("pub");
+    publish(&address, &["stock", "none", "--service", "fifo"]).succeeded("pub");
+    let ended = member.finish().succeeded("sub");
+    let [first, second] = &events(&ended, "delivered")[..] else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(first["groups"], json!(["orders", "stock"]));
+    assert_eq!(
+        (&first["service"], &first["payload"]),
+        (&json!("safe"), &json!("17 chairs"))
+    );
+    assert_eq!(
+        (&second["service"], &second["groups"]),
+        (&json!("fifo"), &json!(["stock"]))
+    );
+    let views = events(&ended, "view");
+    assert_eq!(views.len(), 2);
+    assert_eq!(
+        (&views[0]["cause"], &views[0]["who"]),
+        (&json!("join"), &views[0]["self"])
+    );
+
+    let refused = publish(&address, &["orders", "hi", "--service", "best"]);
+    assert_eq!(refused.code(), 2, "{refused:?}");
+    assert!(refused.stderr.contains("agreed"), "{refused:?}");
+    let refused = publish(&address, &["orders.*", "hi", "--service", "safe"]);
+    assert_eq!(refused.code(), 2, "{refused:?}");
 }
 
 #[test]
