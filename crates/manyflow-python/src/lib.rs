@@ -11,6 +11,7 @@
 //! | `running.rs` | runs in threads of their own, beside which Python handles signals |
 //! | `control.rs` | congestion controls that are written in Python |
 //! | `live.rs` | clients of the overlay |
+//! | `member.rs` | members of ordered groups |
 //! | `transfer.rs` | sending and receiving files |
 //! | `runtime.rs` | the runtime of the live roles |
 //! | `results.rs` | the results of runs |
@@ -21,6 +22,7 @@ mod builtin;
 mod control;
 mod errors;
 mod live;
+mod member;
 mod results;
 mod running;
 mod runtime;
@@ -37,6 +39,8 @@ mod _native {
     use crate::control::Moment;
     #[pymodule_export]
     use crate::live::{Client, Message, Messages, connect};
+    #[pymodule_export]
+    use crate::member::Member;
     #[pymodule_export]
     use crate::results::Results;
     #[pymodule_export]

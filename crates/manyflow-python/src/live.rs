@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_messages::{
-    Client as Inner, ClientError, ClientOptions, Credentials, Messages as Stream,
+    Client as Inner, ClientError, ClientOptions, Credentials, Messages as Stream, NameError,
+    Service,
 };
 use manyflow_net::tls::Authorities;
 use pyo3::exceptions::PyValueError;
@@ -16,12 +17,13 @@ use pyo3::types::PyBytes;
 use tokio::sync::{Mutex, Notify};
 
 use crate::errors::{in_python, live_error};
+use crate::member::Member;
 use crate::runtime::{future_into_py, runtime};
 
 /// Connects to the daemon at `address`. `tls` is whether to use TLS, with the authorities in the
 /// file `ca` instead of those of the platform.
 #[pyfunction]
-#[pyo3(signature = (address, name, timeout_s, buffer_messages, tls, ca, user))]
+#[pyo3(signature = (address, name, timeout_s, buffer_messages, tls, ca, user, echo))]
 #[allow(
     clippy::too_many_arguments,
     reason = "manyflow.live.connect names each of them"
@@ -35,12 +37,14 @@ pub(crate) fn connect(
     tls: bool,
     ca: Option<PathBuf>,
     user: Option<(String, String)>,
+    echo: bool,
 ) -> PyResult<Bound<'_, PyAny>> {
     let authorities = tls.then(|| Authorities::read(ca.as_deref())).transpose();
     let authorities =
         authorities.map_err(|error| live_error(py, &address, &of_connect(&error.to_string())))?;
     let options = ClientOptions {
         name,
+        echo,
         buffer_messages,
         connect_timeout: Duration::try_from_secs_f64(timeout_s)
             .map_err(|error| PyValueError::new_err(format!("timeout_s: {error}")))?,
@@ -61,7 +65,7 @@ fn of_connect(message: &str) -> String {
     in_python(message).replace("ca=FILE", "tls=FILE")
 }
 
-fn raise(address: &str, error: &ClientError) -> PyErr {
+pub(crate) fn raise(address: &str, error: &ClientError) -> PyErr {
     Python::attach(|py| live_error(py, address, &of_connect(&error.to_string())))
 }
 
@@ -117,6 +121,34 @@ impl Client {
                 state: Some(Arc::new(state)),
             })
         })
+    }
+
+    /// Sends to the members of ordered groups.
+    fn multicast<'py>(
+        &self,
+        py: Python<'py>,
+        service: &str,
+        groups: Vec<String>,
+        payload: Vec<u8>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let service: Service = service
+            .parse()
+            .map_err(|error: NameError| PyValueError::new_err(error.to_string()))?;
+        let client = self.inner.clone();
+        future_into_py(py, async move {
+            let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+            let sent = client.multicast(service, &groups, payload).await;
+            sent.map_err(|error| raise(client.address(), &error))
+        })
+    }
+
+    /// Returns the member of ordered groups that stands for this client.
+    fn member(&self) -> PyResult<Member> {
+        // A fork has no runtime in which the member could end.
+        runtime()?;
+        let member = self.inner.member();
+        let member = member.map_err(|error| raise(self.inner.address(), &error))?;
+        Ok(Member::new(self.inner.address(), member))
     }
 
     /// Returns when the daemon has taken everything that was published before.

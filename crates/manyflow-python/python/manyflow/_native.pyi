@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import final
+from typing import Literal, final
 
 __all__ = [
     "__version__",
@@ -12,6 +12,7 @@ __all__ = [
     "FileReceiver",
     "FileSender",
     "LiveClient",
+    "LiveMember",
     "LiveMessages",
     "Message",
     "Moment",
@@ -34,6 +35,7 @@ def connect(
     tls: bool,
     ca: str | os.PathLike[str] | None,
     user: tuple[str, str] | None,
+    echo: bool,
 ) -> Awaitable[LiveClient]: ...
 @final
 class LiveClient:
@@ -41,6 +43,8 @@ class LiveClient:
     def address(self) -> str: ...
     def publish(self, subject: str, payload: bytes) -> Awaitable[None]: ...
     def join(self, pattern: str, queue: str | None) -> Awaitable[LiveMessages]: ...
+    def multicast(self, service: str, groups: list[str], payload: bytes) -> Awaitable[None]: ...
+    def member(self) -> LiveMember: ...
     def flush(self) -> Awaitable[None]: ...
     def drain(self) -> Awaitable[None]: ...
 
@@ -48,6 +52,20 @@ class LiveClient:
 class LiveMessages:
     def next(self) -> Awaitable[Message | None]: ...
     def leave(self) -> Awaitable[None]: ...
+
+@final
+class LiveMember:
+    def join(self, group: str) -> Awaitable[None]: ...
+    def leave(self, group: str) -> Awaitable[None]: ...
+    def next(
+        self,
+    ) -> Awaitable[
+        tuple[Literal["message"], str, str, list[str], bytes]
+        | tuple[Literal["view"], str, str, tuple[list[str], list[str], str], str, str | None]
+        | tuple[Literal["transitional"], str]
+        | None
+    ]: ...
+    def close(self) -> Awaitable[None]: ...
 
 def send(
     paths: list[str],

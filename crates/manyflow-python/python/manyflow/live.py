@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import NoReturn, Optional, Tuple, Type, Union
+from typing import NoReturn, Optional, Sequence, Tuple, Type, Union
 
 from . import _native
 from ._native import Message
+from ._ordered import Member, OrderedMessage, Transitional, View
 from ._transfer import Received, ReceivedFile, ReceiveProgress, Sender, Sent, receive, send
 
 __all__ = [
     "Client",
+    "Member",
     "Message",
+    "OrderedMessage",
     "ReceiveProgress",
     "Received",
     "ReceivedFile",
     "Sender",
     "Sent",
     "Subscription",
+    "Transitional",
+    "View",
     "connect",
     "receive",
     "send",
@@ -41,6 +46,7 @@ async def connect(
     tls: Union[bool, str, os.PathLike[str]] = False,
     user: Optional[str] = None,
     password: Optional[str] = None,
+    echo: bool = True,
 ) -> Client:
     """Connects to the daemon at ``address``, a host and a port such as ``127.0.0.1:4222``.
 
@@ -54,6 +60,7 @@ async def connect(
             name the host in ``address``. ``False`` connects without TLS.
         user: The name of a user of the daemon, with ``password``.
         password: The user's password. Without TLS, the network carries it in plain text.
+        echo: Whether the client's groups receive its own messages, too.
 
     Raises:
         LiveError: If the daemon cannot be reached, refuses the client, or does not answer in time; if only one of both
@@ -69,7 +76,7 @@ async def connect(
     authorities = None if isinstance(tls, bool) else os.fspath(tls)
     secure = tls if isinstance(tls, bool) else True
     return Client(
-        await _native.connect(address, name, timeout_s, buffer_messages, secure, authorities, credentials)
+        await _native.connect(address, name, timeout_s, buffer_messages, secure, authorities, credentials, echo)
     )
 
 
@@ -100,6 +107,25 @@ class Client:
             queue: The workers of a queue share the messages: each message goes to one of them.
         """
         return Subscription(self._native, pattern, queue)
+
+    async def multicast(self, groups: Union[str, Sequence[str]], payload: bytes, *, service: str = "agreed") -> None:
+        """Sends a message to the members of ordered groups, which get it once. Waits while the network is full.
+
+        Args:
+            groups: The groups, or one of them. The name of a client stands for that client alone.
+            payload: The bytes to send.
+            service: The promise: ``unreliable``, ``reliable``, ``fifo``, ``causal``, ``agreed`` or ``safe``.
+
+        Raises:
+            LiveError: If a group is invalid, there are none or more than 255, the message is too long, or the
+                connection has ended.
+            ValueError: If there is no such service.
+        """
+        await self._native.multicast(service, [groups] if isinstance(groups, str) else list(groups), payload)
+
+    def member(self, *groups: str) -> Member:
+        """Returns the messages and views of ordered groups, for ``async for`` and ``async with``."""
+        return Member(self._native, groups)
 
     async def flush(self) -> None:
         """Returns when the daemon has taken everything that was published before.
