@@ -1,7 +1,7 @@
 //! `manyflow pub` and `manyflow sub`: publish messages to groups, and print those of groups.
 //! `ordered.rs` is the part for ordered groups.
 
-mod ordered;
+pub(crate) mod ordered;
 
 use std::io;
 use std::path::Path;

@@ -5,6 +5,7 @@ import * as editor from "./editor.js";
 import { byId, count, digits, element, time as timeText } from "./format.js";
 import { decode, encode } from "./link.js";
 import { Live } from "./live.js";
+import { Order } from "./order.js";
 import { lastAtMost, Run } from "./run.js";
 import * as server from "./server.js";
 import { fillTable, graph, looks, Picture } from "./topology.js";
@@ -497,10 +498,14 @@ function wireTheme(/** @type {() => void} */ changed) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
 }
 
-/** Switches between scenarios and live roles. @param {boolean} isLive */
-function showTab(isLive) {
-  for (const name of ["lab", "live"]) {
-    const isOn = (name === "live") === isLive;
+const order = new Order();
+const TABS = ["lab", "live", "order"];
+
+/** Switches between scenarios, live roles and ordered groups. @param {string} shownName */
+function showTab(shownName) {
+  if (shownName === "order") order.start();
+  for (const name of TABS) {
+    const isOn = name === shownName;
     byId(`tab-${name}`).setAttribute("aria-selected", String(isOn));
     byId(`tab-${name}`).tabIndex = isOn ? 0 : -1;
     byId(`view-${name}`).hidden = !isOn;
@@ -508,13 +513,14 @@ function showTab(isLive) {
 }
 
 function wireTabs() {
-  byId("tab-lab").addEventListener("click", () => showTab(false));
-  byId("tab-live").addEventListener("click", () => showTab(true));
+  for (const name of TABS) byId(`tab-${name}`).addEventListener("click", () => showTab(name));
   byId("tabs").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    const isLive = byId("view-live").hidden;
-    showTab(isLive);
-    byId(isLive ? "tab-live" : "tab-lab").focus();
+    const names = TABS.filter((name) => !byId(`tab-${name}`).hidden);
+    const now = names.findIndex((name) => !byId(`view-${name}`).hidden);
+    const next = names[(now + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length];
+    showTab(next);
+    byId(`tab-${next}`).focus();
   });
 }
 
@@ -534,9 +540,9 @@ async function main() {
   }
   byId("figure").append(element("option", { value: "", hidden: "" }, "a file"), ...[...groups.values()].filter((group) => group.childElementCount));
   if (urls.length) {
-    byId("tabs").hidden = false;
+    byId("tab-live").hidden = false;
     live.start(urls);
-    if (!location.hash) showTab(true);
+    if (!location.hash) showTab("live");
   }
   if (!(location.hash && await open(location.hash))) {
     const first = list.find((entry) => !entry.is_built_in) ?? list.find((entry) => entry.id === "webrc-9") ?? list[0];

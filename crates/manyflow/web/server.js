@@ -64,5 +64,17 @@ export async function post(path, wanted) {
 /** @param {number} run @param {Speed} speed */
 export const setPace = (run, speed) => send(`runs/${run}/pace`, speed);
 
+/** Cuts a daemon of ordered groups off, or heals its links. @param {number} daemon @param {boolean} isCut */
+export const cut = (daemon, isCut) => send("order/cut", { daemon, is_cut: isCut });
+
+/**
+ * Sends a message of a member of ordered groups.
+ * @param {number} member
+ * @param {string[]} groups
+ * @param {string} service
+ * @param {string} text
+ */
+export const multicast = (member, groups, service, text) => send("order/send", { member, groups, service, text });
+
 /** @param {number} run */
 export const stop = (run) => send(`runs/${run}/stop`, {});

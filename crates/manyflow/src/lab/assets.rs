@@ -29,6 +29,7 @@ assets! {
     "format.js": "text/javascript; charset=utf-8", "format.js";
     "link.js": "text/javascript; charset=utf-8", "link.js";
     "live.js": "text/javascript; charset=utf-8", "live.js";
+    "order.js": "text/javascript; charset=utf-8", "order.js";
     "run.js": "text/javascript; charset=utf-8", "run.js";
     "server.js": "text/javascript; charset=utf-8", "server.js";
     "topology.js": "text/javascript; charset=utf-8", "topology.js";

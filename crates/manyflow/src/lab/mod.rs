@@ -9,6 +9,7 @@
 //! | `api.rs` | what the page asks for: checks, runs, exports |
 //! | `runs.rs`, `log.rs`, `pace.rs` | runs in threads, their events, and their speed |
 //! | `attach.rs`, `openmetrics.rs` | the metrics of live roles |
+//! | `order.rs` | daemons and members of ordered groups, whose links the page cuts |
 
 mod api;
 mod assets;
@@ -17,6 +18,7 @@ mod figures;
 mod guard;
 mod log;
 mod openmetrics;
+mod order;
 mod pace;
 mod reply;
 mod runs;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
 
 use crate::cli::LabArgs;
 use attach::Attached;
@@ -36,6 +39,7 @@ use guard::Guard;
 use manyflow_terminal::Display;
 use manyflow_terminal::signals::interrupted;
 use manyflow_terminal::usage;
+use order::OrderStage;
 use runs::Runs;
 
 /// The parts of the server that requests share.
@@ -44,6 +48,8 @@ struct Lab {
     figures: Figures,
     runs: Runs,
     attached: Option<Attached>,
+    /// Begins with the first request for it.
+    order: OnceCell<OrderStage>,
 }
 
 pub(crate) async fn run(args: LabArgs, display: &Display) -> Result<()> {
@@ -63,6 +69,7 @@ pub(crate) async fn run(args: LabArgs, display: &Display) -> Result<()> {
         figures,
         runs: Runs::default(),
         attached,
+        order: OnceCell::new(),
     };
     let interrupted = interrupted();
     display.print_line(&format!("lab at {url}"))?;

@@ -14,10 +14,12 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::order::OrderStage;
 use super::reply::{Reply, failure, json, page};
 use super::{Lab, api, assets};
 
@@ -97,6 +99,10 @@ async fn respond(lab: &Arc<Lab>, request: Request<Incoming>) -> Reply {
             })
             .await
         }
+        (&Method::POST, ["order", what @ ("cut" | "send")]) => {
+            let (lab, is_cut) = (Arc::clone(lab), *what == "cut");
+            with_body(request, move |wanted| change_order(&lab, is_cut, wanted)).await
+        }
         (&Method::GET, segments) => get(lab, &request, &path, segments).await,
         _ => failure(StatusCode::METHOD_NOT_ALLOWED, "only GET and POST"),
     }
@@ -119,6 +125,10 @@ async fn get(lab: &Arc<Lab>, request: &Request<Incoming>, path: &str, segments: 
             Some(attached) => super::reply::events(attached.follow()),
             None => not_found(),
         },
+        ["order", "events"] => match lab.order.get_or_try_init(OrderStage::start).await {
+            Ok(stage) => super::reply::events(stage.follow(next_event(request))),
+            Err(error) => failure(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")),
+        },
         ["runs", number, what] => {
             let Some(run) = number.parse().ok().and_then(|number| lab.runs.find(number)) else {
                 return not_found();
@@ -129,6 +139,26 @@ async fn get(lab: &Arc<Lab>, request: &Request<Incoming>, path: &str, segments: 
             blocking(move || api::of_run(&run, &what, first_event)).await
         }
         _ => assets::find(path).unwrap_or_else(not_found),
+    }
+}
+
+/// Cuts links of the daemons of ordered groups, or sends a message of a member. Runs on a thread
+/// for slow work.
+fn change_order(lab: &Lab, is_cut: bool, wanted: serde_json::Value) -> Reply {
+    let Some(stage) = lab.order.get() else {
+        return not_found();
+    };
+    let done = match is_cut {
+        true => serde_json::from_value(wanted)
+            .map_err(Into::into)
+            .and_then(|wanted| stage.cut(&wanted)),
+        false => serde_json::from_value(wanted)
+            .map_err(Into::into)
+            .and_then(|wanted| Handle::current().block_on(stage.send(&wanted))),
+    };
+    match done {
+        Ok(()) => json(StatusCode::OK, &()),
+        Err(error) => failure(StatusCode::BAD_REQUEST, format!("{error:#}")),
     }
 }
 

@@ -72,7 +72,7 @@ fn cause(view: &View) -> (&'static str, Option<&str>) {
 }
 
 /// An event as JSON. Views have the keys that daemons use.
-fn object(event: &MemberEvent) -> Value {
+pub(crate) fn object(event: &MemberEvent) -> Value {
     match event {
         MemberEvent::Message(message) => message_object(message),
         MemberEvent::View(view) => {

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
@@ -120,6 +120,52 @@ fn a_run_has_the_series_of_the_command() {
     assert_eq!(found, expected);
     lab.signal(Signal::SIGINT);
     assert!(lab.finish().status.success());
+}
+
+/// Reads events of a page until one for which `is_last` holds.
+fn read_events(url: &str, mut is_last: impl FnMut(&Value) -> bool) {
+    let (host, path) = url["http://".len()..].split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(common::LIMIT)).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    for line in BufReader::new(stream).lines() {
+        let line = line.unwrap();
+        let data = line.strip_prefix("data: ");
+        if data.is_some_and(|data| is_last(&serde_json::from_str(data).unwrap())) {
+            return;
+        }
+    }
+    panic!("{url} has ended");
+}
+
+#[test]
+fn members_of_ordered_groups_get_messages_and_a_view_when_a_daemon_is_cut_off() {
+    let (_lab, url) = start(&[]);
+    let events = format!("{url}order/events");
+    let mut has_all = [false; 3];
+    let place = |event: &Value| event["at"].as_u64().unwrap() as usize;
+    read_events(&events, |event| {
+        let members = event["members"].as_array().map_or(0, Vec::len);
+        has_all[place(event)] |= event["group"] == "orders" && members == 3;
+        has_all == [true; 3]
+    });
+    let message =
+        json!({"member": 1, "groups": ["orders", "stock"], "service": "safe", "text": "17"});
+    post(&format!("{url}order/send"), &message);
+    let mut got = [0; 3];
+    read_events(&events, |event| {
+        got[place(event)] += u32::from(event["payload"] == "17");
+        got == [1; 3]
+    });
+    let cut = json!({"daemon": 2, "is_cut": true});
+    post(&format!("{url}order/cut"), &cut);
+    let mut is_alone = false;
+    read_events(&events, |event| {
+        is_alone |= event["cause"] == "network"
+            && event["at"] == 2
+            && event["members"].as_array().unwrap().len() == 1;
+        is_alone
+    });
 }
 
 #[test]

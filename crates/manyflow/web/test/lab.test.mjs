@@ -1,4 +1,4 @@
-// The lab in a real browser: open, run, edit, error, compare, scrub, attach, export, token, narrow pages, accessibility.
+// The lab in a real browser: open, run, edit, error, compare, scrub, attach, ordered groups, export, token, narrow pages, accessibility.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -247,6 +247,44 @@ test("live roles show their metrics, and a daemon its links", async () => {
   await close(page);
 });
 
+test("members of ordered groups show one order, and views when a daemon is cut off and healed", async () => {
+  const page = await openPage(browser, url);
+  await page.locator("#tab-order").click();
+  const at = (name) => page.locator(`#order-members [data-daemon="${name}"]`);
+  const names = ["north", "east", "south"];
+  const orders = (name) => at(name).locator('[data-group="orders"]');
+  const all = { hasText: /(?=.*north)(?=.*east)(?=.*south).* view / };
+  for (const name of names) await orders(name).filter(all).waitFor();
+  assert.equal(await at("south").locator('[data-group="stock"]').count(), 0);
+  await page.locator("#order-to").selectOption("orders stock");
+  await page.locator("#order-text").fill("both");
+  await page.locator("#order-form button").click();
+  for (const name of names) await at(name).locator("li", { hasText: "both (agreed, north)" }).waitFor();
+  await page.locator("#order-to").selectOption("orders");
+  await page.locator("#order-all").check();
+  for (const name of names) await at(name).locator("li", { hasText: "south 3 " }).waitFor();
+  await page.locator("#order-all").uncheck();
+  // The last message of all marks the end of those before it.
+  await page.locator("#order-from").selectOption({ label: "east" });
+  await page.locator("#order-text").fill("the end");
+  await page.locator("#order-form button").click();
+  for (const name of names) await at(name).locator("li", { hasText: "the end" }).waitFor();
+  const lines = (name) => at(name).locator("li", { hasText: "(agreed" }).allTextContents();
+  const common = (line) => line.replace(/^[^:]*: /, "");
+  const [first, ...others] = await Promise.all(names.map(lines));
+  for (const other of others) assert.deepEqual(other.map(common), first.map(common));
+
+  await at("south").locator("button").click();
+  await orders("south").filter({ hasText: /^orders: south – view .*, network$/ }).waitFor();
+  for (const name of ["north", "east"]) await orders(name).filter({ hasText: /^orders: (north east|east north) – view .*, network$/ }).waitFor();
+  await at("south").locator("li", { hasText: "transitional signal" }).first().waitFor();
+  assert.equal(await at("south").locator("button").textContent(), "Heal");
+  await at("south").locator("button").click();
+  for (const name of names) await orders(name).filter(all).waitFor();
+  assert.equal(await at("south").locator("button").textContent(), "Cut off");
+  await close(page);
+});
+
 test("the page fits 400 pixels, and axe finds no serious violation in light and dark", async () => {
   const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
   for (const colorScheme of ["light", "dark"]) {
@@ -255,7 +293,7 @@ test("the page fits 400 pixels, and axe finds no serious violation in light and 
       const page = await openLab({ colorScheme, viewport: { width, height: 900 } });
       await run(page);
       await page.locator("#links-box summary").click();
-      for (const tab of ["#tab-lab", "#tab-live"]) {
+      for (const tab of ["#tab-lab", "#tab-live", "#tab-order"]) {
         await page.locator(tab).click();
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(overflow <= 0, `${tab} at ${width} pixels is ${overflow} pixels too wide`);
