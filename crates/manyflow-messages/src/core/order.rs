@@ -385,7 +385,10 @@ impl DaemonCore {
         if let Some((user, _)) = &session.ordered.user {
             return Ok(*user);
         }
-        let name = format!("#nats-{}#{}", session.peer.number, self.hello.name);
+        // The incarnation, because a daemon that restarts counts its clients from the beginning, and
+        // members must not take a new client for an earlier one.
+        let (incarnation, number) = (self.hello.incarnation, session.peer.number);
+        let name = format!("#nats-{incarnation:x}-{number}#{}", self.hello.name);
         let user = self.connect_user(UserOwner::Nats(key), &name, session.priority)?;
         self.sessions[key].ordered.user = Some((user, name));
         Ok(user)
