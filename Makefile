@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash jepsen soak soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -200,6 +200,9 @@ jepsen: ## Let daemons fail a hundred times under a replicated map, and check th
 
 soak: rig ## Transfer files for half an hour on changing links, with crashes
 	@target/release/manyflow-rig soak files --for 30min
+
+soak-order: rig ## Kill, stop and cut off daemons of ordered groups for half an hour, and check the traces of their members
+	@target/release/manyflow-rig soak order --for 30min
 
 soak-overlay: rig ## Send group messages for half an hour, while daemons crash and links break
 	@target/release/manyflow-rig soak overlay --for 30min

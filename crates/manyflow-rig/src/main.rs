@@ -27,6 +27,7 @@ async fn run(cli: Cli, display: Display) -> Result<()> {
         Command::Bench(command) => run_bench(command, &display).await,
         Command::Soak(SoakCommand::Files(args)) => soak::files::run(args, &display).await,
         Command::Soak(SoakCommand::Overlay(args)) => soak::overlay::run(args, &display).await,
+        Command::Soak(SoakCommand::Order(args)) => soak::order::run(args, &display).await,
         Command::Soak(SoakCommand::Stream(args)) => soak::stream::run(&args, &display).await,
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use bench::{
     HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions, StreamBenchArgs,
     StreamBenchProtocol, SwitchBenchArgs,
 };
-pub(crate) use soak::{OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
+pub(crate) use soak::{OrderSoakArgs, OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
 
 /// The objects of `--json`.
 pub(crate) const EVENTS: Table = Table::new(include_str!("../events.md"));

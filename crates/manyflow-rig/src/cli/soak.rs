@@ -14,6 +14,9 @@ pub(crate) enum SoakCommand {
     /// Daemons of an overlay with their clients on this machine, over emulated links
     #[command(after_help = OVERLAY_EXAMPLES)]
     Overlay(OverlaySoakArgs),
+    /// Daemons of an overlay and members of ordered groups on this machine, over emulated links
+    #[command(after_help = ORDER_EXAMPLES)]
+    Order(OrderSoakArgs),
     /// A sender of a stream, two relays and receivers on this machine, over emulated links
     #[command(after_help = STREAM_EXAMPLES)]
     Stream(StreamSoakArgs),
@@ -33,6 +36,15 @@ Example:
 Daemons are killed and restarted, links break and change their rate, the network is divided, and clients join,
 leave, or read slowly. The command fails if a message is lost without an allowed reason, read twice or out of
 order, if a sender makes no progress after the faults, or if memory grows.";
+
+const ORDER_EXAMPLES: &str = "\
+Example:
+  manyflow-rig soak order --for 30min --seed 7
+
+Daemons are killed, stopped and restarted, links break, the network is divided, and members leave and come back. After
+each round of faults, all members have to agree on a view and to deliver new messages; then the traces of the round are
+checked as by `manyflow check-order`. The command fails if a promise is broken, if there is no progress within a minute,
+or if memory grows.";
 
 const STREAM_EXAMPLES: &str = "\
 Example:
@@ -76,6 +88,17 @@ pub(crate) struct SoakArgs {
 #[derive(Debug, Args)]
 pub(crate) struct OverlaySoakArgs {
     /// The time with faults. All faults are repaired after it, and everything must work again
+    #[arg(long = "for", value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The seed of links, clients and faults
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Arguments of `soak order`.
+#[derive(Debug, Args)]
+pub(crate) struct OrderSoakArgs {
+    /// The time in which rounds begin. The last one ends after it
     #[arg(long = "for", value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) duration: Duration,
     /// The seed of links, clients and faults

@@ -127,7 +127,7 @@ impl Client<'_> {
 
     fn handle(&self, operation: &Operation<'_>) -> Result<()> {
         match operation {
-            Operation::Message { payload } => {
+            Operation::Message { payload, .. } => {
                 let read = self.ledger.read(self.life, payload);
                 if let Err(wrong) = &read {
                     let (client, life) = (self.life.seat.client, self.life.number);

@@ -119,6 +119,18 @@ impl Network {
         self.places[place].process = None;
     }
 
+    /// Stops a daemon (SIGSTOP), which keeps its connections, or lets it continue (SIGCONT). Does
+    /// nothing if it is not running.
+    ///
+    /// # Errors
+    /// If the process cannot be signalled.
+    pub fn stop_daemon(&self, place: usize, stop: bool) -> Result<()> {
+        match &self.places[place].process {
+            Some(process) => process.stop(stop),
+            None => Ok(()),
+        }
+    }
+
     /// Starts a daemon, unless it is running.
     ///
     /// # Errors

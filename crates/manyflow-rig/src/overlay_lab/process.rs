@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Time for a server to accept clients.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -33,6 +35,19 @@ impl Process {
     /// Returns the number of the process.
     pub fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Stops the process (SIGSTOP), or lets it continue (SIGCONT).
+    ///
+    /// # Errors
+    /// If the system refuses the signal.
+    pub fn stop(&self, stop: bool) -> Result<()> {
+        let signal = if stop {
+            Signal::SIGSTOP
+        } else {
+            Signal::SIGCONT
+        };
+        Ok(kill(Pid::from_raw(self.id() as i32), signal)?)
     }
 
     /// Returns whether the process has ended.

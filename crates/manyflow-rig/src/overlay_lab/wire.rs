@@ -40,6 +40,8 @@ impl Stamp {
 pub enum Operation<'a> {
     /// MSG: a message of a group that the client has joined.
     Message {
+        /// The subject that it was sent to.
+        subject: &'a [u8],
         /// The bytes of the message.
         payload: &'a [u8],
     },
@@ -71,7 +73,11 @@ pub fn parse<'a>(input: &mut &'a [u8]) -> Result<Option<Operation<'a>>> {
                 let Some(payload) = input[end + 1..].get(..length) else {
                     return Ok(None);
                 };
-                Operation::Message { payload }
+                let subject = line[4..].split(|&byte| byte == b' ').next();
+                Operation::Message {
+                    subject: subject.unwrap_or_default(),
+                    payload,
+                }
             }
             b"PING" => Operation::Ping,
             b"PONG" => Operation::Pong,
@@ -79,7 +85,7 @@ pub fn parse<'a>(input: &mut &'a [u8]) -> Result<Option<Operation<'a>>> {
             _ => Operation::Other,
         },
     );
-    if let Operation::Message { payload } = operation {
+    if let Operation::Message { payload, .. } = operation {
         let Some(after) = rest[payload.len()..].strip_prefix(b"\r\n") else {
             ensure!(
                 rest.len() < payload.len() + 2,
@@ -108,7 +114,10 @@ mod tests {
         let all = b"INFO {}\r\nMSG bench.group 1 3\r\na\r\n\r\nPING\r\nPONG\r\n-ERR 'x'\r\n";
         let wanted = [
             Operation::Other,
-            Operation::Message { payload: b"a\r\n" },
+            Operation::Message {
+                subject: b"bench.group",
+                payload: b"a\r\n",
+            },
             Operation::Ping,
             Operation::Pong,
             Operation::Error(b" 'x'"),

@@ -8,5 +8,6 @@
 
 mod cli;
 mod files;
+mod order;
 mod overlay;
 mod stream_lab;

@@ -105,7 +105,7 @@ fn handle(
     let mut count = 0;
     while let Some(operation) = parse(input)? {
         match operation {
-            Operation::Message { payload } => match Stamp::read(payload) {
+            Operation::Message { payload, .. } => match Stamp::read(payload) {
                 Some(stamp) if (stamp.sender as usize) < SENDERS => {
                     count += u64::from(received.count(stamp, shared));
                 }

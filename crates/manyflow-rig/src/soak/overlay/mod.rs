@@ -9,8 +9,7 @@
 //!
 //! [`ThinLink`]: manyflow_net::thin_link::ThinLink
 
-mod memory;
-mod plan;
+pub(super) mod plan;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +23,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use self::memory::Memory;
 use self::plan::{Change, Plan};
+use super::memory::Memory;
 use crate::cli::OverlaySoakArgs;
 use manyflow_rig::overlay_lab::{
     Faults, Judge, Judged, Ledger, Life, Network, Pace, Part, Seat, daemon_name, is_all_read,

@@ -110,7 +110,7 @@ impl Plan {
             0..3 => (Change::Down(vec![link]), Change::Up(vec![link]), FLAP_MS),
             3..5 => (Change::Kill(daemon), Change::Restart(daemon), CRASH_MS),
             5 | 6 => {
-                let links = self.border(random);
+                let links = border(self.daemons, &self.links, random);
                 let time = [SHORT_PARTITION_MS, LONG_PARTITION_MS][kind - 5].clone();
                 (Change::Down(links.clone()), Change::Up(links), time)
             }
@@ -137,19 +137,23 @@ impl Plan {
             self.changes.push((until, repaired));
         }
     }
+}
 
-    /// Returns the links between two random parts of the network.
-    fn border(&self, random: &mut Pcg64Mcg) -> Vec<usize> {
-        let side = random.random_range(1..(1u32 << self.daemons) - 1);
-        let is_inside = |daemon: usize| side >> daemon & 1 == 1;
-        let links = self.links.iter().enumerate();
-        let border = links.filter(|(_, link)| is_inside(link.ends[0]) != is_inside(link.ends[1]));
-        border.map(|(number, _)| number).collect()
-    }
+/// Returns the links between two random parts of a network.
+pub(in crate::soak) fn border(
+    daemons: usize,
+    links: &[LinkPlan],
+    random: &mut Pcg64Mcg,
+) -> Vec<usize> {
+    let side = random.random_range(1..(1u32 << daemons) - 1);
+    let is_inside = |daemon: usize| side >> daemon & 1 == 1;
+    let links = links.iter().enumerate();
+    let border = links.filter(|(_, link)| is_inside(link.ends[0]) != is_inside(link.ends[1]));
+    border.map(|(number, _)| number).collect()
 }
 
 /// Draws a tree with up to two more links.
-fn links(daemons: usize, random: &mut Pcg64Mcg) -> Vec<LinkPlan> {
+pub(in crate::soak) fn links(daemons: usize, random: &mut Pcg64Mcg) -> Vec<LinkPlan> {
     let mut ends: Vec<[usize; 2]> = (1..daemons)
         .map(|daemon| [random.random_range(0..daemon), daemon])
         .collect();
