@@ -9,7 +9,7 @@
 //!
 //! No daemon decides for others. A daemon that notices a failure, or another daemon, sends a new
 //! state. Those that are not in the next view yet then look for another one; those that are send a
-//! new state, too. Being ready means having the same states as all others, so no two of them enter
+//! new state, too, and get one of each that has not entered their view. Being ready means having the same states as all others, so no two of them enter
 //! different views again and again, each with an old state of the other.
 
 use core::time::Duration;
@@ -105,7 +105,7 @@ pub(crate) struct Exchange {
     attempt: u32,
     /// Whether this daemon's own last state has not come back yet.
     awaits_own: bool,
-    /// Whether another state has to follow then.
+    /// Whether another state has to follow when it has.
     is_outdated: bool,
     /// The view for which this daemon has sent what others lack, and for which it has said that it
     /// is ready.
@@ -196,6 +196,11 @@ impl Exchange {
         if origin == self.here.daemon {
             self.awaits_own = false;
         }
+        // It has entered a view on this daemon's last state, and needs another one.
+        let before = source.heard.as_ref();
+        self.is_outdated |= self.is_running
+            && origin != self.here.daemon
+            && before.is_some_and(|before| before.state.previous != state.previous);
         let rosters = core::mem::take(&mut source.rosters);
         source.later.clear();
         source.ready = None;
@@ -211,7 +216,7 @@ impl Exchange {
         true
     }
 
-    /// Takes whether another state has to be sent, now that the last one has come back.
+    /// Takes whether another state has to be sent and the last one has come back.
     pub(crate) fn take_outdated(&mut self) -> bool {
         !self.awaits_own && core::mem::take(&mut self.is_outdated)
     }
@@ -221,11 +226,23 @@ impl Exchange {
         self.tries += 1;
     }
 
+    /// Notes that this daemon is ready for a view. The others have the time of a try to get ready,
+    /// too: a try that began now could interrupt them each time.
+    pub(crate) fn set_ready(&mut self, now: Time, view: ViewId) {
+        self.ready_for = Some(view);
+        self.retry_at = Some(now + self.patience());
+    }
+
+    /// Returns the time after which an exchange without a result begins again.
+    fn patience(&self) -> Duration {
+        self.retry * (1 << self.tries.min(4))
+    }
+
     /// Begins with a state: returns its attempt, unless the last one has not come back yet; another
     /// one follows it then.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u32> {
         self.tries = if self.is_running { self.tries } else { 0 };
-        self.retry_at = Some(now + self.retry * (1 << self.tries.min(4)));
+        self.retry_at = Some(now + self.patience());
         self.is_running = true;
         if self.awaits_own {
             self.is_outdated = true;

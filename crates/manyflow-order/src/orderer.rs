@@ -428,7 +428,7 @@ impl Orderer {
             if self.has_undeclared() {
                 return self.begin_exchange(now);
             }
-            self.exchange.ready_for = Some(plan.id);
+            self.exchange.set_ready(now, plan.id);
             self.send(&Record::Ready { view: plan.id }.encode());
             self.promise(&plan);
         }

@@ -272,3 +272,59 @@ fn records_that_no_daemon_sends_stop_nobody() {
     world.send(0, client, Service::Safe, b"goes on");
     assert_eq!(world.messages(0), [b"goes on"]);
 }
+
+impl World {
+    /// Delivers records without letting time pass, until none is left. Those for which `holds`
+    /// returns true, and all behind them on the same way, remain.
+    fn deliver(&mut self, holds: impl Fn(usize, usize, &Record<'_>) -> bool) {
+        let mut kept = VecDeque::new();
+        while let Some((from, to, sequence, record)) = self.wire.pop_front() {
+            let is_behind = kept.iter().any(|(a, b, _, _)| (*a, *b) == (from, to));
+            if is_behind || Record::decode(&record).is_some_and(|record| holds(from, to, &record)) {
+                kept.push_back((from, to, sequence, record));
+                continue;
+            }
+            let origin = DaemonId(from as u16);
+            self.daemons[to].handle_message(self.now, origin, sequence, record);
+            self.drain(to);
+        }
+        self.wire = kept;
+    }
+
+    fn views(&self) -> Vec<ViewId> {
+        self.daemons.iter().map(|daemon| daemon.view().0).collect()
+    }
+}
+
+/// Daemons 0 and 1 and daemon 2 are about to be told of each other.
+fn two_views() -> World {
+    let mut world = World::new(3);
+    (0..3).for_each(|index| drop(world.connect(index)));
+    world.split(&[0, 0, 1]);
+    world.run(Duration::from_millis(300));
+    world.split(&[0, 0, 0]);
+    world
+}
+
+/// Daemon 2 enters a view that the others are ready for, but do not enter, because daemon 1 begins
+/// again. Daemon 2 then needs a new state of daemon 0 as well.
+#[test]
+fn a_daemon_gives_a_state_again_to_one_that_has_entered_a_view_on_the_last() {
+    let mut world = two_views();
+    world.deliver(|_, _, _| false);
+    let next = world.views()[2];
+    let mut world = two_views();
+    world.deliver(|_, to, record| {
+        to != 2 && matches!(record, Record::Ready { view } if *view == next)
+    });
+    let entered: Vec<bool> = world.views().iter().map(|view| *view == next).collect();
+    assert_eq!(entered, [false, false, true]);
+    world.now += OrderConfig::default().retry * 2;
+    world.daemons[1].handle_timeout(world.now);
+    world.drain(1);
+    world.deliver(|from, _, _| from != 1);
+    world.deliver(|_, _, _| false);
+    let views = world.views();
+    assert!(views.iter().all(|view| *view == views[0]), "{views:?}");
+    assert_eq!(world.daemons[0].view().1.count(), 3);
+}
