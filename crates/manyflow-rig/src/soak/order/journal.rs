@@ -193,3 +193,65 @@ pub(super) fn lines(trace: &Trace) -> String {
             json!({"event": "end", "member": member, "how": how})
         )
 }
+
+#[cfg(test)]
+mod tests {
+    use manyflow_order::check::{Property, check};
+
+    use super::*;
+
+    const VIEW: &str = r##"{"group":"g","view":"1-00000000000000aa.0","members":["#a#x","#b#y"],
+        "cause":"network","who":null,"stayed":[],"self":"NAME"}"##;
+
+    /// Two members of a group, of which the first has sent two messages.
+    fn two_members() -> (Journal, [Arc<Life>; 2]) {
+        let journal = Journal::default();
+        let lives = [journal.begin(0), journal.begin(1)];
+        for (life, name) in lives.iter().zip(["#a#x", "#b#y"]) {
+            let view = VIEW.replace("NAME", name);
+            life.log().add_published(view.as_bytes()).unwrap();
+        }
+        for service in [Service::Agreed, Service::Safe] {
+            let number = journal.next_message();
+            lives[0].log().add_sent(number, service, &"g".into());
+        }
+        (journal, lives)
+    }
+
+    #[test]
+    fn traces_of_members_that_miss_nothing_pass_the_checker() {
+        let (journal, lives) = two_members();
+        for life in &lives {
+            (0..2).for_each(|message| life.log().add_delivered(message));
+        }
+        assert_eq!(check(&journal.traces()), []);
+        assert!(lives[0].log().expected.is_empty());
+    }
+
+    #[test]
+    fn a_missing_message_is_found_unless_the_member_is_gone() {
+        let (journal, lives) = two_members();
+        (0..2).for_each(|message| lives[0].log().add_delivered(message));
+        lives[1].log().add_delivered(0);
+        let found = check(&journal.traces());
+        let properties: Vec<_> = found.iter().map(|violation| violation.property).collect();
+        assert!(properties.contains(&Property::Safety), "{found:?}");
+        lives[1].log().is_gone = true;
+        assert_eq!(check(&journal.traces()), []);
+    }
+
+    #[test]
+    fn a_trace_is_written_as_check_order_reads_it() {
+        let (journal, lives) = two_members();
+        lives[1].log().add_delivered(0);
+        let text = lines(&journal.traces()[1]);
+        let events: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let kinds: Vec<_> = events.iter().map(|event| &event["event"]).collect();
+        assert_eq!(kinds, ["view", "delivered", "end"]);
+        assert!(events.iter().all(|event| event["member"] == "#b#y"));
+        assert_eq!(events[2]["how"], "quiet");
+    }
+}

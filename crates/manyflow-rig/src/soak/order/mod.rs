@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use manyflow_files::session::ReceiveError;
+use manyflow_order::GroupViewId;
 use manyflow_order::check::{Trace, TraceEvent, check};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
@@ -180,9 +181,10 @@ impl Clients {
         }
     }
 
-    /// Returns the members if those of each group have the same view of all of them.
-    fn agreed_members(&self) -> Result<Vec<Arc<Life>>, String> {
+    /// Returns the views of the groups, if the members of each have the same view of all of them.
+    fn agreed_views(&self) -> Result<Vec<GroupViewId>, String> {
         let members = self.members()?;
+        let mut agreed = Vec::new();
         for group in GROUPS {
             let of_group = members_of(&members, group);
             let names: BTreeSet<_> = of_group
@@ -208,8 +210,9 @@ impl Clients {
             if views.len() > 1 {
                 return Err(format!("members of {group} have the views {views:?}"));
             }
+            agreed.extend(views.into_keys());
         }
-        Ok(members)
+        Ok(agreed)
     }
 
     /// Returns whether each member has sent messages since, and all have arrived at all members.
@@ -278,14 +281,13 @@ async fn run_client(
 }
 
 /// Waits until a condition holds.
-async fn wait_for<T>(what: &str, condition: impl Fn() -> Result<T, String>) -> Result<T> {
-    let deadline = Instant::now() + RECOVERY_LIMIT;
+async fn wait_for<T>(deadline: Instant, condition: impl Fn() -> Result<T, String>) -> Result<T> {
     loop {
         match condition() {
             Ok(value) => return Ok(value),
             Err(reason) if Instant::now() > deadline => {
                 let seconds = RECOVERY_LIMIT.as_secs();
-                bail!("{what} not within {seconds} s after the faults: {reason}");
+                bail!("no progress within {seconds} s after the faults: {reason}");
             }
             Err(_) => sleep(POLL).await,
         }
@@ -419,16 +421,30 @@ impl Soak {
             self.network.start_daemon(daemon)?;
         }
         self.network.wait_until_connected(RECOVERY_LIMIT).await?;
-        clients.stage.send_replace(Stage::Send);
-        wait_for("one view", || clients.agreed_members()).await?;
-        let since = clients.journal.messages();
-        wait_for("progress", || clients.progress(since, false)).await?;
-        clients.stage.send_replace(Stage::Read);
-        wait_for("the last messages", || clients.progress(since, true)).await?;
-        // Views cannot change without faults and without clients that come or go.
-        let agreed = clients.agreed_members();
-        agreed.map_err(|reason| anyhow::anyhow!("a view changed without a fault: {reason}"))?;
+        let deadline = Instant::now() + RECOVERY_LIMIT;
+        while !self.settle(clients, deadline).await? {}
         Ok(())
+    }
+
+    /// Waits until all members have the same views, have made progress in them, and nothing is on
+    /// its way. Returns whether the views remained: connections of daemons that were cut before can
+    /// break later, and messages of a view need not cross its end.
+    async fn settle(&self, clients: &Clients, deadline: Instant) -> Result<bool> {
+        clients.stage.send_replace(Stage::Send);
+        let views = wait_for(deadline, || clients.agreed_views()).await?;
+        let since = clients.journal.messages();
+        let progress = |all: bool| {
+            let views = &views;
+            wait_for(deadline, move || match clients.agreed_views()? == *views {
+                true => clients.progress(since, all).map(|()| true),
+                false => Ok(false),
+            })
+        };
+        if !progress(false).await? {
+            return Ok(false);
+        }
+        clients.stage.send_replace(Stage::Read);
+        progress(true).await
     }
 
     /// Writes what the daemons report of themselves beside their logs.
