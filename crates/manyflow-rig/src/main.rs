@@ -46,6 +46,9 @@ async fn run_bench(command: BenchCommand, display: &Display) -> Result<()> {
         BenchCommand::Group(args) => {
             tokio::task::block_in_place(|| bench::group::run(&args, display))
         }
+        BenchCommand::Order(args) => {
+            tokio::task::block_in_place(|| bench::order::run(&args, display))
+        }
         BenchCommand::Emulator => tokio::task::block_in_place(|| bench::emulator::run(display)),
         BenchCommand::Scale => bench::scale::run(display),
     }

@@ -37,6 +37,10 @@ pub(crate) enum BenchCommand {
     /// Measure group messages over three daemons, beside nats-server if it is installed
     #[command(after_help = GROUP_EXAMPLES)]
     Group(GroupArgs),
+    /// Measure messages in one order among three members, beside Corosync, Spread and JGroups if
+    /// they are installed (root)
+    #[command(after_help = ORDER_EXAMPLES)]
+    Order(OrderArgs),
     /// Measure how exactly the emulator keeps to its links, and its speed (root, 2 minutes); fail
     /// beyond the bounds
     Emulator,
@@ -292,4 +296,46 @@ pub(crate) enum GroupProgram {
     NatsServer,
     /// A cluster of three nats-servers
     NatsCluster,
+}
+
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  sudo manyflow-rig bench order
+  sudo manyflow-rig bench order --program manyflow --program corosync --runs 1 --json
+
+Three hosts, which are network namespaces on a bridge, have a daemon and a member of one group each. The members send as
+many messages as the daemons carry, and then 1,000 messages/s of 100 B for the latency. The members of other programs
+are compiled by gcc and javac when the command runs. Members of Spread have 250 messages under way, because its daemon
+disconnects a member that is 1,000 messages behind; the other programs limit their senders themselves. JGroups has no
+daemons: its processor time is that of the members. The last column shows whether all members got all messages in one
+order. The command fails if a member of our daemons misses a message, or gets one twice or out of order.";
+
+/// Arguments of `bench order`.
+#[derive(Debug, Args)]
+pub(crate) struct OrderArgs {
+    /// The payload of a message under full load, at least 24 B
+    #[arg(long, default_value = "1KiB")]
+    pub(crate) size: Bytes,
+    /// The time that each load is measured for
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Measure only this program; can be repeated
+    #[arg(long, value_enum)]
+    pub(crate) program: Option<Vec<OrderProgram>>,
+    /// The number of runs of each program, of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+/// The programs that order messages in a benchmark.
+#[derive(Debug, Copy, Clone, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderProgram {
+    /// Three of our daemons, with agreed and with safe messages
+    Manyflow,
+    /// Corosync's process groups (CPG), with agreed messages
+    Corosync,
+    /// Three daemons of the Spread Toolkit, with agreed and with safe messages
+    Spread,
+    /// JGroups with a sequencer, and without one order
+    Jgroups,
 }

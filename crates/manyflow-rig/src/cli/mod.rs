@@ -9,8 +9,8 @@ use manyflow_terminal::events::Table;
 
 pub(crate) use bench::{
     AudienceArgs, BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram,
-    HeterogeneityArgs, LiveArgs, LossArgs, RelayBenchArgs, SendOptions, StreamBenchArgs,
-    StreamBenchProtocol, SwitchBenchArgs,
+    HeterogeneityArgs, LiveArgs, LossArgs, OrderArgs, OrderProgram, RelayBenchArgs, SendOptions,
+    StreamBenchArgs, StreamBenchProtocol, SwitchBenchArgs,
 };
 pub(crate) use soak::{OrderSoakArgs, OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
 

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 
-use super::client;
 use super::member::{self, Received};
 use super::sender;
 use super::servers::Servers;
 
-pub(super) const SENDERS: usize = 3;
-pub(super) const MEMBERS: usize = 3;
+pub(in crate::bench) const SENDERS: usize = 3;
+pub(in crate::bench) const MEMBERS: usize = 3;
 
 /// Time after which reads return, to look whether the load has ended.
 const READ_TIME_OUT: Duration = Duration::from_millis(100);
@@ -29,25 +28,25 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The messages of a measurement.
 #[derive(Debug, Copy, Clone)]
-pub(super) struct Load {
-    pub(super) payload_bytes: usize,
+pub(in crate::bench) struct Load {
+    pub(in crate::bench) payload_bytes: usize,
     /// The rate of all senders together; `None`: as fast as the servers read.
-    pub(super) messages_per_s: Option<u32>,
-    pub(super) duration: Duration,
+    pub(in crate::bench) messages_per_s: Option<u32>,
+    pub(in crate::bench) duration: Duration,
     /// The number of messages of each sender, which ends the load before `duration`.
-    pub(super) messages_max: Option<u64>,
+    pub(in crate::bench) messages_max: Option<u64>,
 }
 
 /// Failures of delivery: each member should get each sender's messages once and in order.
 #[derive(Debug, Default, Copy, Clone)]
-pub(super) struct Order {
-    pub(super) missed: u64,
+pub(in crate::bench) struct Order {
+    pub(in crate::bench) missed: u64,
     /// Messages that came twice, or after a later one of the same sender.
-    pub(super) repeated: u64,
+    pub(in crate::bench) repeated: u64,
 }
 
 impl Order {
-    pub(super) fn failures(self) -> u64 {
+    pub(in crate::bench) fn failures(self) -> u64 {
         self.missed + self.repeated
     }
 }
@@ -65,7 +64,7 @@ impl Add for Order {
 
 /// The result of a load.
 #[derive(Debug, Clone)]
-pub(super) struct Measured {
+pub(in crate::bench) struct Measured {
     /// Messages delivered to members, in all, while it was measured.
     delivered: u64,
     seconds: f64,
@@ -73,20 +72,25 @@ pub(super) struct Measured {
     cpu_s: f64,
     /// In ascending order.
     latencies_ns: Vec<u64>,
-    pub(super) order: Order,
+    pub(in crate::bench) order: Order,
 }
 
 impl Measured {
-    pub(super) fn messages_per_s(&self) -> f64 {
+    pub(in crate::bench) fn messages_per_s(&self) -> f64 {
         self.delivered as f64 / self.seconds
     }
 
-    pub(super) fn cpu_us_per_message(&self) -> f64 {
+    /// Returns the number of messages that members missed, or got twice or out of order.
+    pub(in crate::bench) fn failures(&self) -> u64 {
+        self.order.failures()
+    }
+
+    pub(in crate::bench) fn cpu_us_per_message(&self) -> f64 {
         self.cpu_s * 1e6 / self.delivered as f64
     }
 
     /// Returns the latency that the share `quantile` of the messages does not exceed.
-    pub(super) fn latency_us(&self, quantile: f64) -> f64 {
+    pub(in crate::bench) fn latency_us(&self, quantile: f64) -> f64 {
         let index = (self.latencies_ns.len() as f64 * quantile) as usize;
         let latency = self.latencies_ns.get(index).or(self.latencies_ns.last());
         latency.map_or(f64::NAN, |&latency| latency as f64 / 1e3)
@@ -174,9 +178,15 @@ pub(super) fn is_time_out(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// If a connection fails, or if the first messages do not reach all members.
-pub(super) fn run(servers: &Servers, load: &Load) -> Result<Measured> {
+pub(in crate::bench) fn run(servers: &Servers<'_>, load: &Load) -> Result<Measured> {
     let program = servers.program;
-    let connect = |join| move |number| connect(servers, number, join);
+    let connect = |join| {
+        move |number| -> Result<TcpStream> {
+            let stream = servers.connect(number, join)?;
+            stream.set_read_timeout(Some(READ_TIME_OUT))?;
+            Ok(stream)
+        }
+    };
     let members = (0..MEMBERS)
         .map(connect(Some(program.subscription())))
         .collect::<Result<Vec<_>>>()?;
@@ -207,13 +217,6 @@ pub(super) fn run(servers: &Servers, load: &Load) -> Result<Measured> {
     })
 }
 
-fn connect(servers: &Servers, number: usize, join: Option<&str>) -> Result<TcpStream> {
-    let addresses = servers.addresses();
-    let stream = client::connect(addresses[number % addresses.len()], join)?;
-    stream.set_read_timeout(Some(READ_TIME_OUT))?;
-    Ok(stream)
-}
-
 struct Threads<'scope, 'a> {
     shared: &'a Shared,
     members: Vec<ScopedJoinHandle<'scope, Result<Received>>>,
@@ -221,7 +224,7 @@ struct Threads<'scope, 'a> {
 }
 
 impl Threads<'_, '_> {
-    fn measure(self, servers: &Servers, load: &Load) -> Result<Measured> {
+    fn measure(self, servers: &Servers<'_>, load: &Load) -> Result<Measured> {
         let shared = self.shared;
         if !self.wait_until_ready() {
             return Err(self.abandon());

@@ -14,10 +14,10 @@
 //! | `client.rs` | connections of senders and members |
 
 mod client;
-mod load;
+pub(super) mod load;
 mod member;
 mod sender;
-mod servers;
+pub(super) mod servers;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -31,8 +31,8 @@ use manyflow_terminal::Display;
 const GOALS: &str = "goals for manyflow: 70,000 messages/s; 20 us CPU a message; p50 under 180 us; \
                      p99 under 1000 us";
 /// The load that latency is measured under: messages per second of all senders together.
-const LATENCY_MESSAGES_PER_S: u32 = 1_000;
-const LATENCY_PAYLOAD_BYTES: usize = 100;
+pub(super) const LATENCY_MESSAGES_PER_S: u32 = 1_000;
+pub(super) const LATENCY_PAYLOAD_BYTES: usize = 100;
 
 /// Measures all programs in turn.
 ///
@@ -118,11 +118,11 @@ fn installed_programs(args: &GroupArgs, display: &Display) -> Result<Vec<Program
 }
 
 fn measure(program: Program, args: &GroupArgs) -> Result<Run> {
-    let servers = Servers::start(program)?;
+    let servers = Servers::start(program, None)?;
     run_loads(&servers, args).map_err(|error| error.context(servers.last_lines()))
 }
 
-fn run_loads(servers: &Servers, args: &GroupArgs) -> Result<Run> {
+fn run_loads(servers: &Servers<'_>, args: &GroupArgs) -> Result<Run> {
     let full = load::run(
         servers,
         &Load {

@@ -1,15 +1,17 @@
 //! The processes of our daemons, or of nats-server.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::{fmt, fs};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use manyflow_net::reserved::ReservedAddress;
 use manyflow_rig::overlay_lab::Process;
 use tempfile::TempDir;
 
+use super::client;
+use crate::bench::lan::{self, Lan};
 use crate::bench::process_cpu_s;
 use crate::cli::{GroupController, GroupLayout};
 
@@ -17,14 +19,14 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// The service of messages to an ordered group.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub(super) enum Service {
+pub(in crate::bench) enum Service {
     Agreed,
     Safe,
 }
 
 /// The servers that carry messages.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub(super) enum Program {
+pub(in crate::bench) enum Program {
     /// Three of our daemons.
     Manyflow(GroupLayout, GroupController),
     /// The same, with messages of this service to an ordered group.
@@ -58,18 +60,18 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    pub(super) fn is_installed(&self) -> bool {
+    pub(in crate::bench) fn is_installed(&self) -> bool {
         let version = || Command::new("nats-server").arg("--version").output();
         self.is_ours() || version().is_ok()
     }
 
     /// Returns whether these are our daemons.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(in crate::bench) fn is_ours(&self) -> bool {
         matches!(self, Program::Manyflow(..) | Program::Ordered(..))
     }
 
     /// Returns the subject that all send to and subscribe to.
-    pub(super) fn subject(self) -> &'static str {
+    pub(in crate::bench) fn subject(self) -> &'static str {
         match self {
             Program::Ordered(_, _, Service::Agreed) => "$MF.agreed.bench.group",
             Program::Ordered(_, _, Service::Safe) => "$MF.safe.bench.group",
@@ -78,7 +80,7 @@ impl Program {
     }
 
     /// Returns the subject that members subscribe to.
-    pub(super) fn subscription(self) -> &'static str {
+    pub(in crate::bench) fn subscription(self) -> &'static str {
         match self {
             Program::Ordered(..) => "$MF.agreed.bench.group",
             other => other.subject(),
@@ -142,57 +144,95 @@ fn nats_server(clients: SocketAddr) -> Command {
     command
 }
 
+/// Runs `work` on a host, if there are hosts.
+fn inside<T: Send>(
+    lan: Option<&Lan>,
+    number: usize,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    match lan.and_then(|lan| lan.hosts().nth(number)) {
+        Some(host) => host.enter(work)?,
+        None => work(),
+    }
+}
+
 /// Returns the file of what a server writes.
 fn log_path(folder: &TempDir, number: usize) -> PathBuf {
     folder.path().join(format!("{number}.log"))
 }
 
 /// Running servers, which are killed on drop.
-#[derive(Debug)]
-pub(super) struct Servers {
-    pub(super) program: Program,
+pub(in crate::bench) struct Servers<'a> {
+    /// The hosts that they run on, if they have hosts of their own.
+    lan: Option<&'a Lan>,
+    pub(in crate::bench) program: Program,
     processes: Vec<Process>,
     addresses: Vec<SocketAddr>,
     folder: TempDir,
 }
 
-impl Servers {
-    /// Starts the servers of a program and waits until they accept clients.
+impl<'a> Servers<'a> {
+    /// Starts the servers of a program, on loopback or each on a host of its own, and waits until
+    /// they accept clients.
     ///
     /// # Errors
     /// If a server ends, or accepts no clients within 20 s.
-    pub(super) fn start(program: Program) -> Result<Servers> {
+    pub(in crate::bench) fn start(program: Program, lan: Option<&'a Lan>) -> Result<Servers<'a>> {
         let folder = tempfile::tempdir()?;
         let reserved: Vec<_> = (0..2 * NAMES.len())
             .map(|_| ReservedAddress::new())
             .collect::<Result<_, _>>()?;
-        let addresses: Vec<_> = reserved.iter().map(ReservedAddress::get).collect();
-        let (clients, links) = addresses.split_at(NAMES.len());
-        let mut processes = Vec::new();
-        for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
-            let log = log_path(&folder, number);
-            processes.push(Process::start(command, &log)?);
+        let mut addresses: Vec<_> = reserved.iter().map(ReservedAddress::get).collect();
+        let (clients, links) = addresses.split_at_mut(NAMES.len());
+        if lan.is_some() {
+            let hosts = links.iter_mut().enumerate();
+            hosts.for_each(|(host, link)| link.set_ip(lan::address(host).into()));
         }
-        let addresses = clients[..processes.len()].to_vec();
-        for ((process, &address), number) in processes.iter_mut().zip(&addresses).zip(0..) {
-            let log = log_path(&folder, number);
-            process.wait_until_ready(address, &log)?;
-        }
-        Ok(Servers {
+        let mut servers = Servers {
+            lan,
             program,
-            processes,
-            addresses,
+            processes: Vec::new(),
+            addresses: clients.to_vec(),
             folder,
-        })
+        };
+        for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
+            let log = log_path(&servers.folder, number);
+            let command = servers.on_host(number, command)?;
+            servers.processes.push(Process::start(command, &log)?);
+        }
+        servers.addresses.truncate(servers.processes.len());
+        for (number, address) in servers.addresses.clone().into_iter().enumerate() {
+            let log = log_path(&servers.folder, number);
+            let process = &mut servers.processes[number];
+            inside(lan, number, || process.wait_until_ready(address, &log))?;
+        }
+        Ok(servers)
     }
 
-    /// Returns the address for clients of each server.
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// Returns a command that runs another one on its host.
+    fn on_host(&self, number: usize, command: Command) -> Result<Command> {
+        let Some(lan) = self.lan else {
+            return Ok(command);
+        };
+        let host = lan.hosts().nth(number);
+        let host = host.context("the network has too few hosts")?;
+        let mut outer = lan::in_namespace(host, command.get_program().as_ref());
+        outer.args(command.get_args());
+        Ok(outer)
+    }
+
+    /// Connects a client to one of the servers, from its host. It joins a group or none.
+    ///
+    /// # Errors
+    /// If there is no connection, or if the server refuses the client.
+    pub(super) fn connect(&self, number: usize, join: Option<&str>) -> Result<TcpStream> {
+        let number = number % self.addresses.len();
+        let connect = || client::connect(self.addresses[number], join);
+        inside(self.lan, number, connect)
     }
 
     /// Returns the last line that each server has written, for errors.
-    pub(super) fn last_lines(&self) -> String {
+    pub(in crate::bench) fn last_lines(&self) -> String {
         let last_line = |number| {
             let log = fs::read_to_string(log_path(&self.folder, number)).unwrap_or_default();
             let line = log.lines().next_back().unwrap_or("nothing").trim();
@@ -203,7 +243,7 @@ impl Servers {
     }
 
     /// Returns the processor time of all servers.
-    pub(super) fn cpu_s(&self) -> Result<f64> {
+    pub(in crate::bench) fn cpu_s(&self) -> Result<f64> {
         let processes = self.processes.iter();
         processes.map(|process| process_cpu_s(process.id())).sum()
     }

@@ -4,9 +4,9 @@ use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
 use serde_json::json;
 
-use super::lan::Lan;
 use super::transfer::{Measured, Program};
 use super::{end, in_turn, median, programs};
+use crate::bench::lan::Lan;
 use crate::bench::write_random;
 use crate::cli::HeterogeneityArgs;
 use manyflow_terminal::Display;

@@ -7,13 +7,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `heterogeneity.rs` | receivers behind a fast and behind a slow link |
-//! | `lan.rs` | the namespaces and their links |
 //! | `loss.rs` | receivers with and without random loss |
 //! | `process.rs` | the programs that run |
 //! | `transfer.rs` | one transfer, by our programs or by UFTP |
 
 mod heterogeneity;
-mod lan;
 mod loss;
 mod process;
 mod transfer;
@@ -25,13 +23,12 @@ use manyflow_core::units::Rate;
 use serde_json::json;
 
 pub(crate) use self::heterogeneity::run as heterogeneity;
-use self::lan::Lan;
 pub(crate) use self::loss::run as loss;
 use self::transfer::{Measured, Program, transfer};
+use crate::bench::lan::Lan;
 use crate::bench::{median, write_random};
 use crate::cli::LiveArgs;
 use manyflow_terminal::Display;
-use manyflow_terminal::usage;
 
 /// The rate above which UFTP's is no bound.
 const RATE_BOUND: Rate = Rate::from_bits_per_s(1_000_000_000);
@@ -125,14 +122,4 @@ fn end(display: &Display, missed: &[String]) -> Result<()> {
         bail!("missed: {}", missed.join("; "));
     }
     Ok(())
-}
-
-/// Returns an error if the user may not make network namespaces.
-fn check_root() -> Result<()> {
-    match nix::unistd::geteuid().is_root() {
-        true => Ok(()),
-        false => Err(usage(
-            "network namespaces need root: run this command with sudo",
-        )),
-    }
 }

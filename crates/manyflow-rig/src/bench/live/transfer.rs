@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use manyflow_core::units::Rate;
 use nix::sys::resource::UsageWho;
 
-use super::lan::{INTERFACE, Lan, SENDER};
 use super::process::{LIMIT, Running, wait_for_all};
 use crate::bench::cpu;
+use crate::bench::lan::{INTERFACE, Lan, SENDER, in_namespace};
 use crate::cli::SendOptions;
 
 /// The bytes of a packet of UFTP by default.
@@ -221,10 +221,4 @@ fn uftp(lan: &Lan, options: &[&str], file: &Path, outputs: &[PathBuf]) -> Result
 
 fn per_packet(cpu: Duration, packets: u64) -> f64 {
     cpu.as_secs_f64() * 1e6 / packets.max(1) as f64
-}
-
-fn in_namespace(namespace: &str, program: &Path) -> Command {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace]).arg(program);
-    command
 }

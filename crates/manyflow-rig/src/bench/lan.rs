@@ -1,19 +1,23 @@
-//! A sender and receivers in network namespaces, on a bridge that snoops IGMP and queries.
+//! Hosts in network namespaces, on a bridge that snoops IGMP and queries.
 
-use std::process::{Command, id};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use manyflow_core::units::Rate;
+use manyflow_emulator::netns::Namespace;
+use manyflow_terminal::usage;
 use serde_json::Value;
-
-use super::check_root;
 
 /// The name of each host's interface.
 pub(super) const INTERFACE: &str = "eth0";
 /// The sender's address.
 pub(super) const SENDER: &str = "10.99.0.1";
+/// The address of all hosts.
+pub(super) const BROADCAST: &str = "10.99.0.255";
 /// The queue of a slow link: that of a common router.
 const SLOW_QUEUE_BYTES: u64 = 200_000;
 
@@ -21,36 +25,30 @@ const SLOW_QUEUE_BYTES: u64 = 200_000;
 /// IGMP (RFC 3376 section 8.3). The switches of a network in use have it behind them.
 const SETTLING: Duration = Duration::from_secs(12);
 
-/// The namespaces, which are removed on drop.
+/// The namespaces of a sender and of receivers, which are removed on drop.
 pub(super) struct Lan {
-    bridge: String,
-    pub(super) sender: String,
-    pub(super) receivers: Vec<String>,
+    bridge: Namespace,
+    pub(super) sender: Namespace,
+    pub(super) receivers: Vec<Namespace>,
 }
 
 impl Lan {
     /// Makes a sender and `receivers`, of which the last has a link of the rate `slow`.
     pub(super) fn new(receivers: usize, slow: Option<Rate>) -> Result<Lan> {
         check_root()?;
-        let name = |role: &str| format!("manyflow-bench-{}-{role}", id());
+        let receivers_made: Result<_, _> = (0..receivers).map(|_| Namespace::create()).collect();
         let lan = Lan {
-            bridge: name("bridge"),
-            sender: name("sender"),
-            receivers: (1..=receivers)
-                .map(|number| name(&number.to_string()))
-                .collect(),
+            bridge: Namespace::create()?,
+            sender: Namespace::create()?,
+            receivers: receivers_made?,
         };
-        let bridge = &lan.bridge;
-        ip(&format!("netns add {bridge}"))?;
+        let bridge = lan.bridge.name();
         ip(&format!(
             "-n {bridge} link add lan type bridge mcast_querier 1 mcast_query_response_interval 10"
         ))?;
         ip(&format!("-n {bridge} link set lan up"))?;
-        for (number, host) in std::iter::once(&lan.sender)
-            .chain(&lan.receivers)
-            .enumerate()
-        {
-            ip(&format!("netns add {host}"))?;
+        for (number, host) in lan.hosts().enumerate() {
+            let host = host.name();
             ip(&format!(
                 "link add {INTERFACE} netns {host} type veth peer name port{number} netns {bridge}"
             ))?;
@@ -60,12 +58,11 @@ impl Lan {
             tc(&format!(
                 "-n {bridge} qdisc add dev port{number} root pfifo"
             ))?;
-            let address = number + 1;
+            let address = address(number);
             ip(&format!(
-                "-n {host} address add 10.99.0.{address}/24 dev {INTERFACE}"
+                "-n {host} address add {address}/24 broadcast {BROADCAST} dev {INTERFACE}"
             ))?;
             ip(&format!("-n {host} link set {INTERFACE} up"))?;
-            ip(&format!("-n {host} link set lo up"))?;
             ip(&format!("-n {host} route add 224.0.0.0/4 dev {INTERFACE}"))?;
         }
         if let Some(rate) = slow {
@@ -78,11 +75,16 @@ impl Lan {
         Ok(lan)
     }
 
+    /// Returns the sender and the receivers.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &Namespace> {
+        std::iter::once(&self.sender).chain(&self.receivers)
+    }
+
     /// Returns the number of bytes that the link to a receiver, counted from 0, has carried so far,
     /// Ethernet headers included.
     pub(super) fn carried_bytes(&self, receiver: usize) -> Result<u64> {
         let port = receiver + 1;
-        let arguments = format!("-n {} -s -j qdisc show dev port{port}", self.bridge);
+        let arguments = format!("-n {} -s -j qdisc show dev port{port}", self.bridge.name());
         let shown = tc(&arguments)?;
         let queues: Value = serde_json::from_slice(&shown).unwrap_or_default();
         let bytes = queues[0]["bytes"].as_u64();
@@ -90,17 +92,25 @@ impl Lan {
     }
 }
 
-impl Drop for Lan {
-    fn drop(&mut self) {
-        for namespace in [&self.bridge, &self.sender]
-            .into_iter()
-            .chain(&self.receivers)
-        {
-            // One that was never made is no failure.
-            let _ = Command::new("ip")
-                .args(["netns", "delete", namespace])
-                .output();
-        }
+/// Returns the address of a host: 0 is the sender.
+pub(super) fn address(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, 0, host as u8 + 1)
+}
+
+/// Returns a command that runs a program on a host.
+pub(super) fn in_namespace(host: &Namespace, program: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", host.name()]).arg(program);
+    command
+}
+
+/// Returns an error if the user may not make network namespaces.
+fn check_root() -> Result<()> {
+    match nix::unistd::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(usage(
+            "network namespaces need root: run this command with sudo",
+        )),
     }
 }
 
