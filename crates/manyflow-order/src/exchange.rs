@@ -9,8 +9,9 @@
 //!
 //! No daemon decides for others. A daemon that notices a failure, or another daemon, sends a new
 //! state. Those that are not in the next view yet then look for another one; those that are send a
-//! new state, too, and get one of each that has not entered their view. Being ready means having the same states as all others, so no two of them enter
-//! different views again and again, each with an old state of the other.
+//! new state, too, and get one of each that has not entered their view. Being ready means having
+//! the same states as all others, so no two of them enter different views again and again, each
+//! with an old state of the other.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -299,7 +299,9 @@ impl World {
 /// Daemons 0 and 1 and daemon 2 are about to be told of each other.
 fn two_views() -> World {
     let mut world = World::new(3);
-    (0..3).for_each(|index| drop(world.connect(index)));
+    for index in 0..3 {
+        world.connect(index);
+    }
     world.split(&[0, 0, 1]);
     world.run(Duration::from_millis(300));
     world.split(&[0, 0, 0]);

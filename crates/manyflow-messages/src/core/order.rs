@@ -385,8 +385,8 @@ impl DaemonCore {
         if let Some((user, _)) = &session.ordered.user {
             return Ok(*user);
         }
-        // The incarnation, because a daemon that restarts counts its clients from the beginning, and
-        // members must not take a new client for an earlier one.
+        // With the incarnation, because a daemon that restarts counts its clients from the
+        // beginning, and members must not take a new client for an earlier one.
         let (incarnation, number) = (self.hello.incarnation, session.peer.number);
         let name = format!("#nats-{incarnation:x}-{number}#{}", self.hello.name);
         let user = self.connect_user(UserOwner::Nats(key), &name, session.priority)?;

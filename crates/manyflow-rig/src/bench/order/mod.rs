@@ -44,7 +44,7 @@ struct Figures {
     is_one_order: Option<bool>,
 }
 
-/// What is measured.
+/// A program, with the service of its messages.
 #[derive(Debug)]
 enum Subject {
     Ours(Service),
@@ -98,33 +98,8 @@ fn our_figures(servers: &Servers<'_>, load: &Load) -> Result<Figures> {
 pub(crate) fn run(args: &OrderArgs, display: &Display) -> Result<()> {
     let subjects = subjects(args, display)?;
     let lan = Lan::new(MEMBERS - 1, None)?;
-    let loads = [
-        Load {
-            payload_bytes: args.size.0 as usize,
-            messages_per_s: None,
-            duration: args.duration,
-            messages_max: None,
-        },
-        Load {
-            payload_bytes: LATENCY_PAYLOAD_BYTES,
-            messages_per_s: Some(LATENCY_MESSAGES_PER_S),
-            duration: args.duration,
-            messages_max: None,
-        },
-    ];
-    display.print_line(&format!(
-        "{:<28} {:>10} {:>11} {:>12} {:>14} {:>8} {:>8} {:>8} {:>6} {:>9}",
-        "program",
-        "messages/s",
-        "delivered/s",
-        "CPU us/deliv",
-        "CPU us at 1k/s",
-        "p50 us",
-        "p90 us",
-        "p99 us",
-        "wrong",
-        "one order"
-    ))?;
+    let loads = loads(args);
+    print_header(display)?;
     let mut results: Vec<(Subject, Vec<[Figures; 2]>)> = subjects
         .into_iter()
         .map(|subject| (subject, Vec::new()))
@@ -167,7 +142,38 @@ pub(crate) fn run(args: &OrderArgs, display: &Display) -> Result<()> {
     Ok(())
 }
 
-/// Returns what is to be measured, and says what is missing.
+/// Returns the loads for the rate and for the latency.
+fn loads(args: &OrderArgs) -> [Load; 2] {
+    let load = |payload_bytes, messages_per_s| Load {
+        payload_bytes,
+        messages_per_s,
+        duration: args.duration,
+        messages_max: None,
+    };
+    [
+        load(args.size.0 as usize, None),
+        load(LATENCY_PAYLOAD_BYTES, Some(LATENCY_MESSAGES_PER_S)),
+    ]
+}
+
+fn print_header(display: &Display) -> Result<()> {
+    display.print_line(&format!(
+        "{:<28} {:>10} {:>11} {:>12} {:>14} {:>8} {:>8} {:>8} {:>6} {:>9}",
+        "program",
+        "messages/s",
+        "delivered/s",
+        "CPU us/deliv",
+        "CPU us at 1k/s",
+        "p50 us",
+        "p90 us",
+        "p99 us",
+        "wrong",
+        "one order"
+    ))?;
+    Ok(())
+}
+
+/// Returns the programs to measure, and says which are missing.
 fn subjects(args: &OrderArgs, display: &Display) -> Result<Vec<Subject>> {
     let wanted = args.program.as_deref().unwrap_or(&[
         OrderProgram::Manyflow,

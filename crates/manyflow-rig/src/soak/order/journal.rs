@@ -1,4 +1,4 @@
-//! What the members of a round did and saw, as traces for the checker.
+//! The actions and observations of a round's members, as traces for the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -33,7 +33,7 @@ const PAUSE_MS: std::ops::Range<u64> = 10..90;
 /// The number of messages between two departures, on average.
 const STAY_MESSAGES: u32 = 150;
 
-/// What clients do.
+/// The actions of clients.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// They send, leave their groups and come back with a new connection.
