@@ -1,6 +1,6 @@
 //! Connections between daemons.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -33,6 +33,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// The time after which a connection whose bytes are not acknowledged is broken.
 const BROKEN_AFTER: Duration = Duration::from_secs(3);
+/// The time between two questions whether the other end runs, and the time without any byte from it
+/// after which it counts as one that hangs.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Unsent bytes that the kernel may hold for a link. Messages that it holds are invisible to the
 /// controller, which sees the daemon's own queue only.
 const UNSENT_BYTES: u32 = 16 * 1024;
@@ -103,6 +106,8 @@ pub(super) enum LinkError {
         "no packets arrive: a firewall may block UDP to port {own} here or to port {other} there"
     )]
     Blocked { own: u16, other: u16 },
+    #[error("nothing has arrived for some seconds, although its machine can be reached")]
+    Hangs,
     #[error("no packets have arrived for some seconds")]
     Silent,
     #[error("the other daemon dials this link itself")]
@@ -381,13 +386,14 @@ impl Links {
             .ok_or(LinkError::Replaced)?;
         let (link, peer) = (&hello.name, ends.peer);
         tracing::info!(link, %peer, "a link is up");
+        let heard_at = Cell::new(Some(Instant::now()));
         let result = tokio::select! {
             written = out.write(&mut channel.writer, || core.borrow_mut().handle_link_drained(id, connection)) => {
                 written.map_err(LinkError::Io)
             }
-            read = self.read(id, connection, &mut channel.reader) => read,
+            read = self.read(id, connection, &mut channel.reader, &heard_at) => read,
             () = out.aborted() => Err(LinkError::Replaced),
-            () = silence(datagrams.as_ref()) => Err(LinkError::Silent),
+            error = self.silence(id, connection, &heard_at, datagrams.as_ref()) => Err(error),
         };
         out.close();
         if core.borrow_mut().detach(id, connection) {
@@ -405,6 +411,7 @@ impl Links {
         id: manyflow_overlay::DaemonId,
         connection: u64,
         reader: &mut Reader,
+        heard_at: &Cell<Option<Instant>>,
     ) -> Result<(), LinkError> {
         let mut bytes = BytesMut::with_capacity(READ_BYTES);
         loop {
@@ -413,7 +420,9 @@ impl Links {
                 .handle_link_bytes(id, connection, &mut bytes)?;
             let pause = self.core.borrow().link_pause(id);
             if let Some(readable) = pause {
+                heard_at.set(None);
                 readable.notified().await;
+                heard_at.set(Some(Instant::now()));
                 continue;
             }
             if bytes.capacity() - bytes.len() < READ_BYTES / 4 {
@@ -422,6 +431,33 @@ impl Links {
             if reader.read_buf(&mut bytes).await? == 0 {
                 return Err(LinkError::Closed);
             }
+            heard_at.set(Some(Instant::now()));
+        }
+    }
+
+    /// Keeps the link alive. Returns when the other end has been silent for too long. `heard_at` is
+    /// `None` while nothing is read, because the daemon takes no more.
+    async fn silence(
+        &self,
+        id: manyflow_overlay::DaemonId,
+        connection: u64,
+        heard_at: &Cell<Option<Instant>>,
+        packets: Option<&Packets>,
+    ) -> LinkError {
+        if let Some(packets) = packets {
+            packets.link.keep_alive().await;
+            return LinkError::Silent;
+        }
+        loop {
+            let began = Instant::now();
+            sleep(SILENCE.0).await;
+            // If it was this program that did not run, the answers may have arrived.
+            let has_run = began.elapsed() < 2 * SILENCE.0;
+            let silence = heard_at.get().map(|at| at.elapsed());
+            if has_run && silence.is_some_and(|silence| silence > SILENCE.1) {
+                return LinkError::Hangs;
+            }
+            self.core.borrow_mut().keep_link_alive(id, connection);
         }
     }
 }
@@ -462,14 +498,6 @@ struct Packets {
 impl Drop for Packets {
     fn drop(&mut self) {
         self.link.remove();
-    }
-}
-
-/// Returns when the other end of a link of datagrams has been silent for too long.
-async fn silence(packets: Option<&Packets>) {
-    match packets {
-        Some(packets) => packets.link.keep_alive().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -286,6 +286,14 @@ impl DaemonCore {
         result
     }
 
+    /// Asks the other end of a connection for an answer if nothing else was sent for a second.
+    pub(crate) fn keep_link_alive(&mut self, neighbour: DaemonId, connection: u64) {
+        if self.is_present(neighbour, connection) {
+            self.daemon.keep_alive(self.clock.now(), neighbour);
+            self.pump();
+        }
+    }
+
     /// Handles the moment at which all bytes for a neighbour have been written.
     pub(crate) fn handle_link_drained(&mut self, neighbour: DaemonId, connection: u64) {
         let known = self.neighbours.get(&neighbour);

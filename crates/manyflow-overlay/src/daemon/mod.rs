@@ -230,6 +230,13 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.do_pending_work(now);
     }
 
+    /// Asks a neighbour for an answer if it was not asked for a second, so that one that hangs is
+    /// noticed. Ignores daemons that are not neighbours.
+    pub fn keep_alive(&mut self, now: Time, neighbour: DaemonId) {
+        self.links.keep_alive(now, neighbour);
+        self.do_pending_work(now);
+    }
+
     /// Handles the drain of a socket buffer that was full: sends the messages that wait for this
     /// neighbour. Ignores daemons that are not neighbours.
     pub fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {

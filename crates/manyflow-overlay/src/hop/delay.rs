@@ -19,6 +19,8 @@ use manyflow_core::time::Time;
 /// second time.
 const PROBE_AFTER: (Duration, u32, Duration) =
     (Duration::from_millis(10), 8, Duration::from_millis(50));
+/// A hop that sends nothing asks again after this time if it keeps its link alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// The time after which the shortest time is that of the last and the present such period. A path
 /// can become longer, and clocks drift: 50 ppm are 6 ms in two minutes.
 const BASE_PERIOD: Duration = Duration::from_secs(60);
@@ -39,6 +41,11 @@ impl Probes {
         self.messages = self.messages.saturating_add(1);
         let since = now - self.last;
         self.is_due |= since >= most || (since >= least && self.messages >= enough);
+    }
+
+    /// Lets a probe be due if the last one was sent a second ago.
+    pub(super) fn keep_alive(&mut self, now: Time) {
+        self.is_due |= now - self.last >= KEEP_ALIVE;
     }
 
     /// Returns the probe that is due.

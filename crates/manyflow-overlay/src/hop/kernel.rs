@@ -187,6 +187,10 @@ impl<P: Payload + Default + core::fmt::Debug> Hop<P> for KernelHop<P> {
         }
     }
 
+    fn keep_alive(&mut self, now: Time) {
+        self.probes.keep_alive(now);
+    }
+
     fn handle_writable(&mut self, now: Time) {
         let Some(room) = self.room else {
             return;

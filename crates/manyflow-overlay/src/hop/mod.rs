@@ -65,6 +65,11 @@ pub trait Hop<P>: fmt::Debug + Send {
     /// kinds of hops.
     fn handle_frame(&mut self, now: Time, frame: &Frame, ecn: Ecn, payload: P);
 
+    /// Asks the other end for an answer if it was not asked for a second, so that a program that
+    /// hangs is noticed: its kernel still acknowledges what it does not read. Hops that send their
+    /// own keep-alives, and those of a simulation, ignore this.
+    fn keep_alive(&mut self, _now: Time) {}
+
     /// Handles the drain of the socket buffer below the hop, after it was full. Hops without a
     /// socket of their own ignore this.
     fn handle_writable(&mut self, _now: Time) {}

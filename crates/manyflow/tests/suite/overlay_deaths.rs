@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::attack::overlay::{Daemon, Nats, OPEN, Overlay};
@@ -153,6 +154,16 @@ fn read_all(mut member: Nats) {
 
 #[test]
 fn a_daemon_that_is_killed_under_load_does_not_delay_the_others() {
+    fail_under_load(Signal::SIGKILL);
+}
+
+/// Its kernel still takes what others send, and acknowledges it.
+#[test]
+fn a_daemon_that_hangs_under_load_delays_the_others_for_some_seconds_only() {
+    fail_under_load(Signal::SIGSTOP);
+}
+
+fn fail_under_load(signal: Signal) {
     for controller in ["cost-benefit", "none", "tfrc"] {
         let overlay = Overlay::open().with_controller(controller);
         let [a, b, c] = three_daemons(&overlay);
@@ -161,8 +172,8 @@ fn a_daemon_that_is_killed_under_load_does_not_delay_the_others() {
             member.send_and_wait("SUB load 1\r\n");
             member
         });
-        let [own, mut member, killed] = members;
-        for other in [own, killed] {
+        let [own, mut member, failed] = members;
+        for other in [own, failed] {
             read_all(other);
         }
         let mut census = Census::of(&a, "load");
@@ -184,7 +195,7 @@ fn a_daemon_that_is_killed_under_load_does_not_delay_the_others() {
                 *format!("{number:07}").as_bytes()
             );
         }
-        c.process.signal(nix::sys::signal::Signal::SIGKILL);
+        c.process.signal(signal);
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
         for number in MESSAGES / 4..MESSAGES {
             assert_eq!(
@@ -194,7 +205,7 @@ fn a_daemon_that_is_killed_under_load_does_not_delay_the_others() {
             longest = longest.max(last.elapsed());
             last = Instant::now();
         }
-        println!("{controller}: {longest:?} between two messages at most");
+        println!("{controller}, {signal}: {longest:?} between two messages at most");
         assert_eq!(census.take(), [1, 1, 1], "the member of c counts still");
         drop(sender.join().unwrap());
     }

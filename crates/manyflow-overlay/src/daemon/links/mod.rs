@@ -201,6 +201,13 @@ impl<P: Payload + Default> Links<P> {
     }
 
     /// Handles the drain of a neighbour's socket buffer that was full. Ignores other daemons.
+    pub(super) fn keep_alive(&mut self, now: Time, neighbour: DaemonId) {
+        if let Some(index) = self.find_neighbour(neighbour) {
+            self.at(index).keep_alive(now);
+            self.mark_dirty(index);
+        }
+    }
+
     pub(super) fn handle_writable(&mut self, now: Time, neighbour: DaemonId) {
         if let Some(index) = self.find_neighbour(neighbour) {
             self.at(index).handle_writable(now);

@@ -177,6 +177,10 @@ impl<P: Payload + Default> Neighbour<P> {
         self.hop.handle_frame(now, frame, ecn, payload);
     }
 
+    pub(super) fn keep_alive(&mut self, now: Time) {
+        self.hop.keep_alive(now);
+    }
+
     pub(super) fn handle_writable(&mut self, now: Time) {
         self.hop.handle_writable(now);
     }

@@ -59,7 +59,7 @@ enum Fault {
     Kill,
     /// The daemon is stopped, and all others wait until it goes on.
     Pause,
-    /// The daemon is stopped, and others go on without it. It goes on before its links do.
+    /// The daemon is stopped until others go on without it.
     Freeze,
 }
 
@@ -195,11 +195,8 @@ impl Stage {
             }
             Fault::Freeze => {
                 self.signal(place, Signal::SIGSTOP);
-                self.wires_of(place).for_each(|link| link.set_up(false));
                 self.go_on_without(place).await;
                 self.signal(place, Signal::SIGCONT);
-                self.wait_alone(place).await;
-                self.wires_of(place).for_each(|link| link.set_up(true));
             }
         }
         self.wait_for(&[0, 1, 2], 3).await;
