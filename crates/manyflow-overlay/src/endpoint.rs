@@ -59,7 +59,16 @@ impl Addresses {
         }
     }
 
-    fn daemon_at(&self, address: EndpointId) -> Option<DaemonId> {
+    /// Returns the endpoint of a daemon.
+    ///
+    /// # Panics
+    /// Panics if there is no such daemon.
+    pub fn of(&self, daemon: DaemonId) -> EndpointId {
+        self.by_daemon[usize::from(daemon.0)]
+    }
+
+    /// Returns the daemon at an endpoint, if there is one.
+    pub fn daemon_at(&self, address: EndpointId) -> Option<DaemonId> {
         let found = self
             .by_address
             .binary_search_by_key(&address, |known| known.0);
@@ -67,13 +76,110 @@ impl Addresses {
     }
 }
 
-/// A daemon of a simulated overlay, with the endpoints of its clients.
+/// Stands between a simulated daemon and the endpoints of its clients. [`Direct`] hands frames from
+/// one to the other. Other agents deliver messages in an order of their own.
+///
+/// The daemon's endpoint calls [`serve`](Agent::serve) after every other method, until there is
+/// nothing left to do.
+pub trait Agent: core::fmt::Debug + Send {
+    /// Handles a frame from the endpoint of a client.
+    fn handle_client(
+        &mut self,
+        now: Time,
+        daemon: &mut Daemon<Contents>,
+        from: EndpointId,
+        frame: &ClientFrame,
+        payload: Contents,
+    );
+
+    /// Handles a frame that the daemon sends to one of its clients.
+    fn handle_frame(
+        &mut self,
+        now: Time,
+        daemon: &mut Daemon<Contents>,
+        to: ClientId,
+        frame: ClientFrame,
+        payload: Contents,
+    );
+
+    /// Returns the next frame for the endpoint of a client.
+    fn poll_client(&mut self) -> Option<(EndpointId, ClientFrame, Contents)>;
+
+    /// Does what follows from the last call. Returns whether there was anything to do.
+    fn serve(&mut self, _now: Time, _daemon: &mut Daemon<Contents>) -> bool {
+        false
+    }
+
+    /// Handles all timers that are due at `now`. Spurious calls do nothing.
+    fn handle_timeout(&mut self, _now: Time, _daemon: &mut Daemon<Contents>) {}
+
+    /// Returns when [`handle_timeout`](Agent::handle_timeout) is wanted next, if at all.
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+}
+
+/// Hands the frames of clients to their daemon, and the daemon's frames to its clients.
+#[derive(Debug, Default)]
+pub struct Direct {
+    clients: BTreeMap<EndpointId, ClientId>,
+    addresses: BTreeMap<ClientId, EndpointId>,
+    /// The frame that was handled last.
+    frame: Option<(EndpointId, ClientFrame, Contents)>,
+}
+
+impl Agent for Direct {
+    fn handle_client(
+        &mut self,
+        now: Time,
+        daemon: &mut Daemon<Contents>,
+        from: EndpointId,
+        frame: &ClientFrame,
+        payload: Contents,
+    ) {
+        let known = self.clients.get(&from).copied();
+        match (*frame, known) {
+            (ClientFrame::Connect { priority }, None) => {
+                let client = daemon.connect(now, priority);
+                self.clients.insert(from, client);
+                self.addresses.insert(client, from);
+            }
+            (_, Some(client)) => {
+                daemon.handle_client(now, client, frame, payload);
+                if *frame == ClientFrame::Disconnect {
+                    self.clients.remove(&from);
+                    self.addresses.remove(&client);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops frames to clients that have disconnected.
+    fn handle_frame(
+        &mut self,
+        _now: Time,
+        _daemon: &mut Daemon<Contents>,
+        to: ClientId,
+        frame: ClientFrame,
+        payload: Contents,
+    ) {
+        debug_assert!(self.frame.is_none(), "a frame that nobody took");
+        let to = self.addresses.get(&to);
+        self.frame = to.map(|to| (*to, frame, payload));
+    }
+
+    fn poll_client(&mut self) -> Option<(EndpointId, ClientFrame, Contents)> {
+        self.frame.take()
+    }
+}
+
+/// A daemon of a simulated overlay, with an agent for the endpoints of its clients.
 #[derive(Debug)]
-pub struct DaemonEndpoint {
+pub struct DaemonEndpoint<A = Direct> {
     daemon: Daemon<Contents>,
     addresses: Arc<Addresses>,
-    clients: BTreeMap<EndpointId, ClientId>,
-    client_addresses: BTreeMap<ClientId, EndpointId>,
+    agent: A,
 }
 
 impl DaemonEndpoint {
@@ -110,8 +216,19 @@ impl DaemonEndpoint {
         DaemonEndpoint {
             daemon,
             addresses,
-            clients: BTreeMap::new(),
-            client_addresses: BTreeMap::new(),
+            agent: Direct::default(),
+        }
+    }
+}
+
+impl<A> DaemonEndpoint<A> {
+    /// Puts another agent between the daemon and its clients, which have not connected yet.
+    #[must_use]
+    pub fn with_agent<B: Agent>(self, agent: B) -> DaemonEndpoint<B> {
+        DaemonEndpoint {
+            daemon: self.daemon,
+            addresses: self.addresses,
+            agent,
         }
     }
 
@@ -119,51 +236,9 @@ impl DaemonEndpoint {
     pub fn daemon(&self) -> &Daemon<Contents> {
         &self.daemon
     }
-
-    fn handle_client(
-        &mut self,
-        now: Time,
-        from: EndpointId,
-        frame: &ClientFrame,
-        payload: Contents,
-    ) {
-        let known = self.clients.get(&from).copied();
-        match (*frame, known) {
-            (ClientFrame::Connect { priority }, None) => {
-                let client = self.daemon.connect(now, priority);
-                self.clients.insert(from, client);
-                self.client_addresses.insert(client, from);
-            }
-            (_, Some(client)) => {
-                self.daemon.handle_client(now, client, frame, payload);
-                if *frame == ClientFrame::Disconnect {
-                    self.clients.remove(&from);
-                    self.client_addresses.remove(&client);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the frame as a packet; `None` if its destination is a client that has disconnected.
-    fn packet(&self, transmit: Transmit<Contents>) -> Option<Packet<Frame>> {
-        let (to, frame, payload) = match transmit {
-            Transmit::Daemon(daemon, frame, payload) => (
-                self.addresses.by_daemon[usize::from(daemon.0)],
-                frame,
-                payload,
-            ),
-            Transmit::Client(client, frame, payload) => (
-                *self.client_addresses.get(&client)?,
-                Frame::Client(frame),
-                payload,
-            ),
-        };
-        Some(Packet::new(Destination::Endpoint(to), frame, payload))
-    }
 }
 
-impl Endpoint for DaemonEndpoint {
+impl<A: Agent> Endpoint for DaemonEndpoint<A> {
     type Rx = Frame;
     type Tx = Frame;
     type Event = Event;
@@ -171,7 +246,8 @@ impl Endpoint for DaemonEndpoint {
     fn handle_packet(&mut self, now: Time, packet: &Packet<Frame>) {
         let (frame, payload) = (&packet.header, packet.payload());
         if let Frame::Client(frame) = frame {
-            self.handle_client(now, packet.source, frame, payload);
+            self.agent
+                .handle_client(now, &mut self.daemon, packet.source, frame, payload);
         } else if let Some(daemon) = self.addresses.daemon_at(packet.source) {
             self.daemon
                 .handle_frame(now, daemon, frame, packet.ecn, payload);
@@ -180,19 +256,33 @@ impl Endpoint for DaemonEndpoint {
 
     fn handle_timeout(&mut self, now: Time) {
         self.daemon.handle_timeout(now);
+        self.agent.handle_timeout(now, &mut self.daemon);
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
+    fn poll_action(&mut self, now: Time) -> Option<Action<Frame>> {
         loop {
-            let transmit = self.daemon.poll_transmit()?;
-            if let Some(packet) = self.packet(transmit) {
-                return Some(Action::Send(packet));
+            if let Some((to, frame, payload)) = self.agent.poll_client() {
+                let to = Destination::Endpoint(to);
+                return Some(Action::Send(Packet::new(to, Frame::Client(frame), payload)));
+            }
+            match self.daemon.poll_transmit() {
+                Some(Transmit::Daemon(to, frame, payload)) => {
+                    let to = Destination::Endpoint(self.addresses.of(to));
+                    return Some(Action::Send(Packet::new(to, frame, payload)));
+                }
+                Some(Transmit::Client(to, frame, payload)) => {
+                    self.agent
+                        .handle_frame(now, &mut self.daemon, to, frame, payload);
+                }
+                None if self.agent.serve(now, &mut self.daemon) => {}
+                None => return None,
             }
         }
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.daemon.poll_timeout()
+        let times = [self.daemon.poll_timeout(), self.agent.poll_timeout()];
+        times.into_iter().flatten().min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -64,8 +64,7 @@
 //!   the member             client/mod.rs: handle_frame, read
 //! ```
 //!
-//! An agreed order would be added between `pop_in_order` and `deliver`. Messages carry their
-//! origin's number for this purpose, and the wire format reserves four flag bits.
+//! Agreed and safe delivery is a layer above: the crate `manyflow-order` is a client of each daemon.
 //!
 //! # Choices
 //!
@@ -166,7 +165,7 @@ mod wire;
 pub use client::{Client, ClientEvent, Delivered, ProtocolError, SendError};
 pub use config::{OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Interest, Transmit};
-pub use endpoint::{Addresses, DaemonEndpoint, LinkKind};
+pub use endpoint::{Addresses, Agent, DaemonEndpoint, Direct, LinkKind};
 pub use event::{Event, Misconduct};
 pub use message::{
     Ack, Acknowledge, Answer, Body, CLIENT_WINDOW, Change, ClientFrame, ClientId, Control,
