@@ -31,6 +31,8 @@
 //! | `registry.rs` | clients, the members of groups, and what clients learn |
 //! | `clients.rs` | the clients of this daemon, their requests and messages |
 //! | `orderer.rs` | owns all of these |
+//! | `attachment.rs` | an orderer at work in a daemon: flow control, peers |
+//! | `endpoint.rs` | the same in the simulator |
 //!
 //! # The order
 //!
@@ -93,9 +95,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod attachment;
 pub mod check;
 mod clients;
 mod config;
+mod endpoint;
 mod event;
 mod exchange;
 mod marks;
@@ -109,8 +113,10 @@ mod stream;
 mod tests;
 mod wire;
 
+pub use attachment::{Attachment, Carrier};
 pub use clients::{GROUPS_MAX, Outgoing, RequestError};
 pub use config::OrderConfig;
+pub use endpoint::OrderedClients;
 pub use event::{Cause, Delivery, Event, View};
 pub use names::{ClientId, GroupViewId, NameError, Peer, Service, ViewId};
 pub use orderer::Orderer;

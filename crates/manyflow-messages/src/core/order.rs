@@ -1,17 +1,15 @@
-//! Ordered groups: the [`Orderer`] of this daemon, and the clients that take part.
+//! Ordered groups: the orderer of this daemon, and the clients that take part.
 //!
-//! All daemons with such clients are members of one group of the overlay, which carries their
-//! streams. A client's messages enter under flow control, by a client of the overlay of its own.
-//! Records of the orderer itself enter at once. While the daemons are on their way to another view,
-//! the group is held: no message enters, except for the rest of one of which parts have entered.
+//! The [`Attachment`] joins the orderer and the daemon of the overlay. Here are the connections that
+//! clients stand for, and what happens to those that read too slowly.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_core::Time;
-use manyflow_order::{Event, OrderConfig, Orderer, Outgoing, Peer, RequestError, is_last_part};
-use manyflow_overlay::{ClientFrame, ClientId, DaemonId, Data, GroupId};
+use manyflow_order::{Attachment, Event, OrderConfig, Outgoing, RequestError};
+use manyflow_overlay::{DaemonId, Data};
 
 use super::{DaemonCore, Owner, SessionKey, SpreadKey};
 use crate::nats::errors::{Reason, ordered_refused, subscription_refused};
@@ -52,32 +50,11 @@ impl UserOwner {
     }
 }
 
-/// A client of this daemon in ordered groups.
-#[derive(Debug)]
-struct User {
-    owner: UserOwner,
-    /// The client of the overlay by which its messages enter.
-    client: ClientId,
-    /// Parts of messages that have not entered.
-    pending: VecDeque<Bytes>,
-    /// Whether the daemon has a part that has not entered.
-    is_sending: bool,
-    /// Whether that part is the last of its message.
-    is_last: bool,
-    /// Whether some parts of a message have entered, and others not.
-    is_amid: bool,
-}
-
 /// The ordered groups of this daemon.
 #[derive(Debug)]
 pub(super) struct Order {
-    orderer: Orderer,
-    /// The client of the overlay that stands for the orderer.
-    client: ClientId,
-    group: GroupId,
-    /// The versions of members and topology for which the orderer knows its peers.
-    seen: Option<(u64, u64)>,
-    users: BTreeMap<UserId, User>,
+    attachment: Attachment,
+    users: BTreeMap<UserId, UserOwner>,
     /// Users that read too slowly, and since when senders have waited for them.
     slow: BTreeMap<UserId, Time>,
     /// Whether senders wait for a user of this daemon.
@@ -97,23 +74,15 @@ impl DaemonCore {
     ) -> Result<UserId, RequestError> {
         let now = self.clock.now();
         let mut order = self.order.take().unwrap_or_else(|| self.begin_order(now));
-        let user = order.orderer.connect(now, name);
-        if let Ok(user) = user {
-            let client = self.daemon.connect(now, priority);
+        let attachment = &mut order.attachment;
+        let connected = attachment.connect(now, &mut self.daemon, name, priority);
+        if let Ok((user, client)) = connected {
             self.owners.insert(client, Owner::User(user));
-            let connected = User {
-                owner,
-                client,
-                pending: VecDeque::new(),
-                is_sending: false,
-                is_last: true,
-                is_amid: false,
-            };
-            order.users.insert(user, connected);
+            order.users.insert(user, owner);
         }
         self.order = Some(order);
         self.pump();
-        user
+        connected.map(|(user, _)| user)
     }
 
     /// Makes this daemon a member of the group that carries the streams.
@@ -122,8 +91,6 @@ impl DaemonCore {
             record_bytes: self.fragment_bytes,
             ..OrderConfig::default()
         };
-        let incarnation = self.daemon.incarnation();
-        let orderer = Orderer::new(config, self.hello.id, incarnation);
         let client = self.daemon.connect(now, 100);
         self.owners.insert(client, Owner::Orderer);
         let name = GroupName {
@@ -131,11 +98,10 @@ impl DaemonCore {
             queue: None,
         };
         self.join(client, &name);
+        let here = self.hello.id;
+        let attachment = Attachment::new(config, &self.daemon, here, client, name.number());
         Box::new(Order {
-            orderer: orderer.expect("the parameters are in their ranges"),
-            client,
-            group: name.number(),
-            seen: None,
+            attachment: attachment.expect("the parameters are in their ranges"),
             users: BTreeMap::new(),
             slow: BTreeMap::new(),
             is_paused: false,
@@ -148,15 +114,11 @@ impl DaemonCore {
         let Some(order) = &mut self.order else {
             return;
         };
-        // Others must not wait for the rest of a message.
-        order.finish(now, &mut self.daemon, user);
-        order.orderer.disconnect(now, user);
         order.slow.remove(&user);
-        if let Some(gone) = order.users.remove(&user) {
-            self.owners.remove(&gone.client);
-            let frame = ClientFrame::Disconnect;
-            self.daemon
-                .handle_client(now, gone.client, &frame, Bytes::new());
+        order.users.remove(&user);
+        let gone = order.attachment.disconnect(now, &mut self.daemon, user);
+        if let Some(client) = gone {
+            self.owners.remove(&client);
         }
         self.pump();
     }
@@ -166,7 +128,7 @@ impl DaemonCore {
     /// # Errors
     /// Returns an error if the name is not one.
     pub(crate) fn join_ordered(&mut self, user: UserId, group: &str) -> Result<(), RequestError> {
-        self.ask_orderer(user, |orderer, now| orderer.join(now, user, group))
+        self.ask_orderer(user, |order, now| order.join(now, user, group))
     }
 
     /// Lets a user leave a group.
@@ -174,18 +136,18 @@ impl DaemonCore {
     /// # Errors
     /// Returns an error if the name is not one.
     pub(crate) fn leave_ordered(&mut self, user: UserId, group: &str) -> Result<(), RequestError> {
-        self.ask_orderer(user, |orderer, now| orderer.leave(now, user, group))
+        self.ask_orderer(user, |order, now| order.leave(now, user, group))
     }
 
     fn ask_orderer(
         &mut self,
         user: UserId,
-        ask: impl FnOnce(&mut Orderer, Time) -> Result<(), RequestError>,
+        ask: impl FnOnce(&mut Attachment, Time) -> Result<(), RequestError>,
     ) -> Result<(), RequestError> {
         let now = self.clock.now();
         let order = self.order.as_mut();
         let order = order.ok_or(RequestError::NotConnected(user))?;
-        ask(&mut order.orderer, now)?;
+        ask(&mut order.attachment, now)?;
         self.pump();
         Ok(())
     }
@@ -210,13 +172,8 @@ impl DaemonCore {
         let now = self.clock.now();
         let order = self.order.as_mut();
         let order = order.ok_or(RequestError::NotConnected(user))?;
-        let record = order.orderer.message(user, message)?;
-        if let Some(sender) = order.users.get_mut(&user) {
-            let parts = order.orderer.parts(user, &record);
-            sender.pending.extend(parts);
-            sender.send_next(now, &mut self.daemon, order.group);
-        }
-        Ok(())
+        let attachment = &mut order.attachment;
+        attachment.send(now, &mut self.daemon, user, message)
     }
 
     /// Handles a part of a user's message that has entered.
@@ -225,20 +182,14 @@ impl DaemonCore {
         let Some(order) = &mut self.order else {
             return;
         };
-        let Some(sender) = order.users.get_mut(&user) else {
-            return;
-        };
-        if !sender.is_sending {
+        let attachment = &mut order.attachment;
+        if !attachment.handle_ready(now, &mut self.daemon, user) {
             return;
         }
-        sender.is_sending = false;
-        sender.is_amid = !sender.is_last;
-        sender.send_next(now, &mut self.daemon, order.group);
-        if !sender.is_sending {
-            match sender.owner {
-                UserOwner::Nats(key) => self.continue_session(key),
-                UserOwner::Spread(key) => self.continue_spread(key),
-            }
+        match order.users.get(&user).copied() {
+            Some(UserOwner::Nats(key)) => self.continue_session(key),
+            Some(UserOwner::Spread(key)) => self.continue_spread(key),
+            None => {}
         }
     }
 
@@ -246,9 +197,8 @@ impl DaemonCore {
     pub(super) fn handle_ordered(&mut self, origin: DaemonId, data: &Data, payload: Bytes) {
         let now = self.clock.now();
         if let Some(order) = &mut self.order {
-            self.taken.push((order.client, 1));
-            let sequence = data.sequence.number();
-            order.orderer.handle_message(now, origin, sequence, payload);
+            self.taken.push((order.attachment.client(), 1));
+            order.attachment.handle_message(now, origin, data, payload);
         }
     }
 
@@ -257,13 +207,13 @@ impl DaemonCore {
         let order = self.order.as_ref()?;
         let slow = order.slow.values().min();
         let evict = slow.map(|since| *since + EVICT_AFTER);
-        let times = [order.orderer.poll_timeout(), evict];
+        let times = [order.attachment.poll_timeout(), evict];
         times.into_iter().flatten().min()
     }
 
     pub(super) fn handle_order_timeout(&mut self, now: Time) {
         if let Some(order) = &mut self.order {
-            order.orderer.handle_timeout(now);
+            order.attachment.handle_timeout(now);
         }
         self.evict_slow_users(now);
     }
@@ -275,10 +225,10 @@ impl DaemonCore {
         let Some(mut order) = self.order.take() else {
             return false;
         };
-        let mut any = order.update_peers(now, &self.daemon, self.hello.id);
-        while let Some(event) = order.orderer.poll_event() {
+        let mut any = order.attachment.update_peers(now, &self.daemon);
+        while let Some(event) = order.attachment.poll_event() {
             any = true;
-            let owner = order.users.get(&event.to()).map(|user| user.owner);
+            let owner = order.users.get(&event.to()).copied();
             match owner {
                 Some(UserOwner::Nats(key)) => self.show_ordered(key, &event),
                 Some(UserOwner::Spread(key)) => self.show_to_spread(key, &event),
@@ -288,7 +238,7 @@ impl DaemonCore {
                 order.slow.entry(event.to()).or_insert(now);
             }
         }
-        any |= order.transmit(now, &mut self.daemon);
+        any |= order.attachment.transmit(now, &mut self.daemon);
         self.order = Some(order);
         self.watch_slow_users(now);
         any
@@ -320,13 +270,14 @@ impl DaemonCore {
         };
         let users = &order.users;
         order.slow.retain(|user, _| {
-            let owner = users.get(user).map(|user| user.owner);
+            let owner = users.get(user).copied();
             owner.is_some_and(|owner| self.unread_bytes(owner) > owner.slow_bytes() / 2)
         });
         let must_pause = !order.slow.is_empty();
         if order.is_paused != must_pause {
             order.is_paused = must_pause;
-            self.daemon.pause_senders(now, order.group, must_pause);
+            let group = order.attachment.group();
+            self.daemon.pause_senders(now, group, must_pause);
         }
         self.order = Some(order);
     }
@@ -346,7 +297,7 @@ impl DaemonCore {
                 return;
             };
             order.slow.remove(&user);
-            let owner = order.users.get(&user).map(|user| user.owner);
+            let owner = order.users.get(&user).copied();
             self.counters.evicted += 1;
             match owner {
                 Some(UserOwner::Nats(key)) => self.evict_from_ordered(key),
@@ -486,99 +437,4 @@ fn groups_of<'a>(subject: &OrderedSubject<'a>, message: &'a Published) -> Option
         (other.kind == subject.kind).then_some(other.group)
     });
     core::iter::once(Some(subject.group)).chain(also).collect()
-}
-
-impl Order {
-    /// Tells the orderer which daemons take part and can be reached, if that has changed.
-    fn update_peers(
-        &mut self,
-        now: Time,
-        daemon: &manyflow_overlay::Daemon<Bytes>,
-        here: DaemonId,
-    ) -> bool {
-        let versions = (daemon.members_version(), daemon.topology_version());
-        if self.seen.replace(versions) == Some(versions) {
-            return false;
-        }
-        let members = daemon.members(self.group).map(|(daemon, _)| daemon);
-        let reached = members.filter(|at| *at == here || daemon.topology().contains(*at));
-        let peers = reached.filter_map(|at| {
-            let incarnation = daemon.incarnation_of(at)?;
-            Some(Peer {
-                daemon: at,
-                incarnation,
-            })
-        });
-        let peers: Vec<Peer> = peers.collect();
-        if peers.iter().any(|peer| peer.daemon == here) {
-            self.orderer.handle_peers(now, &peers);
-        }
-        true
-    }
-
-    /// Sends the records of the orderer. Returns whether there were any.
-    fn transmit(&mut self, now: Time, daemon: &mut manyflow_overlay::Daemon<Bytes>) -> bool {
-        let mut any = false;
-        if !self.orderer.is_open() {
-            daemon.set_held(now, self.group, true);
-            let amid = self.users.iter().filter(|(_, user)| user.is_amid);
-            let amid: Vec<UserId> = amid.map(|(id, _)| *id).collect();
-            for user in amid {
-                self.finish(now, daemon, user);
-                any = true;
-            }
-        }
-        while daemon.has_room()
-            && let Some(record) = self.orderer.poll_transmit()
-        {
-            daemon.send_at_once(now, self.client, self.group, record);
-            any = true;
-        }
-        let must_wait = !self.orderer.is_open() || self.orderer.has_to_transmit();
-        any | daemon.set_held(now, self.group, must_wait)
-    }
-
-    /// Sends the rest of a message at once of which some parts have entered.
-    fn finish(&mut self, now: Time, daemon: &mut manyflow_overlay::Daemon<Bytes>, user: UserId) {
-        let Some(user) = self.users.get_mut(&user) else {
-            return;
-        };
-        if !user.is_amid {
-            return;
-        }
-        while user.is_amid {
-            let waiting = user.is_sending.then(|| daemon.take_waiting(user.client));
-            user.is_sending = false;
-            let Some(part) = waiting.flatten().or_else(|| user.pending.pop_front()) else {
-                return;
-            };
-            user.is_amid = !is_last_part(&part);
-            daemon.send_at_once(now, self.client, self.group, part);
-        }
-        user.send_next(now, daemon, self.group);
-    }
-}
-
-impl User {
-    /// Hands the next part to the daemon, if the last has entered.
-    fn send_next(
-        &mut self,
-        now: Time,
-        daemon: &mut manyflow_overlay::Daemon<Bytes>,
-        group: GroupId,
-    ) {
-        if self.is_sending {
-            return;
-        }
-        let Some(part) = self.pending.pop_front() else {
-            return;
-        };
-        self.is_sending = true;
-        self.is_last = is_last_part(&part);
-        let frame = ClientFrame::Send {
-            groups: group.into(),
-            sent_us: (now - Time::ZERO).as_micros() as u32,
-        };
-        daemon.handle_client(now, self.client, &frame, part);
-    }
 }
