@@ -11,7 +11,7 @@ use crate::plan::endpoints::{Ends, Role};
 use crate::plan::overlays::Affiliation;
 use crate::plan::sessions::MembershipInterval;
 use crate::protocols::kind;
-use crate::protocols::overlay::{add_daemons, group_benefits, slow_groups};
+use crate::protocols::overlay::{GroupOptions, add_daemons};
 use crate::schedule::Schedule;
 use crate::world::World;
 use manyflow_model::error::Fault;
@@ -34,10 +34,8 @@ impl Scene {
         let schema = &plan.cell.schema;
         let tables = plan.overlays.0.iter().zip(&schema.overlays).enumerate();
         for (number, (made, table)) in tables {
-            let slow_groups = slow_groups(number, &plan.sessions, schema);
-            let benefits = group_benefits(number, &plan.sessions, schema);
-            let topology = &plan.topology;
-            add_daemons(&mut *network, topology, made, table, slow_groups, benefits)?;
+            let groups = GroupOptions::new(number, &plan.sessions, schema);
+            add_daemons(&mut *network, &plan.topology, made, table, groups)?;
         }
         for session in &plan.sessions.0 {
             let table = &schema.sessions[session.table];

@@ -116,7 +116,7 @@ impl Sessions {
                     let name =
                         numbered(table.overlay.group.as_ref().unwrap_or(&table.name), number);
                     session.affiliate(table, name, topology, overlays, &mut groups)?;
-                    session.check_benefit(table, schema)?;
+                    session.check_overlay(table, schema)?;
                 }
                 if !names.insert(session.name.clone()) {
                     let message = format!("there are two sessions called `{}`", session.name);
@@ -298,8 +298,9 @@ impl PlannedSession {
         Ok(())
     }
 
-    /// Checks the benefit of an overlay session's messages, if it has its own.
-    fn check_benefit(&self, table: &SessionTable, schema: &Schema) -> Result<(), Fault> {
+    /// Checks the parts of an overlay session's table that depend on its overlay: the benefit and
+    /// the service of its messages.
+    fn check_overlay(&self, table: &SessionTable, schema: &Schema) -> Result<(), Fault> {
         let Some(own) = self.affiliation else {
             return Ok(());
         };
@@ -309,6 +310,12 @@ impl PlannedSession {
             let session = fault.within("overlay").within(&self.key);
             session.within("sessions")
         };
+        checked.map_err(within)?;
+        let slow = table
+            .receivers()
+            .iter()
+            .any(|entry| entry.0.service.is_some());
+        let checked = overlay.check_service(&table.overlay, slow);
         checked.map_err(within)
     }
 

@@ -1,9 +1,18 @@
 //! A simulated client of an overlay: a model of an application around the protocol's [`Client`].
+//! Besides, two orders of messages to compare with: a [`Ring`] and a [`Sequencer`].
 //!
 //! ```text
 //!   before --start--> connected --stop--> leaving --all messages are read--> gone
 //!                         +-----stop, by a crash-----------------------------^
 //! ```
+
+#[cfg(test)]
+mod orders;
+mod ring;
+mod sequencer;
+
+pub use ring::{Ring, RingConfig};
+pub use sequencer::{Sequencer, SequencerConfig};
 
 use core::time::Duration;
 use std::collections::VecDeque;

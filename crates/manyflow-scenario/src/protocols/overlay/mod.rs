@@ -1,7 +1,8 @@
 //! Overlays in scenarios: their sessions, events and headers.
 
 mod events;
+mod order;
 mod session;
 mod wire;
 
-pub(crate) use session::{Overlays, add_daemons, group_benefits, slow_groups};
+pub(crate) use session::{GroupOptions, Overlays, add_daemons};

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use manyflow_core::{EndpointId, Time};
 use manyflow_netsim::models::overlay::{Application, ClientEndpoint, Source};
+use manyflow_order::Service;
 use manyflow_overlay::cost_benefit::Benefit;
 use manyflow_overlay::{Addresses, DaemonEndpoint, DaemonId, GroupId, OverlayConfig, SlowPolicy};
 
 use manyflow_netsim::NodeId;
 
+use super::order::{Place, add_ordered, add_to_ring};
 use crate::builder::{Builder, add_endpoint};
 use crate::plan::overlays::{Affiliation, Overlay};
-use crate::plan::sessions::{PlannedSession, Receiver, Sessions};
+use crate::plan::sessions::{Receiver, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::session::{COUNTED, Reporter, SessionProtocol, TOGETHER};
 use crate::schema::Schema;
-use crate::schema::protocols::OverlayTable;
+use crate::schema::protocols::{OrderName, OverlayTable};
 use crate::world::World;
 use manyflow_model::error::Fault;
 use manyflow_model::observables::Observable;
@@ -51,32 +53,36 @@ impl SessionProtocol for Overlays {
     }
 }
 
-/// Returns the groups whose sessions have their own treatment of slow members.
-pub(crate) fn slow_groups(
-    overlay: usize,
-    sessions: &Sessions,
-    schema: &Schema,
-) -> BTreeMap<GroupId, SlowPolicy> {
-    let policy = |session: &PlannedSession| {
-        let own = session.affiliation.filter(|own| own.overlay == overlay)?;
-        let policy = schema.sessions[session.table].overlay.slow_policy()?;
-        Some((own.group, policy))
-    };
-    sessions.0.iter().filter_map(policy).collect()
+/// The properties of an overlay's groups that sessions give.
+pub(crate) struct GroupOptions {
+    slow: BTreeMap<GroupId, SlowPolicy>,
+    benefits: BTreeMap<GroupId, Benefit>,
+    services: BTreeMap<GroupId, Service>,
 }
 
-/// Returns the groups whose messages have a benefit of their own.
-pub(crate) fn group_benefits(
-    overlay: usize,
-    sessions: &Sessions,
-    schema: &Schema,
-) -> BTreeMap<GroupId, Benefit> {
-    let benefit = |session: &PlannedSession| {
-        let own = session.affiliation.filter(|own| own.overlay == overlay)?;
-        let benefit = schema.sessions[session.table].overlay.benefit.clone()?;
-        Some((own.group, benefit.0))
-    };
-    sessions.0.iter().filter_map(benefit).collect()
+impl GroupOptions {
+    /// Returns the properties of the groups of the overlay with this index.
+    pub(crate) fn new(overlay: usize, sessions: &Sessions, schema: &Schema) -> GroupOptions {
+        let mut options = GroupOptions {
+            slow: BTreeMap::new(),
+            benefits: BTreeMap::new(),
+            services: BTreeMap::new(),
+        };
+        for session in &sessions.0 {
+            let Some(own) = session.affiliation.filter(|own| own.overlay == overlay) else {
+                continue;
+            };
+            let table = &schema.sessions[session.table].overlay;
+            let slow = table.slow_policy().map(|policy| (own.group, policy));
+            options.slow.extend(slow);
+            let benefit = table.benefit.clone();
+            let benefit = benefit.map(|benefit| (own.group, benefit.0));
+            options.benefits.extend(benefit);
+            let service = table.service.unwrap_or_default().service();
+            options.services.insert(own.group, service);
+        }
+        options
+    }
 }
 
 /// Adds the daemons of an overlay.
@@ -85,40 +91,40 @@ pub(crate) fn add_daemons(
     topology: &Topology,
     overlay: &Overlay,
     table: &OverlayTable,
-    slow_groups: BTreeMap<GroupId, SlowPolicy>,
-    benefits: BTreeMap<GroupId, Benefit>,
+    groups: GroupOptions,
 ) -> Result<(), Fault> {
     let config = OverlayConfig {
-        slow_groups,
+        slow_groups: groups.slow,
         ..table.config()
     };
     let links = table.link_kind();
-    let benefits = table.benefits(benefits);
+    let benefits = table.benefits(groups.benefits);
     let addresses = Arc::new(Addresses::new(overlay.endpoints.iter().collect()));
     for (&node, number) in overlay.nodes.iter().zip(0u16..) {
         let here = DaemonId(number);
-        let node = NodeId(node);
-        let seed = network.stream(&format!(
-            "{}: daemon at {}",
-            overlay.name,
-            topology.nodes.get(node.0)
-        ));
+        let place = Place {
+            id: overlay.endpoint(here),
+            node: NodeId(node),
+            here,
+        };
+        let own = Arc::clone(&overlay.topology);
+        let addresses = Arc::clone(&addresses);
+        if table.order == Some(OrderName::Ring) {
+            add_to_ring(network, &place, own, addresses, &groups.services)?;
+            continue;
+        }
+        let name = topology.nodes.get(node);
+        let seed = network.stream(&format!("{}: daemon at {name}", overlay.name));
         let controller = table
             .controller(here, seed, benefits.clone())
             .map_err(Fault::value)?;
-        let topology = Arc::clone(&overlay.topology);
-        let addresses = Arc::clone(&addresses);
-        let daemon = DaemonEndpoint::new(
-            config.clone(),
-            &links,
-            controller,
-            here,
-            topology,
-            addresses,
-            seed,
-        );
+        let config = config.clone();
+        let daemon = DaemonEndpoint::new(config, &links, controller, here, own, addresses, seed);
         let daemon = daemon.map_err(Fault::value)?;
-        add_endpoint(network, overlay.endpoint(here), node, daemon);
+        match table.order {
+            Some(order) => add_ordered(network, &place, daemon, order, &groups.services)?,
+            None => add_endpoint(network, place.id, place.node, daemon),
+        }
     }
     Ok(())
 }

@@ -22,8 +22,9 @@ pub use cbr::{CbrPattern, CbrTable};
 pub use command::CommandTable;
 pub use layered::{OutageTable, RlmTable, SimTable};
 pub use overlay::{
-    BenefitEntry, BenefitTable, ControllerName, CostBenefitTable, LawName, LayerTable,
-    OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, SlowName, TfrcTable,
+    BenefitEntry, BenefitTable, ControllerName, CostBenefitTable, LawName, LayerTable, OrderName,
+    OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, ServiceName, SlowName,
+    TfrcTable,
 };
 pub use tcp::{TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;

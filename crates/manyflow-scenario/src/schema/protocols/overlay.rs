@@ -2,9 +2,11 @@
 
 mod benefit;
 mod cost_benefit;
+mod order;
 
 pub use benefit::{BenefitEntry, BenefitTable, LayerTable};
 pub use cost_benefit::{CostBenefitTable, LawName};
+pub use order::{OrderName, ServiceName};
 
 use std::collections::BTreeMap;
 
@@ -42,6 +44,13 @@ pub struct OverlayTable {
     ///
     /// Default: `streams`; `datagrams` with `tfrc`.
     pub kind: Option<KindName>,
+    /// The order in which members deliver the messages of sessions with a `service`: `marks`, that
+    /// of docs/order.md; or, to compare with, `sequencer`, a daemon that decides;
+    /// `moving-sequencer`, which goes to where most messages come from; or `ring`, the token ring
+    /// of Totem, which uses its own datagrams and no `controller`.
+    ///
+    /// Default: none.
+    pub order: Option<OrderName>,
     /// The parameters of the controller `cost-benefit`.
     ///
     /// Default: its defaults.
@@ -245,6 +254,12 @@ pub struct OverlaySessionTable {
     ///
     /// Default: without end.
     pub messages: Option<Count>,
+    /// The guarantees of the messages, in an overlay with an `order`: `fifo`, `causal`, `agreed` or
+    /// `safe`, as in docs/order.md#promises. All sessions of a group have the same. Members read at
+    /// once.
+    ///
+    /// Default: `agreed`.
+    pub service: Option<ServiceName>,
     /// The multiple of other clients' share that the controller gives: `150 %`.
     ///
     /// Default: 1.
@@ -391,6 +406,14 @@ impl OverlayTable {
             Err(Fault::at(&[key], problem))
         };
         match (self.controller, self.kind()) {
+            (ControllerName::CostBenefit | ControllerName::Tfrc, _)
+                if self.order == Some(OrderName::Ring) =>
+            {
+                refuse(
+                    "controller",
+                    "a `ring` has flow control of its own: use `none`",
+                )
+            }
             (ControllerName::CostBenefit, KindName::Datagrams) => refuse(
                 "kind",
                 "`cost-benefit` needs `streams`: its prices depend on the lengths of queues, and datagrams do not fill any",
