@@ -17,7 +17,7 @@ use crate::parts;
 use crate::present::{Applied, Present};
 use crate::registry::Registry;
 use crate::stream::Stream;
-use crate::wire::{RECOVER_BYTES, Record, Recover, State};
+use crate::wire::{RECOVER_BYTES, Record, Recover, State, data_head, is_of_exchange};
 
 /// The order and membership of one daemon. The page of the [crate](crate) describes them.
 ///
@@ -90,10 +90,21 @@ impl Orderer {
     pub fn handle_message(&mut self, now: Time, origin: DaemonId, sequence: u64, record: Bytes) {
         let is_next = self.exchange.arrive(origin, sequence);
         let has_lost = !is_next && self.cut(origin);
+        if is_of_exchange(&record) {
+            self.handle_exchange(now, origin, sequence, record);
+        } else {
+            self.keep(origin, sequence, record);
+        }
+        if has_lost {
+            self.begin_exchange(now);
+        }
+        self.work(now);
+    }
+
+    /// Handles a record of the daemons' exchange.
+    fn handle_exchange(&mut self, now: Time, origin: DaemonId, sequence: u64, record: Bytes) {
         let mut record = record;
-        if let Some(Record::Part(part)) = Record::decode(&record)
-            && part.client == ClientId(0)
-        {
+        if let Some(Record::Part(part)) = Record::decode(&record) {
             let whole = self.exchange.assemble(origin, &part);
             record = whole.unwrap_or_default();
         }
@@ -115,10 +126,6 @@ impl Orderer {
             }
             _ => self.keep(origin, sequence, record),
         }
-        if has_lost {
-            self.begin_exchange(now);
-        }
-        self.work(now);
     }
 
     /// Handles all timers that are due at `now`. Spurious calls do nothing.
@@ -318,15 +325,19 @@ impl Orderer {
     fn apply(&mut self, index: usize) {
         let origin = self.present.streams[index].peer.daemon;
         while let Some((applied, record)) = self.present.apply_next(index) {
-            match (applied, Record::decode(&record)) {
-                (Applied::Deliver, Some(Record::Data(data))) => {
-                    self.registry.deliver(origin, &record, &data);
+            match applied {
+                Applied::Deliver => {
+                    if let Some(Record::Data(data)) = Record::decode(&record) {
+                        self.registry.deliver(origin, &record, &data);
+                    }
                 }
-                (Applied::Hello, Some(Record::Hello { client, name })) => {
-                    self.registry.add((origin, client), name);
+                Applied::Hello => {
+                    if let Some(Record::Hello { client, name }) = Record::decode(&record) {
+                        self.registry.add((origin, client), name);
+                    }
                 }
-                (Applied::Wait, _) if index == self.present.own => self.marks.has_sent = true,
-                _ => {}
+                Applied::Wait => self.marks.has_sent |= index == self.present.own,
+                Applied::Nothing => {}
             }
         }
     }
@@ -340,18 +351,12 @@ impl Orderer {
 
     fn deliver(&mut self, index: usize, record: &Bytes) {
         let origin = self.present.streams[index].peer.daemon;
-        let client = match Record::decode(record) {
-            Some(Record::Data(data)) => {
-                self.registry.deliver(origin, record, &data);
-                data.client
-            }
-            Some(change) => {
-                self.registry.change(origin, &change);
-                change.client().unwrap_or(ClientId(0))
-            }
-            None => return,
-        };
-        self.present.had_turn(index, client);
+        match Record::decode(record) {
+            Some(Record::Data(data)) => self.registry.deliver(origin, record, &data),
+            Some(change) => self.registry.change(origin, &change),
+            None => {}
+        }
+        self.present.had_turn(index, sender(record).0);
     }
 }
 
@@ -568,8 +573,10 @@ impl Orderer {
 
 /// Returns the client of a record, and whether the record has a place in the one order.
 fn sender(record: &[u8]) -> (ClientId, bool) {
+    if let Some((service, client)) = data_head(record) {
+        return (client, service.is_ordered());
+    }
     match Record::decode(record) {
-        Some(Record::Data(data)) => (data.client, data.service.is_ordered()),
         Some(change) => (change.client().unwrap_or_default(), true),
         None => (ClientId::default(), true),
     }

@@ -10,7 +10,7 @@ use manyflow_overlay::DaemonId;
 
 use crate::names::{ClientId, Peer, Service, ViewId};
 use crate::stream::{Stream, Turn};
-use crate::wire::Record;
+use crate::wire::{Record, data_head};
 
 /// The present view of a daemon.
 #[derive(Debug)]
@@ -157,19 +157,25 @@ impl Present {
     pub(crate) fn apply_next(&mut self, index: usize) -> Option<(Applied, Bytes)> {
         let stream = &mut self.streams[index];
         let mut bytes = stream.next_unapplied()?;
-        if let Some(Record::Part(part)) = Record::decode(&bytes) {
-            bytes = stream.assemble(&part).unwrap_or_default();
-        }
         let open = stream.open_round();
+        let mut head = data_head(&bytes);
+        if head.is_none()
+            && let Some(Record::Part(part)) = Record::decode(&bytes)
+        {
+            bytes = stream.assemble(&part).unwrap_or_default();
+            head = data_head(&bytes);
+        }
+        if let Some((service, client)) = head {
+            let turn = turn_of(service, stream.waits(client));
+            self.safe_waiting += usize::from(turn == Turn::Safe);
+            stream.apply(open, turn, Some(client));
+            let applied = match turn {
+                Turn::None => Applied::Deliver,
+                _ => Applied::Wait,
+            };
+            return Some((applied, bytes));
+        }
         let (turn, client, applied) = match Record::decode(&bytes) {
-            Some(Record::Data(data)) => {
-                let turn = turn_of(data.service, stream.waits(data.client));
-                let applied = match turn {
-                    Turn::None => Applied::Deliver,
-                    _ => Applied::Wait,
-                };
-                (turn, Some(data.client), applied)
-            }
             Some(Record::Hello { .. }) => (Turn::None, None, Applied::Hello),
             Some(Record::Bye { client })
             | Some(Record::Join { client, .. })
@@ -180,7 +186,6 @@ impl Present {
             }
             _ => (Turn::None, None, Applied::Nothing),
         };
-        self.safe_waiting += usize::from(turn == Turn::Safe);
         stream.apply(open, turn, client);
         Some((applied, bytes))
     }

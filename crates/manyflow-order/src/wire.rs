@@ -123,6 +123,27 @@ pub(crate) fn is_from_client(record: &[u8]) -> bool {
     kind.is_some_and(|kind| (DATA..=LEAVE).contains(kind) || *kind == PART)
 }
 
+/// Returns whether a record can concern the daemons' exchange: it comes from a daemon, is not a
+/// mark, or is no record.
+pub(crate) fn is_of_exchange(record: &[u8]) -> bool {
+    match record {
+        [DATA..=MARK, ..] => false,
+        [PART, client @ ..] => client.starts_with(&0u32.to_be_bytes()),
+        _ => true,
+    }
+}
+
+/// Returns the service of a client's message, and the client. They have fixed places, so that the
+/// rest of a message need be decoded only when it is delivered.
+pub(crate) fn data_head(record: &[u8]) -> Option<(Service, ClientId)> {
+    let (head, _) = record.split_first_chunk::<8>()?;
+    let [DATA, service, _, _, client @ ..] = *head else {
+        return None;
+    };
+    let service = Service::ALL.get(usize::from(service & !DISCARD))?;
+    Some((*service, ClientId(u32::from_be_bytes(client))))
+}
+
 /// The part of a stream that has arrived.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {
@@ -482,106 +503,4 @@ pub(crate) fn rosters<'a, G>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn name() -> impl Strategy<Value = String> {
-        "[a-z#]{1,40}"
-    }
-
-    fn peer() -> impl Strategy<Value = Peer> {
-        (any::<u16>(), any::<u32>()).prop_map(|(daemon, incarnation)| Peer {
-            daemon: DaemonId(daemon),
-            incarnation,
-        })
-    }
-
-    fn check(record: &Record<'_>) {
-        let bytes = record.encode();
-        assert_eq!(Record::decode(&bytes).as_ref(), Some(record));
-        for length in 0..bytes.len() {
-            if let Some(shorter) = Record::decode(&bytes[..length]) {
-                assert_eq!(shorter.encode(), bytes[..length], "a payload that is cut");
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn records_are_decoded_as_they_were_encoded(
-            groups in prop::collection::vec(name(), 0..5),
-            name in name(),
-            payload in prop::collection::vec(any::<u8>(), 0..50),
-            (client, kind, round, hash) in (any::<u32>(), any::<i16>(), any::<u32>(), any::<u64>()),
-            mut peers in prop::collection::vec(peer(), 0..9),
-            (service, discard) in (0..6usize, any::<bool>()),
-        ) {
-            let (client, view) = (ClientId(client), ViewId { counter: round, hash });
-            let names = names(groups.iter().map(String::as_str));
-            check(&Record::Data(Data {
-                service: Service::ALL[service],
-                discard,
-                kind,
-                client,
-                groups: Names(&names),
-                payload: &payload,
-            }));
-            let name = name.as_str();
-            check(&Record::Hello { client, name });
-            check(&Record::Bye { client });
-            check(&Record::Join { client, group: name });
-            check(&Record::Leave { client, group: name });
-            check(&Record::Mark { round: hash, received: hash / 2 });
-            check(&Record::Ready { view });
-            let origin = DaemonId(kind as u16);
-            check(&Record::Part(Part { client, is_last: discard, bytes: &payload }));
-            check(&Record::Recover(Recover { view, origin, sequence: hash, record: &payload }));
-            peers.sort();
-            peers.dedup_by_key(|peer| peer.daemon);
-            let arrived = peers.iter().map(|peer| Arrived { next: peer.incarnation.into(), is_cut: discard, sound: hash, is_complete: !discard });
-            check(&Record::State(State {
-                incarnation: round,
-                attempt: client.0,
-                first: hash,
-                rosters: kind as u16,
-                previous: view,
-                arrived: arrived.collect(),
-                peers,
-            }));
-        }
-
-        #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            if let Some(record) = Record::decode(&bytes) {
-                let again = record.encode();
-                prop_assert_eq!(Record::decode(&again), Some(record));
-            }
-        }
-    }
-
-    #[test]
-    fn a_roster_of_many_groups_takes_several_records() {
-        let groups: Vec<String> = (0..10_000).map(|n| format!("group-{n}")).collect();
-        let clients = [(ClientId(1), "#a#d"), (ClientId(2), "#b#d")];
-        let mut records = Vec::new();
-        let all = clients
-            .iter()
-            .map(|(client, name)| (*client, *name, groups.iter().map(String::as_str)));
-        rosters(all, |record| records.push(record));
-        assert!(records.len() > 4 && records.iter().all(|record| record.len() < 33 << 10));
-        let mut read: Vec<(ClientId, String)> = Vec::new();
-        for record in &records {
-            let Some(Record::Roster(roster)) = Record::decode(record) else {
-                panic!("not a roster");
-            };
-            for (client, _, names) in roster {
-                read.extend(names.map(|name| (client, name.to_owned())));
-            }
-        }
-        let expected = clients
-            .iter()
-            .flat_map(|(client, _)| groups.iter().map(|name| (*client, name.clone())));
-        assert!(read.into_iter().eq(expected));
-    }
-}
+mod tests;
