@@ -6,6 +6,7 @@ mod aggregators;
 pub mod endpoints;
 pub mod ensemble;
 pub mod overlays;
+mod services;
 pub mod sessions;
 pub mod topology;
 
@@ -44,6 +45,7 @@ impl Plan {
         let topology = Topology::new(&cell.schema)?;
         let mut overlays = Overlays::new(&cell.schema, &topology)?;
         let mut sessions = Sessions::new(&cell.schema, &topology, &overlays)?;
+        services::check_services(&sessions, &cell.schema)?;
         let endpoints = Allotment::all(&mut overlays, &mut sessions)?;
         Ok(Plan {
             cell,

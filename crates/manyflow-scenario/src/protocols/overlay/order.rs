@@ -43,7 +43,7 @@ pub(super) fn add_ordered(
         add_endpoint(network, id, node, daemon);
         return Ok(());
     }
-    let (group, is_safe) = only_group(services)?;
+    let (group, is_safe) = only_group(services);
     let config = SequencerConfig {
         moves,
         is_safe,
@@ -62,24 +62,19 @@ pub(super) fn add_to_ring(
     topology: Arc<Topology>,
     addresses: Arc<Addresses>,
     services: &BTreeMap<GroupId, Service>,
-) -> Result<(), Fault> {
-    let (_, is_safe) = only_group(services)?;
+) {
+    let (_, is_safe) = only_group(services);
     let config = RingConfig {
         is_safe,
         ..RingConfig::default()
     };
     let daemon = Ring::new(config, place.here, topology, addresses);
     add_endpoint(network, place.id, place.node, daemon);
-    Ok(())
 }
 
 /// Returns the only group of an overlay, and whether its messages are safe.
-fn only_group(services: &BTreeMap<GroupId, Service>) -> Result<(GroupId, bool), Fault> {
-    let mut groups = services.iter();
-    match (groups.next(), groups.next()) {
-        (Some((group, service)), None) => Ok((*group, *service == Service::Safe)),
-        _ => Err(Fault::value(
-            "an overlay whose order is not `marks` has exactly one group",
-        )),
-    }
+fn only_group(services: &BTreeMap<GroupId, Service>) -> (GroupId, bool) {
+    let only = services.first_key_value();
+    let (group, service) = only.expect("the plan has checked that there is one group");
+    (*group, *service == Service::Safe)
 }

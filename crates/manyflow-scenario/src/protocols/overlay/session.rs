@@ -110,7 +110,7 @@ pub(crate) fn add_daemons(
         let own = Arc::clone(&overlay.topology);
         let addresses = Arc::clone(&addresses);
         if table.order == Some(OrderName::Ring) {
-            add_to_ring(network, &place, own, addresses, &groups.services)?;
+            add_to_ring(network, &place, own, addresses, &groups.services);
             continue;
         }
         let name = topology.nodes.get(node);

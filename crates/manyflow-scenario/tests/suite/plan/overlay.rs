@@ -241,6 +241,16 @@ const ERRORS: &[Refusal] = &[
         "chain.toml:24: `sessions.one.overlay.rate`: a rate has to be at least 1 bit/s",
     ),
     (
+        "overlay.clients = 2",
+        "overlay.service = \"safe\"",
+        "chain.toml:24: `sessions.one.overlay.service`: only an overlay with an `order` has services",
+    ),
+    (
+        "controller = \"none\"",
+        "controller = \"cost-benefit\"\norder = \"ring\"",
+        "chain.toml:17: `overlays.spines.controller`: a `ring` has flow control of its own: use `none`",
+    ),
+    (
         "of = \"B-C\"",
         "of = \"A-C\"",
         "`measure.waiting.of`: there is no link of an overlay `A-C`; did you mean `A-B`?",
@@ -260,6 +270,39 @@ const ERRORS: &[Refusal] = &[
 #[test]
 fn errors_in_overlays_name_their_place() {
     assert_refused(parse, CHAIN, ERRORS);
+}
+
+/// The same with an order.
+const ORDERED: &[Refusal] = &[
+    (
+        "overlay.clients = 2",
+        "overlay.service = \"fifo\"",
+        "chain.toml:25: `sessions.one.overlay.service`: only the order `marks` has services other than `agreed` and `safe`",
+    ),
+    (
+        "start = \"2 s\", stop",
+        "service = \"5 ms\", start = \"2 s\", stop",
+        "`sessions.one.overlay.service`: the members of an overlay with an `order` read at once",
+    ),
+    (
+        "overlay.group = \"one\"",
+        "overlay = { group = \"one\", service = \"safe\" }",
+        "`sessions.two.overlay.service`: another session of the group has the service `agreed`",
+    ),
+    (
+        "overlay.group = \"one\"",
+        "overlay.clients = 1",
+        "`overlays.spines.order`: only the order `marks` has any number of groups, not 2",
+    ),
+];
+
+#[test]
+fn errors_in_orders_name_their_place() {
+    let ordered = CHAIN.replace(
+        "controller = \"none\"",
+        "order = \"sequencer\"\ncontroller = \"none\"",
+    );
+    assert_refused(parse, &ordered, ORDERED);
 }
 
 #[test]
