@@ -248,6 +248,10 @@ impl Attachment {
     /// Passes on which daemons take part and can be reached, if that has changed. Returns whether
     /// it has.
     pub fn update_peers<P: Carrier>(&mut self, now: Time, daemon: &Daemon<P>) -> bool {
+        let incarnation = daemon.incarnation();
+        if incarnation != self.orderer.here().incarnation {
+            return self.begin_incarnation(now, incarnation);
+        }
         let versions = (daemon.members_version(), daemon.topology_version());
         if self.seen.replace(versions) == Some(versions) {
             return false;
@@ -267,6 +271,18 @@ impl Attachment {
             self.orderer.handle_peers(now, &peers);
         }
         true
+    }
+
+    /// Follows the daemon into a later incarnation: others have known one, and outbid it. To them,
+    /// this is another daemon, so the orderer leaves its view first. Returns whether there was
+    /// anything to do.
+    fn begin_incarnation(&mut self, now: Time, incarnation: u32) -> bool {
+        let is_first = self.seen.take().is_some();
+        if is_first {
+            let here = self.orderer.here();
+            self.orderer.handle_peers(now, &[here]);
+        }
+        is_first | self.orderer.begin_incarnation(incarnation)
     }
 
     /// Sends the records of the orderer. Returns whether there were any.

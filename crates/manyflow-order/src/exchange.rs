@@ -173,6 +173,14 @@ impl Exchange {
         restarted
     }
 
+    /// Begins another incarnation of this daemon, which is alone.
+    pub(crate) fn begin_incarnation(&mut self, here: Peer) {
+        (self.here, self.peers) = (here, vec![here]);
+        if let Some(source) = self.sources.get_mut(&here.daemon) {
+            source.incarnation = Some(here.incarnation);
+        }
+    }
+
     /// Adds a part of a daemon's own record. Returns the record if it is complete.
     pub(crate) fn assemble(&mut self, origin: DaemonId, part: &Part<'_>) -> Option<Bytes> {
         self.sources.get_mut(&origin)?.assembly.add(part)

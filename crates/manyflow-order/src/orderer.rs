@@ -17,7 +17,7 @@ use crate::parts;
 use crate::present::{Applied, Present};
 use crate::registry::Registry;
 use crate::stream::Stream;
-use crate::wire::{RECOVER_BYTES, Record, Recover, State, data_head, is_of_exchange};
+use crate::wire::{RECOVER_BYTES, Record, Recover, State, is_of_exchange, sender};
 
 /// The order and membership of one daemon. The page of the [crate](crate) describes them.
 ///
@@ -83,6 +83,23 @@ impl Orderer {
             self.begin_exchange(now);
         }
         self.work(now);
+    }
+
+    /// Begins another incarnation of this daemon, whose stream goes on, if it is alone in its view.
+    /// To the others, it is another daemon. Returns whether it is alone.
+    pub(crate) fn begin_incarnation(&mut self, incarnation: u32) -> bool {
+        let is_alone = self.present.is_alone() && !self.exchange.is_running;
+        if is_alone {
+            self.here.incarnation = incarnation;
+            self.present.streams[0].peer = self.here;
+            self.exchange.begin_incarnation(self.here);
+        }
+        is_alone
+    }
+
+    /// Returns this daemon, in its present incarnation.
+    pub(crate) fn here(&self) -> Peer {
+        self.here
     }
 
     /// Handles a record of a daemon's stream, of this daemon's own as well. A stream's records come
@@ -568,16 +585,5 @@ impl Orderer {
         });
         self.registry.begin_view(all);
         self.exchange.end();
-    }
-}
-
-/// Returns the client of a record, and whether the record has a place in the one order.
-fn sender(record: &[u8]) -> (ClientId, bool) {
-    if let Some((service, client)) = data_head(record) {
-        return (client, service.is_ordered());
-    }
-    match Record::decode(record) {
-        Some(change) => (change.client().unwrap_or_default(), true),
-        None => (ClientId::default(), true),
     }
 }

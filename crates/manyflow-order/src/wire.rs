@@ -144,6 +144,17 @@ pub(crate) fn data_head(record: &[u8]) -> Option<(Service, ClientId)> {
     Some((*service, ClientId(u32::from_be_bytes(client))))
 }
 
+/// Returns the client of a record, and whether the record has a place in the one order.
+pub(crate) fn sender(record: &[u8]) -> (ClientId, bool) {
+    if let Some((service, client)) = data_head(record) {
+        return (client, service.is_ordered());
+    }
+    match Record::decode(record) {
+        Some(change) => (change.client().unwrap_or_default(), true),
+        None => (ClientId::default(), true),
+    }
+}
+
 /// The part of a stream that has arrived.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {

@@ -44,3 +44,26 @@ fn those_who_remain_connected_miss_nothing_while_the_topology_changes() {
     };
     seeds::run("overlay_faults", show, run);
 }
+
+#[test]
+fn ordered_groups_keep_their_promises_while_the_topology_changes() {
+    let plan = |seed| Arc::new(living::Plan::of(seed).without_clients());
+    let run = |seed| {
+        let traces = living::run_ordered(&plan(seed))?;
+        let violations = manyflow_order::check::check(&traces);
+        match violations.first() {
+            None => Ok(()),
+            Some(first) => Err(format!("{first} ({} in all)", violations.len())),
+        }
+    };
+    let show = |seed| {
+        println!("{:#?}", plan(seed));
+        for trace in living::run_ordered(&plan(seed)).into_iter().flatten() {
+            println!("{} ({:?})", trace.member, trace.end);
+            for (at, event) in trace.events.iter().enumerate() {
+                println!("  {at}: {event:?}");
+            }
+        }
+    };
+    seeds::run("suite", show, run);
+}

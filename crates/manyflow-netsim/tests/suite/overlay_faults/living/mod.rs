@@ -6,10 +6,11 @@
 
 mod check;
 mod clients;
+mod ordered;
 mod plan;
 mod site;
 mod world;
 
 pub(crate) use check::check;
 pub(crate) use plan::Plan;
-pub(crate) use world::run;
+pub(crate) use world::{run, run_ordered};

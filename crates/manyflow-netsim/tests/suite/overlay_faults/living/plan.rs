@@ -115,6 +115,13 @@ impl Plan {
 }
 
 impl Plan {
+    /// Returns the plan without its senders and members.
+    pub(crate) fn without_clients(mut self) -> Plan {
+        self.senders.clear();
+        self.members.clear();
+        self
+    }
+
     /// Returns whether daemons begin their life with this number with a stale incarnation, because
     /// their clocks were set back.
     pub(crate) fn is_stale(&self, life: usize) -> bool {

@@ -8,6 +8,7 @@ use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_overlay::{ClientFrame, Daemon, DaemonId, Event, Frame, LinkKind, Transmit};
 
 use super::clients::Person;
+use super::ordered::Ordered;
 use super::plan::{LAST, Plan};
 
 /// A frame of a connection between two daemons. A frame of another connection is dropped, as a
@@ -46,6 +47,8 @@ pub(crate) struct Site {
     lives: usize,
     connections: BTreeMap<usize, u32>,
     pub(crate) persons: Vec<Person>,
+    /// The ordered groups of the site, if it has any.
+    pub(crate) ordered: Option<Ordered>,
     packets: VecDeque<Packet<Numbered>>,
 }
 
@@ -82,6 +85,7 @@ impl Site {
             lives: 0,
             connections: BTreeMap::new(),
             persons,
+            ordered: None,
             packets: VecDeque::new(),
         }
     }
@@ -109,6 +113,9 @@ impl Site {
                     self.daemon = None;
                     self.connections.clear();
                     self.persons.iter_mut().for_each(Person::on_crash);
+                    if let Some(ordered) = &mut self.ordered {
+                        ordered.on_crash();
+                    }
                 }
                 Step::Up {
                     to,
@@ -135,7 +142,11 @@ impl Site {
         };
         let controller = super::world::controller(&self.plan, here);
         let daemon = Daemon::new(self.plan.config.clone(), controller, here, incarnation);
-        self.daemon = Some(daemon.unwrap());
+        let mut daemon = daemon.unwrap();
+        if let Some(ordered) = &mut self.ordered {
+            ordered.on_start(now, &mut daemon);
+        }
+        self.daemon = Some(daemon);
         for person in &mut self.persons {
             person.on_start(now);
         }
@@ -163,6 +174,11 @@ impl Site {
                 match transmit {
                     Transmit::Daemon(to, frame, payload) => self.send(to, frame, payload),
                     Transmit::Client(client, frame, payload) => {
+                        if let Some(ordered) = &mut self.ordered
+                            && ordered.handle_frame(now, &mut daemon, client, &frame, &payload)
+                        {
+                            continue;
+                        }
                         let mut persons = self.persons.iter_mut();
                         let person = persons.find(|person| {
                             person
@@ -178,7 +194,9 @@ impl Site {
             }
             while daemon.poll_event().is_some() {}
             while daemon.poll_interest().is_some() {}
-            if !self.let_clients_work(now, &mut daemon) {
+            let ordered = self.ordered.as_mut();
+            let any = ordered.is_some_and(|ordered| ordered.work(now, &mut daemon));
+            if !self.let_clients_work(now, &mut daemon) && !any {
                 break;
             }
         }
@@ -253,7 +271,12 @@ impl Endpoint for Site {
         let step = self.script.front().map(|(time, _)| *time);
         let daemon = self.daemon.as_ref().and_then(Daemon::poll_timeout);
         let persons = self.persons.iter().filter_map(Person::poll_timeout);
-        [step, daemon].into_iter().flatten().chain(persons).min()
+        let ordered = self.ordered.as_ref().and_then(Ordered::poll_timeout);
+        [step, daemon, ordered]
+            .into_iter()
+            .flatten()
+            .chain(persons)
+            .min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use manyflow_core::Time;
 use manyflow_netsim::{Change, Network, Probe};
+use manyflow_order::check::Trace;
+use manyflow_order::{Attachment, Orderer, ViewId};
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{DaemonId, Event};
 
 use super::clients::{Log, Person, Task};
+use super::ordered::{Ordered, Traces};
 use super::plan::Plan;
 use super::site::{Numbered, Site, is_after_faults};
 use crate::overlay_faults::plan::Control;
@@ -36,7 +39,7 @@ pub(crate) struct Outcome {
 /// Runs a plan until all senders are done and all messages are read, or until the time is up.
 pub(crate) fn run(plan: &Arc<Plan>) -> Outcome {
     let mut network = Network::<Numbered, Event>::new(plan.seed);
-    let (sites, mut outcome) = build(plan, &mut network);
+    let (sites, mut outcome) = build(plan, &mut network, None);
     while network.now() < LIMIT {
         let end = network.now() + STEP;
         network.run_until(end, &mut ()).unwrap();
@@ -65,7 +68,58 @@ pub(crate) fn run(plan: &Arc<Plan>) -> Outcome {
     outcome
 }
 
-fn build(plan: &Arc<Plan>, network: &mut Network<Numbered, Event>) -> (Vec<Probe<Site>>, Outcome) {
+/// Runs a plan with ordered groups at all sites instead of its senders and members, until all
+/// daemons are in one view and all messages have entered. Returns what the clients did and saw.
+///
+/// # Errors
+/// Returns an error if this takes too long.
+pub(crate) fn run_ordered(plan: &Arc<Plan>) -> Result<Vec<Trace>, String> {
+    let mut network = Network::<Numbered, Event>::new(plan.seed);
+    let traces = Traces::default();
+    let (sites, _) = build(plan, &mut network, Some(&traces));
+    let mut state = Vec::new();
+    while network.now() < LIMIT {
+        let end = network.now() + STEP;
+        network.run_until(end, &mut ()).unwrap();
+        state = sites.iter().map(|site| state_of(&site.get())).collect();
+        let first = &state[0];
+        let is_one = first.is_quiet && first.members == plan.daemons.len();
+        if is_after_faults(network.now()) && is_one && state.iter().all(|other| other == first) {
+            // Marks and messages of the last moment are under way.
+            network.run_until(end + STEP, &mut ()).unwrap();
+            for site in &sites {
+                site.get().ordered.iter_mut().for_each(Ordered::end);
+            }
+            return Ok(traces.take());
+        }
+    }
+    Err(format!("the daemons end with {state:?}"))
+}
+
+/// The state of an orderer that all of them must agree on in the end.
+#[derive(Debug, PartialEq)]
+struct State {
+    view: Option<ViewId>,
+    members: usize,
+    is_quiet: bool,
+}
+
+fn state_of(site: &Site) -> State {
+    let ordered = site.ordered.as_ref();
+    let orderer = ordered.and_then(|ordered| ordered.attachment());
+    let orderer = orderer.map(Attachment::orderer);
+    State {
+        view: orderer.map(|orderer| orderer.view().0),
+        members: orderer.map_or(0, |orderer| orderer.view().1.count()),
+        is_quiet: orderer.is_some_and(Orderer::is_open) && ordered.is_some_and(Ordered::is_quiet),
+    }
+}
+
+fn build(
+    plan: &Arc<Plan>,
+    network: &mut Network<Numbered, Event>,
+    ordered: Option<&Traces>,
+) -> (Vec<Probe<Site>>, Outcome) {
     let nodes: Vec<_> = (0..plan.daemons.len())
         .map(|daemon| network.add_node(&format!("daemon-{daemon}")))
         .collect();
@@ -92,7 +146,9 @@ fn build(plan: &Arc<Plan>, network: &mut Network<Numbered, Event>) -> (Vec<Probe
             reading.map(|(member, log)| Person::new(Task::Reads(member.clone()), log.clone()));
         let seed = network.stream(&format!("daemon {here}"));
         let persons = sending.chain(reading).collect();
-        let site = Site::new(Arc::clone(plan), here, seed, persons);
+        let mut site = Site::new(Arc::clone(plan), here, seed, persons);
+        let id = plan.daemons[here].id;
+        site.ordered = ordered.map(|traces| Ordered::new(id, seed, traces.clone()));
         Probe::add(network, nodes[here], site)
     };
     let sites = (0..plan.daemons.len()).map(site).collect();
