@@ -64,7 +64,8 @@
 //!   the member             client/mod.rs: handle_frame, read
 //! ```
 //!
-//! Agreed and safe delivery is a layer above: the crate `manyflow-order` is a client of each daemon.
+//! Agreed and safe delivery is a layer above: the crate `manyflow-order` is a client of each
+//! daemon.
 //!
 //! # Choices
 //!

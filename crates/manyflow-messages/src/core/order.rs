@@ -1,7 +1,7 @@
 //! Ordered groups: the orderer of this daemon, and the clients that take part.
 //!
-//! The [`Attachment`] joins the orderer and the daemon of the overlay. Here are the connections that
-//! clients stand for, and what happens to those that read too slowly.
+//! The [`Attachment`] joins the orderer and the daemon of the overlay. Here are the connections
+//! that clients stand for, and what happens to those that read too slowly.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -43,8 +43,8 @@ type Run = (DaemonId, u16);
 /// A message that the daemons multicast besides those of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Record {
-    /// The decision of a sequencer with this number: the places of the next messages, and the daemon
-    /// that decides next.
+    /// The decision of a sequencer with this number: the places of the next messages, and the
+    /// daemon that decides next.
     Decision {
         number: u64,
         next: DaemonId,
