@@ -349,16 +349,18 @@ impl Endpoint for Ring {
         let length = packet.payload_bytes();
         match &packet.header {
             Frame::Client(frame) => self.handle_client(packet.source, frame, length),
-            Frame::Direct(message) => match { message.body } {
-                Body::Data(data) if data.group == TOKENS => {
-                    let payload = packet.payload();
-                    if let Some(token) = payload.bytes().and_then(Token::decode) {
-                        self.handle_token(now, token);
-                    }
+            Frame::Direct(message) => {
+                let Some(data) = message.data() else {
+                    return;
+                };
+                if data.group != TOKENS {
+                    return self.handle_data(message.origin, data, length);
                 }
-                Body::Data(data) => self.handle_data(message.origin, data, length),
-                _ => {}
-            },
+                let payload = packet.payload();
+                if let Some(token) = payload.bytes().and_then(Token::decode) {
+                    self.handle_token(now, token);
+                }
+            }
             _ => {}
         }
     }
