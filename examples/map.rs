@@ -209,8 +209,8 @@ impl Replica {
         }
     }
 
-    /// Takes part until the connection ends, or all requesters are gone. `serving` gets the number
-    /// of replicas in the view, and 0 while it does not serve.
+    /// Takes part until the connection ends, or all requesters are gone. `serving` is set to the
+    /// number of replicas in the view, or to 0 while the view does not serve.
     ///
     /// # Errors
     /// If the connection ends. The next replica of this name is a new one.

@@ -296,7 +296,7 @@ impl World {
     }
 }
 
-/// Daemons 0 and 1 and daemon 2 are about to be told of each other.
+/// Returns a world with two views, of daemons 0 and 1 and of daemon 2, which can then merge.
 fn two_views() -> World {
     let mut world = World::new(3);
     for index in 0..3 {
