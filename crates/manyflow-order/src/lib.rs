@@ -56,11 +56,11 @@
 //! When the daemons that can be reached change, each daemon sends a *state*: with whom it wants to
 //! enter the next view, and what it has of the present one (`exchange.rs`). From then on, messages
 //! of clients wait. The next view is known when all of these daemons have sent a state, and all
-//! states name the same daemons. Those that come from one view send each other what some lack. When all are
-//! ready, those that come from one view deliver the same messages: first those that are due by the
-//! rules of the old view; then the transitional signal; then the rest, which may be missing at
-//! daemons that do not stay. The members of groups are delivered like messages, so all members of a
-//! group see the same views in the same order, with the same messages between them.
+//! states name the same daemons. Those that come from one view send each other what some lack. When
+//! all are ready, those that come from one view deliver the same messages: first those that are due
+//! by the rules of the old view; then the transitional signal; then the rest, which may be missing
+//! at daemons that do not stay. The members of groups are delivered like messages, so all members
+//! of a group see the same views in the same order, with the same messages between them.
 //!
 //! # Example
 //!
