@@ -1,7 +1,9 @@
 //! The addresses of this machine, and the networks to which it is connected.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::{fs, io};
+
+use manyflow_core::units::Rate;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
@@ -81,6 +83,23 @@ pub fn reachable_addresses(any: IpAddr) -> Vec<IpAddr> {
         .map(|own| own.ip)
         .filter(|ip| any.is_ipv6() || ip.is_ipv4())
         .collect()
+}
+
+/// Returns the speed of the fastest interface that is up and has an address for which `is_meant`
+/// holds. Returns `None` if the kernel knows none, which is common in virtual machines.
+pub fn fastest_speed(is_meant: impl Fn(&OwnAddress) -> bool) -> Option<Rate> {
+    let own = own_addresses().unwrap_or_default().into_iter();
+    own.filter(|own| own.is_up && is_meant(own))
+        .filter_map(|own| speed(&own.interface))
+        .max()
+}
+
+/// Returns the speed of an interface, which the kernel gives in Mbit/s, or as -1 if it knows none.
+fn speed(interface: &str) -> Option<Rate> {
+    // The name comes from the kernel, so it has no slash.
+    let text = fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
+    let mbit = text.trim().parse::<u32>().ok().filter(|mbit| *mbit > 0)?;
+    Some(Rate::from_bits_per_s(u64::from(mbit) * 1_000_000))
 }
 
 /// Whether no router is between this machine and `other`: `other` is an address of this machine,

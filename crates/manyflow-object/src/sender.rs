@@ -441,6 +441,14 @@ impl<S: Storage> ObjectSender<S> {
             .sum()
     }
 
+    /// The number of source symbols of the files that are sent at the same time: all, or those of
+    /// some windows.
+    pub fn symbols_at_a_time(&self) -> u64 {
+        let windows = self.config.window_symbols.unwrap_or(u64::MAX);
+        self.symbols()
+            .min(windows.saturating_mul(Windows::ROOMS_MAX))
+    }
+
     /// The number of source symbols of the FDT.
     pub fn fdt_symbols(&self) -> u64 {
         self.units[..self.fdt_units]

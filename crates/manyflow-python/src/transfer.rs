@@ -12,7 +12,7 @@ use manyflow_core::units::Rate;
 use manyflow_files::completion::{self, CompletionKey};
 use manyflow_files::files::{Existing, Selection, SourceOptions};
 use manyflow_files::sdp::SessionDescription;
-use manyflow_files::sending::{Opened, RelayAddress, SendConfig};
+use manyflow_files::sending::{Opened, RelayAddress, SendConfig, place};
 use manyflow_files::session::{
     Progress, ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
 };
@@ -126,7 +126,7 @@ pub(crate) fn send(
     port: u16,
     publish: Option<String>,
     tls: Option<(PathBuf, PathBuf)>,
-    rate: String,
+    rate: Option<String>,
     profile: String,
     until_done: Option<u32>,
     reports: String,
@@ -138,7 +138,6 @@ pub(crate) fn send(
     encrypt: bool,
     sign: Option<PathBuf>,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let webrc = rate_control(&rate, &profile)?;
     let subject = paths
         .first()
         .map(|path| path.display().to_string())
@@ -146,6 +145,19 @@ pub(crate) fn send(
     let wrong = |error: String| transfer_error(py, &subject, &in_python(&error));
     let reports: SocketAddr = parse("reports", &reports)?;
     let listen: Option<SocketAddr> = listen.map(|text| parse("listen", &text)).transpose()?;
+    let multicast = multicast.map(|range| groups(&range, interface, hop_limit));
+    let multicast = multicast.transpose()?;
+    let relay = match (listen, &multicast) {
+        (Some(address), _) => Some(RelayAddress::new(address)),
+        (None, Some(_)) => None,
+        (None, None) => Some(RelayAddress::anywhere()),
+    };
+    let rate = rate.map(|text| parse("rate", &text)).transpose()?;
+    let found = || {
+        let relay = relay.as_ref().map(|relay| relay.listen.ip());
+        place::session_rate(multicast.as_ref(), relay)
+    };
+    let webrc = rate_control(rate.unwrap_or_else(found), &profile)?;
     let group = group_key.as_deref().map(GroupKey::read).transpose();
     let group = group.map_err(|error| wrong(error.to_string()))?;
     let signing = sign.as_deref().map(SigningKey::read).transpose();
@@ -157,11 +169,9 @@ pub(crate) fn send(
             archive,
             ..defaults.sources
         },
-        multicast: multicast
-            .map(|range| groups(&range, interface, hop_limit))
-            .transpose()?,
+        multicast,
         port,
-        relay: listen.map(RelayAddress::new),
+        relay,
         reports: until_done.map(|expected| (reports, expected)),
         signing: signing.map_err(|error| wrong(error.to_string()))?,
         group: group.map(|key| (key, encrypt)),
@@ -182,10 +192,9 @@ pub(crate) fn send(
     })
 }
 
-fn rate_control(rate: &str, profile: &str) -> PyResult<SessionConfig> {
-    let rate: Rate = parse("rate", rate)?;
+fn rate_control(rate: Rate, profile: &str) -> PyResult<SessionConfig> {
     let config = match profile {
-        "lan" => SessionConfig::lan(rate),
+        "lan" => place::lan(rate),
         "wan" => SessionConfig::wan(rate),
         _ => {
             let message = format!("profile: `{profile}`: use lan or wan");

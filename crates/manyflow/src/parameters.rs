@@ -18,6 +18,7 @@ pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) ->
             "BCR" => config.base_rate_packets_per_s = number(name, value)?,
             "P" => config.decrease = number(name, value)?,
             "N" => config.active_slots = Some(value.parse().with_context(|| wrong(name, value))?),
+            "trains" => set_trains(config, value).with_context(|| wrong(name, value))?,
             "constant" => config.constant_aggregate = yes(name, value)?,
             "CCI" => {
                 config.cci_format = Some(match value {
@@ -27,9 +28,19 @@ pub(crate) fn set_session(config: &mut SessionConfig, assignments: &[String]) ->
                 });
             }
             _ => bail!(
-                "--set {name}: no such parameter; a sender has TSD, QD, BCR, P, N, CCI and constant"
+                "--set {name}: no such parameter; a sender has TSD, QD, BCR, P, N, CCI, constant and trains"
             ),
         }
+    }
+    Ok(())
+}
+
+/// Sets the packets of a train on the base channel, for which the base rate may have to rise.
+fn set_trains(config: &mut SessionConfig, value: &str) -> Result<()> {
+    match value.parse()? {
+        0 => config.packet_trains = None,
+        packets @ 4..=32 => *config = config.clone().with_packet_trains(packets),
+        _ => bail!("use 4 to 32 packets, or 0 for none"),
     }
     Ok(())
 }

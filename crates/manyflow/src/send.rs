@@ -5,10 +5,12 @@ pub(crate) mod description;
 mod session;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_files::sending::place::any_address;
 use manyflow_files::session::SendProgress;
 use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_net::tls::Identity;
@@ -23,13 +25,16 @@ use manyflow_terminal::display::{Display, OutputError, count_files, watch};
 use manyflow_terminal::signals::{elapsed, interrupted};
 pub(crate) use session::{Opened, Prepared, announce_multicast, announce_urls};
 
+/// The usual port of an HTTP server without privileges.
+const PUBLISHER_PORT: u16 = 8080;
+
 pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
     let prepared = Opened::open(args, display).await?.prepare(display).await?;
     let args = &prepared.args;
     prepared.write_description()?;
     let descriptions = [(DESCRIPTION_PATH.to_owned(), prepared.text().to_owned())];
-    let publisher = publish(&args.servers, descriptions.into(), identity).await?;
+    let publisher = publish(args.publication(), descriptions.into(), identity).await?;
     // If the description goes to standard output, nothing else does.
     let prints_description = publisher.is_none() && !args.keeps_description();
     let lines = match prints_description {
@@ -50,6 +55,12 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
 }
 
 impl SendArgs {
+    /// Where to serve the description.
+    fn publication(&self) -> Option<Publication> {
+        let given = self.servers.publish.map(Publication::At);
+        given.or_else(|| self.leaves_way_open().then_some(Publication::Anywhere))
+    }
+
     /// Whether the description is in a file after the start.
     pub(crate) fn keeps_description(&self) -> bool {
         self.session.is_some() || self.resume.is_some()
@@ -126,16 +137,32 @@ pub(crate) async fn send(
     print_end(&sent, is_time_over, expected, display)
 }
 
+/// Where descriptions are served.
+pub(crate) enum Publication {
+    /// On the address that the user gives.
+    At(SocketAddr),
+    /// On all addresses of this machine, on the usual port or any free one.
+    Anywhere,
+}
+
 /// Serves the descriptions, by their paths, if there is an address for that.
 pub(crate) async fn publish(
-    servers: &ServerArgs,
+    publication: Option<Publication>,
     descriptions: BTreeMap<String, String>,
     identity: Option<Identity>,
 ) -> Result<Option<Publisher>> {
-    let Some(address) = servers.publish else {
-        return Ok(None);
+    let addresses = match publication {
+        None => return Ok(None),
+        Some(Publication::At(address)) => vec![address],
+        Some(Publication::Anywhere) => {
+            let ports = [PUBLISHER_PORT, 0].into_iter();
+            ports
+                .map(|port| SocketAddr::new(any_address(), port))
+                .collect()
+        }
     };
-    let publisher = Publisher::serve(address, descriptions, identity).await;
+    let address = addresses[0];
+    let publisher = Publisher::serve(&addresses[..], descriptions, identity).await;
     let publisher = publisher.map_err(|cause| cannot_listen("--publish", address, cause));
     publisher.map(Some)
 }

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use crate::cli::ServeArgs;
 use crate::metrics;
-use crate::send::{self, Opened, Prepared};
+use crate::send::{self, Opened, Prepared, Publication};
 use config::Config;
 use manyflow_terminal::display::{Display, OutputError};
 use manyflow_terminal::signals::interrupted;
@@ -47,7 +47,12 @@ pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
 
     let descriptions = prepared.iter();
     let descriptions = descriptions.map(|named| (named.path(), named.session.text().to_owned()));
-    let publisher = send::publish(&servers, descriptions.collect(), identity).await?;
+    let publisher = send::publish(
+        servers.publish.map(Publication::At),
+        descriptions.collect(),
+        identity,
+    )
+    .await?;
     let progress = prepared.iter();
     let progress =
         progress.map(|named| (Some(named.name.clone()), named.session.session.progress()));

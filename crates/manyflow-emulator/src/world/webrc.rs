@@ -279,11 +279,10 @@ fn sender_options(config: &SessionConfig) -> Vec<String> {
         format!("--rate={}", payload_rate(config.session_rate, config)),
         format!("--packet={packet}"),
     ];
-    let trains = config.packet_trains;
-    options.extend(trains.map(|packets| format!("--packet-trains={packets}")));
     let mut set = |name: &str, value: String| options.push(format!("--set={name}={value}"));
     set("TSD", time(config.time_slot));
     set("QD", time(config.quiescence));
+    set("trains", config.packet_trains.unwrap_or(0).to_string());
     set("BCR", config.base_rate_packets_per_s.to_string());
     set("P", config.decrease.to_string());
     set("constant", yes(config.constant_aggregate));
@@ -335,7 +334,7 @@ mod tests {
         for option in [
             "--packet=1372",
             "--rate=13720000bit/s",
-            "--packet-trains=16",
+            "--set=trains=16",
             "--set=TSD=10000000000ns",
         ] {
             assert!(options.iter().any(|given| given == option), "{options:?}");

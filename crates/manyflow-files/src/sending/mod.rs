@@ -9,6 +9,7 @@
 
 mod conflict;
 mod open;
+pub mod place;
 mod prepare;
 mod resume;
 
@@ -74,8 +75,9 @@ pub struct SendConfig {
     pub group: Option<(GroupKey, bool)>,
     /// The forward error correction scheme.
     pub scheme: FecScheme,
-    /// Whether files are sent from begin to end, in portions of 16 MB, instead of all together.
-    pub in_order: bool,
+    /// Whether files are sent from begin to end, in portions of 16 MB, instead of all together;
+    /// `None` chooses by the session's rate and the length of the files.
+    pub in_order: Option<bool>,
     /// Whether the table of files has the MD5 of each file, besides its SHA-256.
     pub content_md5: bool,
     /// Maximum memory for encoded symbols, in bytes; above it, they are in a temporary file.
@@ -107,7 +109,7 @@ impl SendConfig {
             signing: None,
             group: None,
             scheme: FecScheme::RaptorQ,
-            in_order: false,
+            in_order: None,
             content_md5: false,
             memory_max: MEMORY_MAX,
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -120,6 +122,8 @@ impl SendConfig {
 pub struct RelayAddress {
     /// The address. Port 0 is any free port.
     pub listen: SocketAddr,
+    /// Whether the relay takes any free port if that of `listen` is taken.
+    pub or_any_port: bool,
     /// The maximum rate to all gateways together.
     pub rate_max: Rate,
     /// The maximum number of gateways at one IPv4 address or in one IPv6 /64.
@@ -127,12 +131,22 @@ pub struct RelayAddress {
 }
 
 impl RelayAddress {
-    /// Returns an address with the default limits: 1 Gbit/s, and 16 gateways for each address.
+    /// Returns an address with the default limits: what the interface carries, and 16 gateways for
+    /// each address.
     pub fn new(listen: SocketAddr) -> RelayAddress {
         RelayAddress {
             listen,
-            rate_max: Rate::from_bits_per_s(1_000_000_000),
+            or_any_port: false,
+            rate_max: place::relay_rate(listen.ip()),
             gateways_per_address_max: RelayConfig::default().gateways_per_address_max,
+        }
+    }
+
+    /// Returns an address at which everybody reaches this machine: see [`place::relay_address`].
+    pub fn anywhere() -> RelayAddress {
+        RelayAddress {
+            or_any_port: true,
+            ..RelayAddress::new(place::relay_address())
         }
     }
 }

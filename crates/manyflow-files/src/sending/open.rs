@@ -1,5 +1,6 @@
 //! Opens the sockets of a session, and describes the session.
 
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::SystemTime;
 
@@ -206,7 +207,13 @@ fn open_relay(
         ..RelayConfig::default()
     };
     let address = relay.listen;
-    let server = RelayServer::bind(address, config, flows(description));
+    let mut server = RelayServer::bind(address, config, flows(description));
+    if relay.or_any_port
+        && let Err(ErrorKind::AddrInUse) = server.as_ref().map_err(io::Error::kind)
+    {
+        let any = SocketAddr::new(address.ip(), 0);
+        server = RelayServer::bind(any, config, flows(description));
+    }
     let server = server.map_err(|cause| OpenError::Listen { address, cause })?;
     description.amt_relay = Some(host_port(server.local_addr()));
     Ok(server)

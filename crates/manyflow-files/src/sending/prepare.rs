@@ -14,6 +14,7 @@ use rand::RngExt as _;
 use tokio::sync::watch;
 
 use super::open::extension_bytes;
+use super::place::is_in_windows;
 use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
 use crate::completion::{CompletionKey, CompletionServer};
@@ -32,8 +33,8 @@ const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
 pub struct ReceiverMemory {
     /// The least memory with which receivers accept the table of files.
     pub table: u64,
-    /// The memory for the bookkeeping of all files. Receivers with less receive parts of files
-    /// again, unless the session is in order.
+    /// The memory for the bookkeeping of all files that are sent at the same time. Receivers with
+    /// less receive parts of files again.
     pub symbols: u64,
 }
 
@@ -65,7 +66,7 @@ impl Opened {
         let objects = read_files(&self.config, &self.session, files).await?;
         let receiver_memory = ReceiverMemory {
             table: memory_for_table(entries, objects.table_bytes()),
-            symbols: objects.symbols() * BOOKKEEPING_BYTES,
+            symbols: objects.symbols_at_a_time() * BOOKKEEPING_BYTES,
         };
         self.description.table_sha256 = Some(objects.table_sha256());
         if let Some(earlier) = &self.config.resume {
@@ -149,12 +150,14 @@ async fn read_files(
     objects.expires = expires(ntp_seconds(SystemTime::now()));
     objects.content_md5 = config.content_md5;
     let window = WINDOW_BYTES / u64::from(objects.symbol_length);
-    objects.window_symbols = config.in_order.then_some(window);
     if config.resume.is_some() {
         // Receivers that have source symbols already need others.
         objects.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
     }
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
+    let in_windows = || is_in_windows(session.config().session_rate, length);
+    let in_order = config.in_order.unwrap_or_else(in_windows);
+    objects.window_symbols = in_order.then_some(window);
     let repair = object::repair_bytes(&objects, length);
     let storage = Scratch::create(repair, config.memory_max, &config.sources.scratch)?;
     let read = move || ObjectSender::with_storage(objects, files, storage);

@@ -131,7 +131,7 @@ async fn an_encrypted_session_shows_no_name_and_arrives_with_its_key() {
     let key = GroupKey::generate(&folder.path().join("group.key")).unwrap();
     let session = prepared(SendConfig {
         group: Some((key.clone(), true)),
-        in_order: true,
+        in_order: Some(true),
         ..through_relay(&folder)
     })
     .await;

@@ -76,7 +76,7 @@ def send(
     port: int,
     publish: str | None,
     tls: tuple[str, str] | None,
-    rate: str,
+    rate: str | None,
     profile: str,
     until_done: int | None,
     reports: str,

@@ -179,7 +179,7 @@ def send(
     publish: Optional[str] = None,
     tls_cert: Optional[StrPath] = None,
     tls_key: Optional[StrPath] = None,
-    rate: str = "50 Mbit/s",
+    rate: Optional[str] = None,
     profile: str = "lan",
     until_done: Optional[int] = None,
     reports: str = "0.0.0.0:0",
@@ -198,9 +198,8 @@ def send(
     Args:
         paths: A file or folder, or several.
         listen: The address and UDP port of a relay for receivers without multicast, such as ``0.0.0.0:2268``. Port 0 is
-            any free port.
+            any free port. Without ``listen`` and ``multicast``, the relay is on all addresses, on port 2268 or any free one.
         multicast: The range of multicast groups, such as ``232.1.2.0/24``, or the first one of consecutive groups.
-            ``listen`` or ``multicast`` is needed.
         interface: The name or address of the interface for multicast; by default that of the route.
         hop_limit: The maximum number of hops of multicast packets, 0 to 255. Packets with 1 do not leave the link.
         port: The UDP port of the multicast groups.
@@ -208,6 +207,7 @@ def send(
         tls_cert: A file with the certificate for HTTPS instead of HTTP, and those between it and its authority (PEM).
         tls_key: The file with the private key of the certificate (PEM).
         rate: The rate of all channels together, which no receiver can exceed: a number with bit/s, kbit/s, Mbit/s or Gbit/s.
+            By default nine tenths of the interface's speed, or what half of a core of this machine sends.
         profile: ``lan`` for local networks, ``wan`` for paths of 100 ms and more.
         until_done: The number of receivers after whose reports the session ends, 1 to 1,000,000.
         reports: The address and UDP port for these reports.

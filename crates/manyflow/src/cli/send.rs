@@ -10,8 +10,8 @@ use manyflow_net::multicast::GroupRange;
 
 pub(super) const SEND_EXAMPLES: &str = "\
 Examples:
-  # Without multicast: receivers connect to this host
-  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+  # Receivers connect to this host, and type what this prints
+  manyflow send image.iso
 
   # On a network with multicast
   manyflow send image.iso docs/ --multicast 232.1.2.0/24 --interface eth0 --publish 0.0.0.0:8080 --for 10min
@@ -87,16 +87,13 @@ pub(crate) struct SendArgs {
     /// Send modes (permission bits only) and times of modification, too; receivers set them
     #[arg(long)]
     pub(crate) archive: bool,
-    /// The total rate of all channels, which no receiver can exceed
-    #[arg(long, default_value = "50Mbit/s")]
-    pub(crate) rate: Rate,
+    /// The maximum total rate of all channels, which no receiver can exceed [default: nine tenths
+    /// of the interface's speed, or as much as this machine sends with half of a core]
+    #[arg(long)]
+    pub(crate) rate: Option<Rate>,
     /// Time slots and base rate, for local networks or for wide-area paths
     #[arg(long, value_enum, default_value_t = Profile::Lan)]
     pub(crate) profile: Profile,
-    /// Send the base channel in trains of at least this number of packets, 4 to 32, so that
-    /// receivers find their rate sooner. Raises the base rate; see docs/webrc.md
-    #[arg(long, value_name = "PACKETS", num_args = 0..=1, require_equals = true, default_missing_value = "16", value_parser = clap::value_parser!(u32).range(4..=32))]
-    pub(crate) packet_trains: Option<u32>,
     /// Send to consecutive multicast groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
     pub(crate) multicast: Option<GroupRange>,
@@ -110,20 +107,17 @@ pub(crate) struct SendArgs {
     /// The UDP port of the multicast groups
     #[arg(long, default_value_t = 5445)]
     pub(crate) port: u16,
-    /// Run an AMT relay on this address, for receivers that multicast does not reach
+    /// Run an AMT relay on this address, for receivers that multicast does not reach [default
+    /// without --multicast: port 2268 on all addresses, or any free port]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<2268>)]
     pub(crate) listen: Option<std::net::SocketAddr>,
     /// The maximum rate of the relay to all receivers together: packets above it are dropped, so
-    /// receivers slow down. For example, 200Mbit/s leaves room on a line of 250 Mbit/s
-    #[arg(
-        long,
-        value_name = "RATE",
-        default_value = "1Gbit/s",
-        requires = "listen"
-    )]
-    pub(crate) relay_rate_max: Rate,
+    /// receivers slow down. For example, 200Mbit/s leaves room on a line of 250 Mbit/s [default:
+    /// what the interface carries]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) relay_rate_max: Option<Rate>,
     /// The maximum number of receivers behind one IPv4 address or in one IPv6 /64; others wait
-    #[arg(long, value_name = "NUMBER", default_value_t = 16, requires = "listen")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 16)]
     pub(crate) relay_gateways_per_address: usize,
     #[command(flatten)]
     pub(crate) servers: ServerArgs,
@@ -151,11 +145,6 @@ pub(crate) struct SendArgs {
     /// --listen, what fits any path of 1280]
     #[arg(long, value_parser = clap::value_parser!(u16).range(128..=65_000))]
     pub(crate) packet: Option<u16>,
-    /// Send files from begin to end, in portions of 16 MB, again and again. This takes the least
-    /// processor time and memory. Receivers below the session's rate then need up to twice as many
-    /// packets; by default, all files complete together
-    #[arg(long)]
-    pub(crate) in_order: bool,
     /// Give the MD5 of each file, besides its SHA-256, for receivers that know FLUTE only
     #[arg(long)]
     pub(crate) content_md5: bool,
@@ -193,7 +182,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     pub(crate) bundle: Bytes,
     /// A parameter of WEBRC by its name in RFC 3738: TSD=1s, BCR=4, QD=10s, P=0.75, N=20, CCI=long,
-    /// constant=no
+    /// constant=no; or trains=16, the packets of a train on the base channel (0: no trains)
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) parameters: Vec<String>,
 }
@@ -201,7 +190,8 @@ pub(crate) struct SendArgs {
 /// Options for the HTTP servers of a process that sends one session or several.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Serve the session description over HTTP on this address
+    /// Serve the session description over HTTP on this address [default of send without
+    /// --multicast and --listen: port 8080 on all addresses, or any free port]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<8080>)]
     pub(crate) publish: Option<std::net::SocketAddr>,
     /// Serve the session description over HTTPS, with this certificate and those between it and

@@ -1,12 +1,16 @@
 //! The session that the options of `manyflow send` describe, and its errors in terms of options.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Error, Result};
+use manyflow_core::units::Rate;
 use manyflow_files::files::{Selection, SourceOptions};
 use manyflow_files::load::load;
 use manyflow_files::sdp::SessionDescription;
-use manyflow_files::sending::{Difference, OpenError, RelayAddress, ResumeError, SendConfig};
+use manyflow_files::sending::{
+    Difference, OpenError, RelayAddress, ResumeError, SendConfig, place,
+};
 use manyflow_net::description::load::Trust;
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::keys::SigningKey;
@@ -26,8 +30,10 @@ const PACKET_BYTES: u32 = 1400;
 impl SendArgs {
     /// Reads the files that the options name, and returns the session.
     pub(super) async fn config(&self) -> Result<SendConfig> {
-        let webrc = self.rate_control()?;
         let resume = self.earlier_session().await?;
+        let multicast = groups(self.multicast, self.interface.as_deref(), self.ttl);
+        let relay = self.relay_address(resume.as_ref());
+        let webrc = self.rate_control(resume.as_ref(), multicast.as_ref(), relay.as_ref())?;
         let group = self.group_key.as_deref().map(GroupKey::read).transpose();
         let group = group.map_err(|error| usage(format!("--group-key: {error}")))?;
         let signing = signing_key(self.sign.as_deref())?;
@@ -44,9 +50,9 @@ impl SendArgs {
             fits_mtu: self.packet.is_none(),
             tsi: self.tsi.unwrap_or(defaults.tsi),
             resume,
-            multicast: groups(self.multicast, self.interface.as_deref(), self.ttl),
+            multicast,
             port: self.port,
-            relay: self.relay_address(),
+            relay,
             reports: self.until_done.map(|expected| (self.reports, expected)),
             signing,
             group: group.map(|key| (key, self.encrypt)),
@@ -54,7 +60,6 @@ impl SendArgs {
                 Fec::Raptorq => FecScheme::RaptorQ,
                 Fec::None => FecScheme::NoCode,
             },
-            in_order: self.in_order,
             content_md5: self.content_md5,
             memory_max: self.memory.0,
             threads: self.threads.unwrap_or(defaults.threads),
@@ -62,15 +67,26 @@ impl SendArgs {
         })
     }
 
-    fn rate_control(&self) -> Result<SessionConfig> {
+    /// Returns the parameters of the session, which has the rate of an `earlier` one that it
+    /// continues, unless the user gives another.
+    fn rate_control(
+        &self,
+        earlier: Option<&SessionDescription>,
+        groups: Option<&Groups>,
+        relay: Option<&RelayAddress>,
+    ) -> Result<SessionConfig> {
+        let earlier = earlier.map(|earlier| earlier.webrc.session_rate_bits_per_s);
+        let relay = relay.map(|relay| relay.listen.ip());
+        let found = || {
+            let earlier = earlier.map(Rate::from_bits_per_s);
+            earlier.unwrap_or_else(|| place::session_rate(groups, relay))
+        };
+        let rate = self.rate.unwrap_or_else(found);
         let mut config = match self.profile {
-            Profile::Lan => SessionConfig::lan(self.rate),
-            Profile::Wan => SessionConfig::wan(self.rate),
+            Profile::Lan => place::lan(rate),
+            Profile::Wan => SessionConfig::wan(rate),
         };
         config.packet_bytes = self.packet.map_or(PACKET_BYTES, u32::from);
-        if let Some(packets) = self.packet_trains {
-            config = config.with_packet_trains(packets);
-        }
         parameters::set_session(&mut config, &self.parameters)
             .map_err(|error| usage(format!("{error:#}")))?;
         Ok(config)
@@ -84,11 +100,28 @@ impl SendArgs {
         Ok(Some(load(session, &Trust::default()).await?.description))
     }
 
-    fn relay_address(&self) -> Option<RelayAddress> {
+    /// Whether the user leaves the way to receivers open: packets then go through a relay, and the
+    /// description is published.
+    pub(super) fn leaves_way_open(&self) -> bool {
+        self.multicast.is_none() && self.listen.is_none()
+    }
+
+    /// Returns the address of the relay. A session that continues an `earlier` one listens on the
+    /// same port as that.
+    fn relay_address(&self, earlier: Option<&SessionDescription>) -> Option<RelayAddress> {
+        let relay = match (self.listen, earlier) {
+            (Some(address), _) => RelayAddress::new(address),
+            (None, _) if !self.leaves_way_open() => return None,
+            (None, Some(earlier)) => {
+                let port = earlier.amt_relay.as_ref()?.port;
+                RelayAddress::new(SocketAddr::new(place::any_address(), port))
+            }
+            (None, None) => RelayAddress::anywhere(),
+        };
         Some(RelayAddress {
-            listen: self.listen?,
-            rate_max: self.relay_rate_max,
+            rate_max: self.relay_rate_max.unwrap_or(relay.rate_max),
             gateways_per_address_max: self.relay_gateways_per_address,
+            ..relay
         })
     }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::Result;
-use manyflow_core::units::Bytes;
+use manyflow_core::units::{Bytes, Rate};
 use manyflow_files::sending::{self, Conflict, ReceiverMemory};
 use manyflow_net::interfaces::own_addresses;
 use manyflow_net::multicast::Choice;
@@ -98,7 +98,7 @@ impl Opened {
         let prepared = self.session.prepare().await;
         spinner.finish_and_clear();
         let session = prepared.map_err(|error| args.explain(error))?;
-        warn_of_memory(session.receiver_memory, args.in_order);
+        warn_of_memory(session.receiver_memory);
         Ok(Prepared { args, session })
     }
 
@@ -114,16 +114,16 @@ impl Opened {
 }
 
 /// Warns of a session that receivers refuse with their default memory, or receive slowly.
-fn warn_of_memory(memory: ReceiverMemory, in_order: bool) {
+fn warn_of_memory(memory: ReceiverMemory) {
     let ReceiverMemory { table, symbols } = memory;
     if table > RECEIVER_MEMORY {
         let needed = Bytes(table);
         tracing::warn!("receivers refuse so many files, unless they have --memory {needed}");
-    } else if symbols > RECEIVER_MEMORY && !in_order {
+    } else if symbols > RECEIVER_MEMORY {
         let needed = Bytes(symbols);
         tracing::warn!(
             "receivers need --memory {needed} to keep symbols of all files at once, and receive parts of them \
-             again with less; --in-order needs less memory"
+             again with less"
         );
     }
 }
@@ -160,7 +160,7 @@ impl Prepared {
         display.print_line(&format!(
             "sending {}, {total}, at up to {} on {} channels",
             count_files(count as usize),
-            self.args.rate,
+            Rate::from_bits_per_s(self.session.description.webrc.session_rate_bits_per_s),
             self.session.description.channels()
         ))?;
         if self.args.multicast.is_some() {

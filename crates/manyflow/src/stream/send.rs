@@ -16,7 +16,7 @@ use super::{feed, read_key};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
 use crate::metrics;
-use crate::send::{announce_multicast, announce_urls, groups, publish, signing_key};
+use crate::send::{Publication, announce_multicast, announce_urls, groups, publish, signing_key};
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::{elapsed, interrupted};
 use manyflow_terminal::usage;
@@ -39,7 +39,12 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
         crate::send::description::write(path, &text)?;
     }
     let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())];
-    let publisher = publish(&args.servers, descriptions.into(), identity).await?;
+    let publisher = publish(
+        args.servers.publish.map(Publication::At),
+        descriptions.into(),
+        identity,
+    )
+    .await?;
     let urls = publisher
         .as_ref()
         .map(|publisher| publisher.urls(description.source, DESCRIPTION_PATH));

@@ -1,7 +1,7 @@
 //! `manyflow-rig bench heterogeneity`: three receivers with fast links, and one with a slow link.
 
 use anyhow::Result;
-use manyflow_core::units::{Bytes, Rate};
+use manyflow_core::units::Bytes;
 use serde_json::json;
 
 use super::transfer::{Measured, Program};
@@ -14,13 +14,9 @@ use manyflow_terminal::Display;
 /// Receivers with fast links. One more has a slow link.
 const FAST: usize = 3;
 /// Maximum time of a fast receiver, in seconds.
-const FAST_BOUND_S: f64 = 7.0;
-/// Maximum time of the slow receiver in sessions below [`HIGH_RATE`], in seconds.
-const SLOW_BOUND_S: f64 = 45.0;
-/// Maximum time of the slow receiver in other sessions, in seconds.
-const SLOW_BOUND_HIGH_RATE_S: f64 = 50.0;
-/// The session rate from which the slow receiver has more time.
-const HIGH_RATE: Rate = Rate::from_bits_per_s(1_000_000_000);
+const FAST_BOUND_S: f64 = 5.0;
+/// Maximum time of the slow receiver, in seconds.
+const SLOW_BOUND_S: f64 = 44.5;
 /// Maximum number of bytes on a fast link until its receiver is done, as a multiple of the file.
 const CARRIED_BOUND: f64 = 1.15;
 
@@ -33,7 +29,7 @@ pub(crate) fn run(args: &HeterogeneityArgs, display: &Display) -> Result<()> {
     let (size, slow) = (args.size, args.slow);
     display.print_line(&format!("{size} to three receivers, and one behind {slow}"))?;
     display.print_line(&row("program", "fast, s", "slow, s", "fast link, x file"))?;
-    let programs = programs(&[Program::Ours(args.rate, args.options), Program::UftpTfmcc]);
+    let programs = programs(&[Program::Ours(args.options), Program::UftpTfmcc]);
     let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
     let mut missed = Vec::new();
     for (program, runs) in programs.iter().zip(&results) {
@@ -44,7 +40,7 @@ pub(crate) fn run(args: &HeterogeneityArgs, display: &Display) -> Result<()> {
             "slow_seconds": summary.slow_s, "fast_link_files": summary.fast_carried,
         }))?;
         if matches!(program, Program::Ours(..)) {
-            missed = summary.missed(args.rate);
+            missed = summary.missed();
         }
     }
     end(display, &missed)
@@ -82,19 +78,15 @@ impl Summary {
         )
     }
 
-    /// Returns a message for each bound that a session of this rate misses.
-    fn missed(&self, rate: Rate) -> Vec<String> {
-        let slow_bound_s = match rate >= HIGH_RATE {
-            true => SLOW_BOUND_HIGH_RATE_S,
-            false => SLOW_BOUND_S,
-        };
+    /// Returns a message for each bound that is missed.
+    fn missed(&self) -> Vec<String> {
         let mut missed = Vec::new();
         if self.fast_s > FAST_BOUND_S {
             missed.push(format!("a fast receiver takes more than {FAST_BOUND_S} s"));
         }
-        if self.slow_s > slow_bound_s {
+        if self.slow_s > SLOW_BOUND_S {
             missed.push(format!(
-                "the slow receiver takes more than {slow_bound_s} s"
+                "the slow receiver takes more than {SLOW_BOUND_S} s"
             ));
         }
         if self.fast_carried > CARRIED_BOUND {
@@ -145,29 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn a_session_of_1_gbit_per_s_has_more_time_for_the_slow_receiver() {
-        let summary = Summary {
-            fast_s: 7.0,
-            slow_s: 49.0,
-            fast_carried: 1.15,
-        };
-        let below = Rate::from_bits_per_s(999_000_000);
-        assert_eq!(
-            summary.missed(below),
-            ["the slow receiver takes more than 45 s"]
-        );
-        assert!(summary.missed(HIGH_RATE).is_empty());
-    }
-
-    #[test]
     fn each_missed_bound_is_named() {
         let summary = Summary {
-            fast_s: 7.1,
-            slow_s: 50.1,
+            fast_s: 5.1,
+            slow_s: 44.6,
             fast_carried: 1.16,
         };
-        let missed = summary.missed(HIGH_RATE).join("; ");
-        for part in ["more than 7 s", "more than 50 s", "more than 1.15 times"] {
+        let missed = summary.missed().join("; ");
+        for part in ["more than 5 s", "more than 44.5 s", "more than 1.15 times"] {
             assert!(missed.contains(part), "{missed}");
         }
     }

@@ -19,7 +19,6 @@ mod transfer;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use manyflow_core::units::Rate;
 use serde_json::json;
 
 pub(crate) use self::heterogeneity::run as heterogeneity;
@@ -30,11 +29,11 @@ use crate::bench::{median, write_random};
 use crate::cli::LiveArgs;
 use manyflow_terminal::Display;
 
-/// The rate above which UFTP's is no bound.
-const RATE_BOUND: Rate = Rate::from_bits_per_s(1_000_000_000);
+/// The bounds of the rate as multiples of UFTP's, for one receiver and for more.
+const RATE_BOUNDS: (f64, f64) = (1.5, 1.0);
 /// The bounds of the processor time for a packet, in microseconds.
 const SENDER_BOUND_US: f64 = 3.0;
-const RECEIVER_BOUND_US: f64 = 6.0;
+const RECEIVER_BOUND_US: f64 = 4.0;
 
 /// Compares the rates of transfers to equal receivers.
 pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
@@ -46,10 +45,7 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
         "{:<28} {:>14} {:>10} {:>22} {:>22}",
         "program", "Mbit/s", "seconds", "sender us/packet", "receiver us/packet"
     ))?;
-    let programs = programs(&[
-        Program::Ours(args.rate, args.options),
-        Program::UftpUnlimited,
-    ]);
+    let programs = programs(&[Program::Ours(args.options), Program::UftpUnlimited]);
     let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
     let mut rates = Vec::new();
     let mut missed = Vec::new();
@@ -81,9 +77,14 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
             }
         }
     }
-    let bound = rates.get(1).copied().unwrap_or(f64::INFINITY);
-    let bound = bound.min(RATE_BOUND.bits_per_s() as f64);
-    if rates[0] < bound {
+    let times = if args.receivers == 1 {
+        RATE_BOUNDS.0
+    } else {
+        RATE_BOUNDS.1
+    };
+    if let Some(bound) = rates.get(1).map(|uftp| uftp * times)
+        && rates[0] < bound
+    {
         missed.push(format!("the rate is below {:.0} Mbit/s", bound / 1e6));
     }
     end(display, &missed)

@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use manyflow_core::units::Rate;
 use nix::sys::resource::UsageWho;
 
 use super::process::{LIMIT, Running, wait_for_all};
@@ -20,8 +19,8 @@ const UFTP_BLOCK: u64 = 1_300;
 /// A program that transfers files.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Program {
-    /// `manyflow send` and `recv`, with a session of this rate.
-    Ours(Rate, SendOptions),
+    /// `manyflow send` and `recv`, with these options.
+    Ours(SendOptions),
     /// UFTP without congestion control, as fast as it can.
     UftpUnlimited,
     /// UFTP with TFMCC.
@@ -46,10 +45,22 @@ impl Measured {
     }
 }
 
+impl SendOptions {
+    fn name(self) -> String {
+        let way = if self.multicast {
+            "multicast"
+        } else {
+            "send FILE"
+        };
+        let rate = self.rate.map(|rate| format!(", {rate}"));
+        format!("manyflow, {way}{}", rate.unwrap_or_default())
+    }
+}
+
 impl Program {
     pub(super) fn name(self) -> String {
         match self {
-            Program::Ours(rate, _) => format!("manyflow, {rate}"),
+            Program::Ours(options) => options.name(),
             Program::UftpUnlimited => "uftp, no rate control".to_owned(),
             Program::UftpTfmcc => "uftp, TFMCC".to_owned(),
         }
@@ -75,7 +86,7 @@ pub(super) fn transfer(
         fs::create_dir_all(output)?;
     }
     let measured = match program {
-        Program::Ours(rate, options) => ours(lan, rate, options, file, &outputs)?,
+        Program::Ours(options) => ours(lan, options, file, &outputs)?,
         Program::UftpUnlimited => uftp(lan, &["-R", "-1"], file, &outputs)?,
         Program::UftpTfmcc => uftp(lan, &["-R", "1000000", "-C", "tfmcc"], file, &outputs)?,
     };
@@ -119,43 +130,31 @@ impl<'a> LinkCounts<'a> {
     }
 }
 
-fn ours(
-    lan: &Lan,
-    rate: Rate,
-    options: SendOptions,
-    file: &Path,
-    outputs: &[PathBuf],
-) -> Result<Measured> {
+fn ours(lan: &Lan, options: SendOptions, file: &Path, outputs: &[PathBuf]) -> Result<Measured> {
     let program = crate::program::manyflow()?;
-    let rate = rate.bits_per_s().to_string() + "bit/s";
     let mut command = in_namespace(&lan.sender, &program);
-    command.args([
-        "send",
-        "--json",
-        "--multicast",
-        "232.1.2.0/24",
-        "--interface",
-        INTERFACE,
-    ]);
-    command
-        .args(["--rate", &rate, "--publish", &format!("{SENDER}:0")])
-        .args(options.in_order.then_some("--in-order"))
-        .args(options.packet_trains.then_some("--packet-trains"))
-        .arg(file);
+    command.args(["send", "--json"]).arg(file);
+    if let Some(rate) = options.rate {
+        command.arg(format!("--rate={}bit/s", rate.bits_per_s()));
+    }
+    if options.multicast {
+        command.args(["--multicast", "232.1.2.0/24", "--interface", INTERFACE]);
+        command.args(["--publish", &format!("{SENDER}:0")]);
+    }
     let mut links = LinkCounts::new(lan)?;
     let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
+    let start = Instant::now();
     let mut sender = Running::start(command)?;
     let published = sender.event("published")?;
     let url = published["url"]
         .as_str()
         .context("the sender gives its URL")?
         .to_owned();
-    let start = Instant::now();
     let mut receivers = Vec::new();
     for (namespace, output) in lan.receivers.iter().zip(outputs) {
         let mut command = in_namespace(namespace, &program);
         command
-            .args(["recv", "--json", "--interface", INTERFACE, &url, "--output"])
+            .args(["recv", "--json", &url, "--output"])
             .arg(output);
         receivers.push(Running::start(command)?);
     }
