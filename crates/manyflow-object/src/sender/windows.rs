@@ -3,12 +3,13 @@
 //! Evenly, receivers of every rate need the fewest packets, but all blocks complete at the end. In
 //! windows, blocks complete one after another. The first round has the source symbols and nothing
 //! else, so a receiver of all packets decodes nothing. A receiver below the session's rate misses a
-//! part of each window. It completes the window in a later round, in which the packets beyond the
-//! missing ones are surplus: at worst, for a rate just below the session's, it needs two rounds.
+//! part of each window, and completes it in later visits, in which the packets beyond the missing
+//! ones are surplus. `itinerary.rs` has the order of these visits.
 
 use std::ops::Range;
 
 use super::Unit;
+use super::itinerary::{Extent, SHORT_VISITS, Stop, ahead_max, stop};
 use crate::fec::Demand;
 use crate::schedule::Schedule;
 
@@ -22,6 +23,7 @@ const WINDOWS_AHEAD: u64 = 4;
 /// Chooses the unit that the next packet of a layer serves.
 pub(super) struct Windows {
     windows: Vec<Window>,
+    present: Visit,
     /// The number of visits before the present one.
     visits: u64,
     /// The number of visits that the caller knows of.
@@ -45,9 +47,12 @@ struct Window {
     /// The units besides those of the FDT, which are part of each window.
     units: Range<usize>,
     schedule: Schedule,
-    visit: Visit,
-    /// The packets of a visit after the first.
-    packets: u64,
+    /// The source symbols of each unit that the first visit sends.
+    source: Vec<u32>,
+    /// The packets that a receiver of all packets needs.
+    total: u64,
+    /// What the visit sends that was last announced.
+    announced: Extent,
 }
 
 /// The rest of a window's visit.
@@ -76,20 +81,20 @@ impl Windows {
         for length in window_lengths(files, symbols.unwrap_or(u64::MAX)) {
             let served = &files[first..first + length];
             let weights = weights(fdt, served, of_session);
-            let total: u64 = weights.iter().sum();
-            let packets = total + surplus(total);
             windows.push(Window {
                 units: fdt_units + first..fdt_units + first + length,
+                total: weights.iter().sum(),
                 schedule: Schedule::new(weights, layers),
-                visit: Visit::first(served, packets),
-                packets,
+                source: served.iter().map(|unit| unit.block.source_left()).collect(),
+                announced: Extent::Source,
             });
             first += length;
         }
-        if let [only] = &mut windows[..] {
+        let present = match &windows[..] {
             // Its visit has no end.
-            only.visit = Visit::packets(0);
-        }
+            [_] => Visit::packets(0),
+            windows => windows[0].visit(Extent::Source),
+        };
         let room_of = |units: &[Unit]| {
             units
                 .iter()
@@ -100,9 +105,10 @@ impl Windows {
             .iter()
             .map(|window| room_of(&units[window.units.clone()]));
         Windows {
+            present,
             visits: 0,
             announced: 0,
-            ahead: WINDOWS_AHEAD.min(windows.len() as u64 - 1),
+            ahead: WINDOWS_AHEAD.min(ahead_max(windows.len() as u64)),
             fdt_units,
             room_bytes: rooms.max().unwrap_or(0),
             windows,
@@ -124,10 +130,12 @@ impl Windows {
         if self.announced > self.visits + self.ahead {
             return None;
         }
-        let place = self.announced % self.windows.len() as u64;
+        let Stop { place, extent } = stop(self.announced, self.windows.len() as u64);
         let room = self.announced % self.rooms() * self.room_bytes;
         self.announced += 1;
-        let units = self.windows[place as usize].units.clone();
+        let window = &mut self.windows[place];
+        window.announced = extent;
+        let units = window.units.clone();
         Some(Upcoming { units, room })
     }
 
@@ -146,15 +154,15 @@ impl Windows {
         let place = self
             .windows
             .partition_point(|window| window.units.end <= unit);
-        let symbols = u64::from(symbols);
-        Demand::Visit {
-            symbols: match self.windows[place].visit {
-                Visit::Source { .. } => 0,
-                Visit::Packets { .. } => {
-                    (weight(symbols) + surplus(symbols)) as u32 + SCHEDULE_SPREAD
-                }
-            },
-        }
+        let window = &self.windows[place];
+        let symbols = match window.visit(window.announced) {
+            Visit::Source { .. } => 0,
+            Visit::Packets { left, .. } => {
+                let share = (weight(symbols.into()) * left).div_ceil(window.total);
+                share as u32 + SCHEDULE_SPREAD
+            }
+        };
+        Demand::Visit { symbols }
     }
 
     /// Ends the present visit if it is over. Returns its units in that case.
@@ -162,22 +170,29 @@ impl Windows {
         if self.windows.len() == 1 {
             return None;
         }
-        let window = self.current();
-        let units = window.ends_visit().then(|| window.units.clone())?;
+        if !self.present.is_over() {
+            return None;
+        }
+        let windows = self.windows.len() as u64;
+        let over = stop(self.visits, windows).place;
         self.visits += 1;
-        Some(units)
+        let Stop { place, extent } = stop(self.visits, windows);
+        self.present = self.windows[place].visit(extent);
+        Some(self.windows[over].units.clone())
     }
 
     /// Returns the unit that the next packet of `layer` serves.
     pub(super) fn next_unit(&mut self, layer: u16) -> usize {
         let fdt_units = self.fdt_units;
-        self.current().next_unit(layer, fdt_units)
+        let place = self.place();
+        let window = &mut self.windows[place];
+        window.next_unit(layer, fdt_units, &mut self.present)
     }
 
     /// Prolongs the present visit by a packet, because one has repeated a symbol. So receivers that
     /// have a part of the symbols still get enough others, unless most are repeated.
     pub(super) fn on_repeated(&mut self) {
-        if let Visit::Packets { left, repeats } = &mut self.current().visit
+        if let Visit::Packets { left, repeats } = &mut self.present
             && *repeats > 0
         {
             *left += 1;
@@ -185,33 +200,39 @@ impl Windows {
         }
     }
 
-    fn current(&mut self) -> &mut Window {
-        let place = self.visits % self.windows.len() as u64;
-        &mut self.windows[place as usize]
+    /// The place of the window that is visited.
+    fn place(&self) -> usize {
+        stop(self.visits, self.windows.len() as u64).place
     }
 
     /// Counts a packet of a unit of the FDT that `layer` sends out of turn.
     pub(super) fn count_fdt(&mut self, unit: usize, layer: u16) {
-        self.current().schedule.count(unit, layer);
+        let place = self.place();
+        self.windows[place].schedule.count(unit, layer);
     }
 }
 
 impl Window {
-    /// Whether the visit is over. The next visit then begins.
-    fn ends_visit(&mut self) -> bool {
-        let is_over = match self.visit {
-            Visit::Source { left, .. } => left == 0,
-            Visit::Packets { left, .. } => left == 0,
-        };
-        if is_over {
-            self.visit = Visit::packets(self.packets);
+    /// Returns a visit. Source symbols that were sent before the session was continued are not
+    /// sent again: all packets of the visit are others then.
+    fn visit(&self, extent: Extent) -> Visit {
+        let left: u64 = self.source.iter().copied().map(u64::from).sum();
+        match extent {
+            Extent::Source if left > 0 => Visit::Source {
+                units: self.source.clone(),
+                left,
+            },
+            Extent::Source | Extent::Full => Visit::packets(self.total + surplus(self.total)),
+            Extent::Short => {
+                let part = self.total.div_ceil(SHORT_VISITS);
+                Visit::packets(part + surplus(part))
+            }
         }
-        is_over
     }
 
-    fn next_unit(&mut self, layer: u16, fdt_units: usize) -> usize {
+    fn next_unit(&mut self, layer: u16, fdt_units: usize, visit: &mut Visit) -> usize {
         let picked = self.schedule.next_unit(layer);
-        let place = match &mut self.visit {
+        let place = match visit {
             Visit::Packets { left, .. } => {
                 *left = left.saturating_sub(1);
                 picked
@@ -238,15 +259,9 @@ impl Visit {
         }
     }
 
-    /// The first visit of a window, which has `packets` if some of its source symbols are sent
-    /// already.
-    fn first(units: &[Unit], packets: u64) -> Visit {
-        let units: Vec<u32> = units.iter().map(|unit| unit.block.source_left()).collect();
-        let left = units.iter().copied().map(u64::from).sum();
-        match left {
-            0 => Visit::packets(packets),
-            left => Visit::Source { units, left },
-        }
+    fn is_over(&self) -> bool {
+        let (Visit::Source { left, .. } | Visit::Packets { left, .. }) = self;
+        *left == 0
     }
 }
 
