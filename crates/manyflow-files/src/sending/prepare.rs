@@ -22,8 +22,10 @@ use crate::files::Scratch;
 use crate::sdp::SessionDescription;
 use crate::session::{SendProgress, SessionSender, flows, memory_for_table};
 
-/// The portions of files that are sent in order: some seconds at 50 Mbit/s.
-const WINDOW_BYTES: u64 = 16_000_000;
+/// The portions of files that are sent in order: a sixteenth of them, within these bounds. A window
+/// is too short if its repair symbols are not encoded in time, and too long if they need much room.
+const WINDOW_BYTES: std::ops::RangeInclusive<u64> = 4_000_000..=16_000_000;
+const WINDOWS: u64 = 16;
 /// The first symbols of blocks in a session that is continued: repair symbols that the sender has
 /// probably not sent yet, far from the last number, 2^24 - 1.
 const FIRST_SYMBOLS: std::ops::Range<u32> = 1 << 17..1 << 23;
@@ -149,7 +151,6 @@ async fn read_files(
     objects.scheme = config.scheme;
     objects.expires = expires(ntp_seconds(SystemTime::now()));
     objects.content_md5 = config.content_md5;
-    let window = WINDOW_BYTES / u64::from(objects.symbol_length);
     if config.resume.is_some() {
         // Receivers that have source symbols already need others.
         objects.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
@@ -157,6 +158,8 @@ async fn read_files(
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let in_windows = || is_in_windows(session.config().session_rate, length);
     let in_order = config.in_order.unwrap_or_else(in_windows);
+    let window = (length / WINDOWS).clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
+    let window = window / u64::from(objects.symbol_length);
     objects.window_symbols = in_order.then_some(window);
     let repair = object::repair_bytes(&objects, length);
     let storage = Scratch::create(repair, config.memory_max, &config.sources.scratch)?;

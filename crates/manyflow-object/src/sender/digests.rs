@@ -1,6 +1,7 @@
-//! The digests of a file, computed in one pass.
+//! The digests of a file and its blocks.
 
-use std::io;
+use std::ops::Range;
+use std::{io, thread};
 
 use md5::{Digest, Md5};
 use sha2::Sha256;
@@ -10,6 +11,9 @@ use crate::source::Source;
 
 /// The length of the parts in which a file is read, in bytes.
 const PART_BYTES: u64 = 1 << 18;
+/// The length from which a file is read by two threads, one of which computes the digests of its
+/// blocks: both take equally long, and a thread takes less than the digest of this length.
+const SHARED_FROM_BYTES: u64 = 1 << 20;
 
 pub(super) struct Digests {
     pub(super) md5: Option<[u8; 16]>,
@@ -21,31 +25,70 @@ pub(super) struct Digests {
 impl Digests {
     /// Reads all of `source`, which has the parameters `oti`.
     pub(super) fn of(source: &dyn Source, oti: &Oti, with_md5: bool) -> io::Result<Digests> {
-        let (mut md5, mut sha256) = (with_md5.then(Md5::new), Sha256::new());
-        let mut part = vec![0; PART_BYTES.min(oti.transfer_length()) as usize];
-        let mut blocks = Vec::with_capacity(oti.blocks() as usize);
-        for sbn in 0..oti.blocks() {
-            let mut range = oti.block_range(sbn);
-            let mut block = Sha256::new();
-            while !range.is_empty() {
-                let length = (range.end - range.start).min(PART_BYTES);
-                let part = &mut part[..length as usize];
-                source.read_at(range.start, part)?;
-                if let Some(md5) = &mut md5 {
-                    md5.update(&*part);
-                }
-                sha256.update(&*part);
-                block.update(&*part);
-                range.start += length;
-            }
-            blocks.push(truncate(block));
-        }
+        let blocks = || digests_of_blocks(source, oti);
+        let (blocks, whole) = match oti.transfer_length() < SHARED_FROM_BYTES {
+            true => (blocks(), Whole::of(source, oti, with_md5)),
+            false => thread::scope(|scope| {
+                let blocks = scope.spawn(blocks);
+                let whole = Whole::of(source, oti, with_md5);
+                (blocks.join().expect("a digest does not panic"), whole)
+            }),
+        };
+        let Whole { md5, sha256 } = whole?;
         Ok(Digests {
-            md5: md5.map(|md5| md5.finalize().into()),
-            sha256: sha256.finalize().into(),
-            blocks,
+            md5,
+            sha256,
+            blocks: blocks?,
         })
     }
+}
+
+/// The digests of a whole file.
+struct Whole {
+    md5: Option<[u8; 16]>,
+    sha256: [u8; 32],
+}
+
+impl Whole {
+    fn of(source: &dyn Source, oti: &Oti, with_md5: bool) -> io::Result<Whole> {
+        let (mut md5, mut sha256) = (with_md5.then(Md5::new), Sha256::new());
+        read(source, 0..oti.transfer_length(), |part| {
+            if let Some(md5) = &mut md5 {
+                md5.update(part);
+            }
+            sha256.update(part);
+        })?;
+        Ok(Whole {
+            md5: md5.map(|md5| md5.finalize().into()),
+            sha256: sha256.finalize().into(),
+        })
+    }
+}
+
+fn digests_of_blocks(source: &dyn Source, oti: &Oti) -> io::Result<Vec<BlockDigest>> {
+    let digest = |sbn| {
+        let mut block = Sha256::new();
+        read(source, oti.block_range(sbn), |part| block.update(part))?;
+        Ok(truncate(block))
+    };
+    (0..oti.blocks()).map(digest).collect()
+}
+
+/// Reads this range of a source, and passes on its parts in order.
+fn read(
+    source: &dyn Source,
+    mut range: Range<u64>,
+    mut on_part: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let mut part = vec![0; PART_BYTES.min(range.end - range.start) as usize];
+    while !range.is_empty() {
+        let length = (range.end - range.start).min(PART_BYTES);
+        let part = &mut part[..length as usize];
+        source.read_at(range.start, part)?;
+        on_part(part);
+        range.start += length;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -57,7 +100,7 @@ mod tests {
     #[test]
     fn digests_are_those_of_the_file_and_its_blocks() {
         let content = Bytes::from(
-            (0..1_000_003_u32)
+            (0..3_000_003_u32)
                 .map(|byte| (byte % 251) as u8)
                 .collect::<Vec<_>>(),
         );
