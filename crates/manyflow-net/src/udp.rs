@@ -13,6 +13,8 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use manyflow_core::Ecn;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::Socket;
 use tokio::io::Interest;
@@ -24,6 +26,11 @@ use super::train::{self, Towards, Unsent};
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 /// The longest time that a datagram is believed to wait in a socket.
 const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
+pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// The length of a receive buffer in bytes that the system's maximum does not limit.
+const LARGE_BUFFER_BYTES: usize = 16 << 20;
 
 /// A UDP socket.
 #[derive(Debug)]
@@ -108,6 +115,17 @@ impl Port {
         let receive = || inbox.receive(&self.socket, &self.state);
         self.socket.try_io(Interest::READABLE, receive)
     }
+}
+
+/// Enlarges the kernel's receive buffer of a socket: to 16 MiB with the rights of root, which is
+/// 40 ms at 3 Gbit/s, and else to [`SOCKET_BUFFER_BYTES`] or the system's maximum. Returns its
+/// length in bytes.
+pub(crate) fn grow_receive_buffer(socket: &Socket) -> io::Result<usize> {
+    if setsockopt(socket, RcvBufForce, &LARGE_BUFFER_BYTES).is_err() {
+        socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    }
+    // The kernel reports twice what it has granted (socket(7)).
+    Ok(socket.recv_buffer_size()? / 2)
 }
 
 impl Default for Inbox {

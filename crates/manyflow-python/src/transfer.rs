@@ -144,7 +144,7 @@ pub(crate) fn send(
         .unwrap_or_default();
     let wrong = |error: String| transfer_error(py, &subject, &in_python(&error));
     let reports: SocketAddr = parse("reports", &reports)?;
-    let listen: Option<SocketAddr> = listen.map(|text| parse("listen", &text)).transpose()?;
+    let listen = listen.map(|text| parse("listen", &text)).transpose()?;
     let multicast = multicast.map(|range| groups(&range, interface, hop_limit));
     let multicast = multicast.transpose()?;
     let relay = match (listen, &multicast) {
@@ -152,12 +152,11 @@ pub(crate) fn send(
         (None, Some(_)) => None,
         (None, None) => Some(RelayAddress::anywhere()),
     };
-    let rate = rate.map(|text| parse("rate", &text)).transpose()?;
     let found = || {
         let relay = relay.as_ref().map(|relay| relay.listen.ip());
         place::session_rate(multicast.as_ref(), relay)
     };
-    let webrc = rate_control(rate.unwrap_or_else(found), &profile)?;
+    let webrc = rate_control(rate, &profile, found)?;
     let group = group_key.as_deref().map(GroupKey::read).transpose();
     let group = group.map_err(|error| wrong(error.to_string()))?;
     let signing = sign.as_deref().map(SigningKey::read).transpose();
@@ -192,7 +191,14 @@ pub(crate) fn send(
     })
 }
 
-fn rate_control(rate: Rate, profile: &str) -> PyResult<SessionConfig> {
+/// Returns the parameters of a session, which has the rate that is `found` unless one is given.
+fn rate_control(
+    rate: Option<String>,
+    profile: &str,
+    found: impl FnOnce() -> Rate,
+) -> PyResult<SessionConfig> {
+    let rate = rate.map(|text| parse("rate", &text)).transpose()?;
+    let rate = rate.unwrap_or_else(found);
     let config = match profile {
         "lan" => place::lan(rate),
         "wan" => SessionConfig::wan(rate),

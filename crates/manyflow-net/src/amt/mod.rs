@@ -16,7 +16,7 @@ pub use self::client::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
 pub use self::server::{RelayOptions, RelaySender, RelayServer, RelayStats};
 pub use self::streams::{HopTotals, StreamsConfig};
 pub(crate) use self::tunnel::Tunnel;
-use crate::multicast::SOCKET_BUFFER_BYTES;
+use crate::udp::{SOCKET_BUFFER_BYTES, grow_receive_buffer};
 
 /// Returns the source address of a session inside tunnels: the relay's own address, or that of the
 /// route to its receivers.
@@ -41,7 +41,7 @@ fn open_socket(local: SocketAddr) -> io::Result<Socket> {
     if local.ip() == Ipv6Addr::UNSPECIFIED {
         socket.set_only_v6(false)?;
     }
-    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    grow_receive_buffer(&socket)?;
     socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
     socket.set_nonblocking(true)?;
     socket.bind(&local.into())?;

@@ -30,9 +30,6 @@ pub use receiver::{Datagram, MulticastReceiver, ReceiverConfig};
 pub(crate) use router::MulticastRouter;
 pub use sender::{MulticastSender, SenderConfig};
 
-/// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
-pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-
 /// Returns the least time from a join until the kernel sends the report for it. Linux arms a timer
 /// for two ticks (`igmp_ifc_event` and `mld_ifc_event`): 8 ms if it has 250 ticks in a second.
 pub fn join_delay() -> Duration {

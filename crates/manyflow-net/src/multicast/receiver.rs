@@ -14,10 +14,8 @@ use super::interface::LocalInterface;
 use super::is_source_specific;
 use super::membership::Membership;
 use super::silence::Silence;
-use super::{
-    Choice, Interface, MulticastError, SOCKET_BUFFER_BYTES, check_multicast, check_same_version,
-};
-use crate::udp::{Arrival, Inbox, Port};
+use super::{Choice, Interface, MulticastError, check_multicast, check_same_version};
+use crate::udp::{Arrival, Inbox, Port, SOCKET_BUFFER_BYTES, grow_receive_buffer};
 
 /// Linux's default limit of groups per socket (net.ipv4.igmp_max_memberships).
 const GROUPS_PER_SOCKET: usize = 20;
@@ -376,8 +374,7 @@ impl Member {
                     socket.set_multicast_all_v6(false)?;
                 }
             }
-            socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
-            warn_of_small_buffer(socket.recv_buffer_size()?);
+            warn_of_small_buffer(grow_receive_buffer(&socket)?);
             socket.bind(&SocketAddr::new(any, config.port).into())?;
             Port::new(socket)
         };
@@ -392,10 +389,8 @@ impl Member {
     }
 }
 
-/// Warns if the receive buffer is smaller than asked for. The kernel caps it silently, and reports
-/// twice the granted size (socket(7)).
-fn warn_of_small_buffer(reported_bytes: usize) {
-    let granted_bytes = reported_bytes / 2;
+/// Warns if the receive buffer is smaller than asked for. The kernel caps it silently.
+fn warn_of_small_buffer(granted_bytes: usize) {
     if granted_bytes < SOCKET_BUFFER_BYTES {
         tracing::warn!(
             "the kernel grants a receive buffer of {granted_bytes} B instead of {SOCKET_BUFFER_BYTES} B, so bursts are lost: raise it with sysctl -w net.core.rmem_max={SOCKET_BUFFER_BYTES}"

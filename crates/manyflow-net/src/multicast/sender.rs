@@ -8,11 +8,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::interface::LocalInterface;
 use super::{
-    Interface, MulticastError, NAME_THE_INTERFACE, ROUTER_ADVICE, SOCKET_BUFFER_BYTES,
-    check_multicast, check_same_version,
+    Interface, MulticastError, NAME_THE_INTERFACE, ROUTER_ADVICE, check_multicast,
+    check_same_version,
 };
 use crate::mtu::allow_fragments;
 use crate::train::{Train, Unsent};
+use crate::udp::SOCKET_BUFFER_BYTES;
 
 /// The destination of a session, and the way to it.
 #[derive(Clone, Debug)]

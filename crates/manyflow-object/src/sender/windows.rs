@@ -51,7 +51,7 @@ struct Window {
     source: Vec<u32>,
     /// The packets that a receiver of all packets needs.
     total: u64,
-    /// What the visit sends that was last announced.
+    /// The extent of the visit that was last announced.
     announced: Extent,
 }
 

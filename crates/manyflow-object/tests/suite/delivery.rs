@@ -438,10 +438,10 @@ fn an_empty_file_needs_only_the_fdt() {
     }
 }
 
-/// Returns the number of datagrams that a receiver gets of a file in 20 windows until it is complete,
-/// over those that it needs, and the number that is sent until then over those of the first round.
-/// The receiver misses the first datagrams, `late` of those of a round, and evenly a part `loss` of
-/// the others.
+/// Returns the number of datagrams that a receiver gets of a file in 20 windows until it is
+/// complete, over those that it needs, and the number that is sent until then over those of the
+/// first round. The receiver misses the first datagrams, `late` of those of a round, and evenly a
+/// part `loss` of the others.
 fn overhead_in_windows(late: f64, loss: f64) -> (f64, f64) {
     const SYMBOLS: usize = 20_000;
     let config = SenderConfig {

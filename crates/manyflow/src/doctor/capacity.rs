@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
 
 use manyflow_core::units::Bytes;
-use manyflow_net::multicast::SOCKET_BUFFER_BYTES;
+use manyflow_net::udp::SOCKET_BUFFER_BYTES;
 use nix::sys::resource::{Resource, getrlimit};
 use socket2::SockRef;
 
