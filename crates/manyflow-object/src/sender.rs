@@ -68,8 +68,9 @@ pub struct SenderConfig {
     /// know FLUTE only (RFC 6726) can check nothing else, but MD5 takes three times as long.
     pub content_md5: bool,
     /// The minimum number of source symbols of a window. Blocks of one window complete before those
-    /// of the next, but receivers below the session's rate need up to 1.6 times as many packets. With
-    /// `None`, all files complete together, and receivers of every rate need the fewest packets.
+    /// of the next, but receivers below the session's rate need up to 1.6 times as many packets.
+    /// With `None`, all files complete together, and receivers of every rate need the fewest
+    /// packets.
     pub window_symbols: Option<u64>,
 }
 

@@ -147,16 +147,8 @@ pub(crate) fn send(
     let listen = listen.map(|text| parse("listen", &text)).transpose()?;
     let multicast = multicast.map(|range| groups(&range, interface, hop_limit));
     let multicast = multicast.transpose()?;
-    let relay = match (listen, &multicast) {
-        (Some(address), _) => Some(RelayAddress::new(address)),
-        (None, Some(_)) => None,
-        (None, None) => Some(RelayAddress::anywhere()),
-    };
-    let found = || {
-        let relay = relay.as_ref().map(|relay| relay.listen.ip());
-        place::session_rate(multicast.as_ref(), relay)
-    };
-    let webrc = rate_control(rate, &profile, found)?;
+    let relay = relay_address(listen, multicast.as_ref());
+    let webrc = rate_control(rate, &profile, multicast.as_ref(), relay.as_ref())?;
     let group = group_key.as_deref().map(GroupKey::read).transpose();
     let group = group.map_err(|error| wrong(error.to_string()))?;
     let signing = sign.as_deref().map(SigningKey::read).transpose();
@@ -191,14 +183,26 @@ pub(crate) fn send(
     })
 }
 
-/// Returns the parameters of a session, which has the rate that is `found` unless one is given.
+/// Returns the address of a session's relay. Without one, and without groups, it is on all
+/// addresses.
+fn relay_address(listen: Option<SocketAddr>, groups: Option<&Groups>) -> Option<RelayAddress> {
+    match (listen, groups) {
+        (Some(address), _) => Some(RelayAddress::new(address)),
+        (None, Some(_)) => None,
+        (None, None) => Some(RelayAddress::anywhere()),
+    }
+}
+
+/// Returns the parameters of a session, whose rate follows from its place if none is given.
 fn rate_control(
     rate: Option<String>,
     profile: &str,
-    found: impl FnOnce() -> Rate,
+    groups: Option<&Groups>,
+    relay: Option<&RelayAddress>,
 ) -> PyResult<SessionConfig> {
     let rate = rate.map(|text| parse("rate", &text)).transpose()?;
-    let rate = rate.unwrap_or_else(found);
+    let relay = relay.map(|relay| relay.listen.ip());
+    let rate = rate.unwrap_or_else(|| place::session_rate(groups, relay));
     let config = match profile {
         "lan" => place::lan(rate),
         "wan" => SessionConfig::wan(rate),

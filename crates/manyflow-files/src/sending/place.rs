@@ -1,4 +1,4 @@
-//! What a sender finds out about its place, for all that its user leaves open.
+//! Choices that a sender makes by its place, where its user leaves them open.
 //!
 //! | choice | from |
 //! |---|---|
@@ -46,7 +46,7 @@ const TRIES: usize = 3;
 /// some milliseconds.
 pub fn session_rate(groups: Option<&Groups>, relay: Option<IpAddr>) -> Rate {
     let line = speed(groups, relay).unwrap_or(UNKNOWN_SPEED);
-    // The kernel sends all packets of groups, whoever has joined them, one by one.
+    // The kernel sends all packets of groups, also those that nobody has joined.
     let core = packets_of_a_core();
     let core = if groups.is_some() {
         part(core, 1, 4)

@@ -13,7 +13,7 @@
 /// The part of a window's packets in a short visit: one of this number.
 pub(super) const SHORT_VISITS: u64 = 4;
 
-/// What a visit sends of its window.
+/// The packets of a window that a visit sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     /// The source symbols, once.
