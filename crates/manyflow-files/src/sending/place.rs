@@ -3,7 +3,6 @@
 //! | choice | from |
 //! |---|---|
 //! | the session's rate | the speed of the interface, and of this machine |
-//! | packet trains | the session's rate |
 //! | whether files are sent in windows | the session's rate, and the length of the files |
 //! | the address of the relay | the addresses of this machine, and free ports |
 
@@ -25,10 +24,9 @@ const UNKNOWN_SPEED: Rate = Rate::from_bits_per_s(1_000_000_000);
 const UNLIMITED: Rate = Rate::from_bits_per_s(100_000_000_000);
 /// The lowest rate that a slow machine makes a session have.
 const RATE_MIN: Rate = Rate::from_bits_per_s(50_000_000);
-/// Sessions from this rate on have trains of 16 packets, which show a path's capacity up to
-/// 0.9 Gbit/s and cost 0.5 Mbit/s; others have trains of 4.
-const LONG_TRAINS_FROM: Rate = Rate::from_bits_per_s(200_000_000);
-const TRAIN_PACKETS: (u32, u32) = (16, 4);
+/// The packets of a train. Longer trains show capacities above 0.3 Gbit/s, too, but take more of
+/// slow paths than these have.
+const TRAIN_PACKETS: u32 = 4;
 /// Sessions above this rate send files of more than this length in windows: to decode a file at
 /// its end takes more than a tenth of the time that its packets take.
 const WINDOWS_FROM: Rate = Rate::from_bits_per_s(300_000_000);
@@ -79,9 +77,7 @@ pub fn any_address() -> IpAddr {
 
 /// Returns the parameters of a session of this rate for local networks, with packet trains.
 pub fn lan(rate: Rate) -> SessionConfig {
-    let (long, short) = TRAIN_PACKETS;
-    let packets = if rate < LONG_TRAINS_FROM { short } else { long };
-    SessionConfig::lan(rate).with_packet_trains(packets)
+    SessionConfig::lan(rate).with_packet_trains(TRAIN_PACKETS)
 }
 
 /// Whether files of this length in all are sent in windows, one after another.
@@ -192,11 +188,5 @@ mod tests {
             is_in_windows(rate(50_000_000), 10 * GBIT),
             "symbols take much room"
         );
-    }
-
-    #[test]
-    fn slow_sessions_have_short_trains() {
-        let trains = |mbit: u64| lan(Rate::from_bits_per_s(mbit * 1_000_000)).packet_trains;
-        assert_eq!((trains(50), trains(1_000)), (Some(4), Some(16)));
     }
 }

@@ -221,7 +221,14 @@ impl SessionSender {
     }
 
     fn report(&mut self) {
-        self.progress.skipped = self.endpoint.skipped();
+        let skipped = self.endpoint.skipped();
+        if skipped > 0 && self.progress.skipped == 0 {
+            tracing::warn!(
+                "the sender is behind its schedule, and leaves out packets that are too late: receivers slow down as \
+                 on a full path. A lower --rate leaves this machine time (logged once; more are counted)"
+            );
+        }
+        self.progress.skipped = skipped;
         self.progress.unsent = self.outlets.unsent();
         self.progress.relay = self.outlets.relay_stats();
         if let Some(count) = &self.receivers_done {
