@@ -23,6 +23,7 @@ mod tunnels;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use manyflow_core::time::Time;
@@ -235,22 +236,50 @@ impl Relay {
         payloads: impl IntoIterator<Item = &'a [u8]>,
         emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) -> Result<(), IpError> {
-        if self.tunnels.is_idle(flow) {
-            return Ok(());
+        self.forward_all(now, [(flow, payloads)], emit)
+    }
+
+    /// Forwards the payloads of several flows, as [`forward`](Self::forward) does those of one.
+    /// Those of different flows to one gateway are passed together, as
+    /// [`forward_messages`](Self::forward_messages) passes messages.
+    ///
+    /// # Errors
+    /// If a payload or addresses do not form a UDP datagram. The payloads of the other flows are
+    /// forwarded.
+    ///
+    /// # Panics
+    /// If a flow is not an index into the flows given to [`new`](Self::new).
+    pub fn forward_all<'a, P: IntoIterator<Item = &'a [u8]>>(
+        &mut self,
+        now: Time,
+        flows: impl IntoIterator<Item = (usize, P)>,
+        emit: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
+    ) -> Result<(), IpError> {
+        let (mut data, mut parts) = (std::mem::take(&mut self.data), Vec::new());
+        data.clear();
+        let mut result = Ok(());
+        for (flow, payloads) in flows {
+            if self.tunnels.is_idle(flow) {
+                continue;
+            }
+            let start = data.len();
+            match encode_messages(&self.flows[flow], payloads, &mut data) {
+                Ok(length) => parts.push((flow, start..data.len(), length)),
+                Err(error) => {
+                    data.truncate(start);
+                    result = Err(error);
+                }
+            }
         }
-        let mut data = std::mem::take(&mut self.data);
-        let encoded = encode_messages(&self.flows[flow], payloads, &mut data);
-        if let Ok(length) = encoded {
-            let messages = &data;
-            let batch = [FlowMessages {
-                flow,
-                messages,
-                length,
-            }];
-            self.forward_messages(now, &batch, emit);
-        }
+        let messages = |(flow, range, length): (usize, Range<usize>, usize)| FlowMessages {
+            flow,
+            messages: &data[range],
+            length,
+        };
+        let batch: Vec<_> = parts.into_iter().map(messages).collect();
+        self.forward_messages(now, &batch, emit);
         self.data = data;
-        encoded.map(|_| ())
+        result
     }
 
     /// Passes the Multicast Data messages of several flows to `emit`, as
@@ -537,12 +566,11 @@ fn encode_messages<'a>(
     payloads: impl IntoIterator<Item = &'a [u8]>,
     data: &mut Vec<u8>,
 ) -> Result<usize, IpError> {
-    data.clear();
-    let mut length = 0;
+    let (start, mut length) = (data.len(), 0);
     for payload in payloads {
         encode_data(flow, payload, data)?;
         if length == 0 {
-            length = data.len();
+            length = data.len() - start;
         }
     }
     Ok(length)

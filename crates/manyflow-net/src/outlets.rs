@@ -16,6 +16,8 @@ pub struct Outlets {
     waiting: Vec<u16>,
     multicast: Option<MulticastSender>,
     relay: Option<(RelayServer, RelaySender)>,
+    /// Whether a gateway had joined each channel when the last datagrams were sent.
+    joined: Vec<bool>,
     /// Datagrams that the multicast socket dropped.
     unsent: Unsent,
 }
@@ -44,6 +46,7 @@ impl Outlets {
         Outlets {
             channels: channels.collect(),
             waiting: Vec::new(),
+            joined: vec![false; flows.len()],
             multicast,
             relay,
             unsent: Unsent::default(),
@@ -55,13 +58,10 @@ impl Outlets {
         self.relay.as_ref().map(|(server, _)| server)
     }
 
-    /// Whether this channel can have receivers now.
+    /// Whether this channel had receivers when [`flush`](Self::flush) was called last, or may have
+    /// some that are not known.
     pub fn wants(&self, channel: u16) -> bool {
-        self.multicast.is_some()
-            || self
-                .relay
-                .as_ref()
-                .is_some_and(|(_, relay)| relay.is_joined(channel.into()))
+        self.multicast.is_some() || self.joined[usize::from(channel)]
     }
 
     /// Adds a datagram to those that [`flush`](Self::flush) sends.
@@ -71,38 +71,52 @@ impl Outlets {
             self.waiting.push(channel);
         }
         if !self.channels[place].train.push(datagram) {
-            self.send(channel);
+            self.send();
+            self.waiting.push(channel);
             self.channels[place].train.push(datagram);
         }
     }
 
-    /// Sends the datagrams that wait, channel by channel, to all outlets. An outlet without room
-    /// drops and counts them, as any full queue does.
+    /// Sends the datagrams that wait to all outlets: to groups channel by channel, and to each
+    /// gateway together. An outlet without room drops and counts them, as any full queue does.
     pub fn flush(&mut self) {
-        for place in 0..self.waiting.len() {
-            self.send(self.waiting[place]);
+        self.send();
+        if let Some((_, relay)) = &self.relay {
+            relay.note_joined(&mut self.joined);
         }
-        self.waiting.clear();
     }
 
-    fn send(&mut self, channel: u16) {
-        let Outlet { group, train } = &mut self.channels[usize::from(channel)];
+    fn send(&mut self) {
+        let Outlets {
+            channels, waiting, ..
+        } = self;
+        let trains = waiting.iter().map(|channel| {
+            let Outlet { group, train } = &channels[usize::from(*channel)];
+            (usize::from(*channel), *group, train)
+        });
         if let Some(socket) = &self.multicast {
-            let unsent = socket.send(*group, train);
-            if unsent.too_long > 0 && self.unsent.too_long == 0 {
-                tracing::warn!(
-                    "packets are longer than the interface's MTU: reduce --packet (logged once; more are counted)"
-                );
+            for (_, group, train) in trains.clone() {
+                let unsent = socket.send(group, train);
+                if unsent.too_long > 0 && self.unsent.too_long == 0 {
+                    tracing::warn!(
+                        "packets are longer than the interface's MTU: reduce --packet (logged once; more are counted)"
+                    );
+                }
+                self.unsent.too_long += unsent.too_long;
+                self.unsent.refused += unsent.refused;
             }
-            self.unsent.too_long += unsent.too_long;
-            self.unsent.refused += unsent.refused;
         }
         if let Some((_, relay)) = &self.relay
-            && relay.send(channel.into(), train).is_err()
+            && relay
+                .send_all(trains.clone().map(|(flow, _, train)| (flow, train)))
+                .is_err()
         {
-            self.unsent.too_long += train.datagrams().count() as u64;
+            let datagrams = trains.map(|(_, _, train)| train.datagrams().count());
+            self.unsent.too_long += datagrams.sum::<usize>() as u64;
         }
-        train.clear();
+        for channel in waiting.drain(..) {
+            channels[usize::from(channel)].train.clear();
+        }
     }
 
     /// Returns the number of datagrams that an outlet dropped, for lack of room, because of

@@ -252,14 +252,6 @@ impl Drop for RelayServer {
 }
 
 impl RelaySender {
-    /// Whether any gateway has joined the flow. Packets of other flows need not be encoded.
-    ///
-    /// # Panics
-    /// If there is no such flow.
-    pub fn is_joined(&self, flow: usize) -> bool {
-        self.shared.machines().relay.is_joined(flow)
-    }
-
     /// Sends the datagrams of `train` to all gateways that have joined the flow. `flow` is an index
     /// into the list given to [`RelayServer::bind`]. Never waits: datagrams that the kernel refuses
     /// are dropped and counted, as in any full queue.
@@ -270,27 +262,55 @@ impl RelaySender {
     /// # Panics
     /// If there is no such flow.
     pub fn send(&self, flow: usize, train: &Train) -> Result<(), IpError> {
+        self.send_all([(flow, train)].into_iter())
+    }
+
+    /// Sends the trains of several flows, as [`send`](Self::send) does that of one. Datagrams to
+    /// one gateway leave together.
+    ///
+    /// # Errors
+    /// If a payload or addresses do not form a UDP datagram.
+    ///
+    /// # Panics
+    /// If there is no such flow.
+    pub fn send_all<'a>(
+        &self,
+        trains: impl Iterator<Item = (usize, &'a Train)> + Clone,
+    ) -> Result<(), IpError> {
         let shared = &*self.shared;
         let machines = &mut *shared.machines();
         let before = machines.poll_timeout();
-        if machines.has_stream(flow) {
-            let flows = train.datagrams().map(|datagram| {
-                let mut message = Vec::with_capacity(datagram.len() + HEADERS_BYTES_MAX);
-                encode_ecn_data(&shared.flows[flow], datagram, &mut message)?;
-                Ok((flow, message.into()))
-            });
-            let messages: Vec<_> = flows.collect::<Result<_, IpError>>()?;
-            shared.push_streams(machines, &messages);
-        } else {
-            machines.relay.forward(
-                shared.clock.now(),
-                flow,
-                train.datagrams(),
-                |gateway, local, messages, length| shared.send(local, gateway, messages, length),
-            )?;
+        if machines.streams.is_some() {
+            let layered = trains
+                .clone()
+                .filter(|(flow, _)| machines.has_stream(*flow));
+            let messages = encode_layered(&shared.flows, layered)?;
+            if !messages.is_empty() {
+                shared.push_streams(machines, &messages);
+            }
         }
+        let Machines { relay, streams, .. } = machines;
+        let has_stream = |flow| streams.as_ref().is_some_and(|streams| streams.has(flow));
+        let others = trains.filter(|(flow, _)| !has_stream(*flow));
+        relay.forward_all(
+            shared.clock.now(),
+            others.map(|(flow, train)| (flow, train.datagrams())),
+            |gateway, local, messages, length| shared.send(local, gateway, messages, length),
+        )?;
         shared.note_queued(machines.poll_timeout(), before);
         Ok(())
+    }
+
+    /// Sets the items of `joined` that are flows which any gateway has joined, and clears the
+    /// others. Packets of other flows need not be encoded.
+    ///
+    /// # Panics
+    /// If there are fewer flows than items.
+    pub fn note_joined(&self, joined: &mut [bool]) {
+        let machines = self.shared.machines();
+        for (flow, joined) in joined.iter_mut().enumerate() {
+            *joined = machines.relay.is_joined(flow);
+        }
     }
 
     /// Sends Multicast Data messages of several flows to all gateways that have joined them, as
@@ -326,6 +346,24 @@ impl RelaySender {
     }
 }
 
+/// A message of a layered session, with its flow.
+type LayeredMessage = (usize, Arc<[u8]>);
+
+/// Encodes the datagrams of layered sessions, whose messages have ECN fields.
+fn encode_layered<'a>(
+    flows: &[Flow],
+    trains: impl Iterator<Item = (usize, &'a Train)>,
+) -> Result<Vec<LayeredMessage>, IpError> {
+    let datagrams =
+        trains.flat_map(|(flow, train)| train.datagrams().map(move |datagram| (flow, datagram)));
+    let message = |(flow, datagram): (usize, &[u8])| {
+        let mut message = Vec::with_capacity(datagram.len() + HEADERS_BYTES_MAX);
+        encode_ecn_data(&flows[flow], datagram, &mut message)?;
+        Ok((flow, message.into()))
+    };
+    datagrams.map(message).collect()
+}
+
 impl Machines {
     fn has_stream(&self, flow: usize) -> bool {
         self.streams
@@ -352,7 +390,7 @@ impl Shared {
     }
 
     /// Queues messages of layered sessions, and sends what is due.
-    fn push_streams(&self, machines: &mut Machines, messages: &[(usize, Arc<[u8]>)]) {
+    fn push_streams(&self, machines: &mut Machines, messages: &[LayeredMessage]) {
         let now = self.clock.now();
         if let Some(streams) = &mut machines.streams {
             streams.push(now, &mut machines.relay, messages);
