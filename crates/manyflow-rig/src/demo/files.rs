@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -127,6 +127,9 @@ struct Running {
     progress: watch::Receiver<Progress>,
     bar: ProgressBar,
     task: JoinHandle<Result<Received, session::ReceiveError>>,
+    start: Instant,
+    /// The time since the start and the bytes on the last mile when start-up was over.
+    started_up: Option<(Duration, u64)>,
 }
 
 pub(super) async fn run(args: FilesDemoArgs, display: &Display) -> Result<()> {
@@ -168,7 +171,7 @@ pub(super) async fn run(args: FilesDemoArgs, display: &Display) -> Result<()> {
         ));
     }
     let finished = tokio::select! {
-        finished = watch_all(&mut receivers) => finished,
+        finished = watch_all(&mut receivers, args.size.0) => finished,
         () = interrupted() => return Err(session::ReceiveError::Stopped.into()),
     };
     sending.abort();
@@ -251,14 +254,34 @@ impl Running {
             progress,
             bar,
             task,
+            start: Instant::now(),
+            started_up: None,
         }
+    }
+
+    /// Notes the end of start-up, after which the link has carried a quarter of the file.
+    fn note_start_up(&mut self, file_bytes: u64) {
+        let carried = self.last_mile.downstream().delivered_bytes;
+        if self.started_up.is_none() && carried >= file_bytes / 4 {
+            self.started_up = Some((self.start.elapsed(), carried));
+        }
+    }
+
+    /// Returns the rate on the last mile from the end of start-up to the end of the transfer, which
+    /// took `elapsed` in all.
+    fn rate_after_start_up(&self, elapsed: Duration) -> Option<Rate> {
+        let (at, before) = self.started_up?;
+        let bytes = self.last_mile.downstream().delivered_bytes - before;
+        let seconds = elapsed.checked_sub(at)?.as_secs_f64();
+        Some(Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64))
     }
 }
 
 /// Updates the bars until all receivers have ended or time is over; returns the results in order.
-async fn watch_all(receivers: &mut [Running]) -> Vec<Option<Received>> {
+async fn watch_all(receivers: &mut [Running], file_bytes: u64) -> Vec<Option<Received>> {
     let deadline = tokio::time::Instant::now() + TIME_LIMIT;
-    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    // Start-up takes some hundred milliseconds.
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
     while receivers
         .iter()
         .any(|receiver| !receiver.task.is_finished())
@@ -266,10 +289,14 @@ async fn watch_all(receivers: &mut [Running]) -> Vec<Option<Received>> {
     {
         tick.tick().await;
         for receiver in receivers.iter_mut() {
-            if receiver.task.is_finished() {
-                receiver.bar.abandon();
-            } else {
+            receiver.note_start_up(file_bytes);
+            if !receiver.task.is_finished() {
                 show(&receiver.bar, &receiver.progress.borrow());
+            } else if !receiver.bar.is_finished() {
+                let seconds = receiver.start.elapsed().as_secs_f64();
+                receiver
+                    .bar
+                    .abandon_with_message(format!("done in {seconds:.1} s"));
             }
         }
     }
@@ -305,6 +332,13 @@ fn print_table(
     ))?;
     let mut intact = 0;
     let mut slowest = Rate::from_bits_per_s(u64::MAX);
+    let times = finished
+        .iter()
+        .flatten()
+        .map(|received| received.elapsed.as_secs_f64());
+    let (first, last) = times.fold((f64::INFINITY, 0.0), |(first, last): (f64, f64), time| {
+        (first.min(time), last.max(time))
+    });
     for (number, (receiver, received)) in receivers.iter().zip(finished).enumerate() {
         slowest = slowest.min(receiver.site.bottleneck(transfer.packet_bytes()));
         let file = folder.join(number.to_string()).join(FILE_NAME);
@@ -315,8 +349,12 @@ fn print_table(
     let size = units::Bytes(transfer.content.len() as u64);
     let single = size.0 as f64 * 8.0 / slowest.bits_per_s() as f64;
     display.print_line(&format!(
-        "\nFor a link with random loss, the bottleneck is the rate that TCP would reach there. Times include start-up.\n\
-         A tool with one rate for all would need {single:.1} s for every receiver (computed: {size} / {slowest})."
+        "\nA share is that of the bottleneck after a quarter of the file, since start-up takes most of the time before.\n\
+         For a link with random loss, the bottleneck is the rate that TCP would reach there. Times include start-up.\n\
+         With one rate for all, each receiver would need {single:.1} s (computed: {size} / {slowest}).\n\
+         Here the first one needed {first:.1} s, {:.0} times less, and the last one {last:.1} s, {:.2} times that.",
+        single / first,
+        last / single
     ))?;
     display.print_json(&json!({"event": "done", "intact": intact, "receivers": receivers.len(), "single_rate_seconds": single}))?;
     if intact < receivers.len() {
@@ -352,7 +390,10 @@ fn print_receiver(
     let agrees = digest == transfer.digest;
     let seconds = received.elapsed.as_secs_f64();
     let goodput = Rate::from_bits_per_s((content.len() as f64 * 8.0 / seconds) as u64);
-    let share = goodput.bits_per_s() as f64 / bottleneck.bits_per_s() as f64;
+    let share = receiver.rate_after_start_up(received.elapsed);
+    let share = share.map_or(f64::NAN, |rate| {
+        rate.bits_per_s() as f64 / bottleneck.bits_per_s() as f64
+    });
     let link = receiver.last_mile.downstream();
     let loss = (link.dropped + link.lost) as f64 / link.pushed.max(1) as f64;
     let waves = received.progress.waves_max;
