@@ -40,17 +40,15 @@ const TRIES: usize = 3;
 
 /// Returns the rate of a session that leaves by multicast to `groups`, through a relay on
 /// `relay`, or both. It is nine tenths of the speed of the fastest interface, so that headers and
-/// others have room; but at most what takes half of a core of this machine, which is measured in
-/// some milliseconds.
+/// others have room; but at most a part of what a core of this machine makes and sends, which is
+/// measured in some milliseconds.
 pub fn session_rate(groups: Option<&Groups>, relay: Option<IpAddr>) -> Rate {
     let line = speed(groups, relay).unwrap_or(UNKNOWN_SPEED);
-    // The kernel sends all packets of groups, also those that nobody has joined.
-    let core = packets_of_a_core();
-    let core = if groups.is_some() {
-        part(core, 1, 4)
-    } else {
-        part(core, 1, 2)
-    };
+    // The measured packets leave in full trains. Those of a session wait for no others, so their
+    // trains are shorter; and the kernel sends those of groups channel by channel, also if nobody
+    // has joined them. The rest of the core is for repair symbols and for others.
+    let divisor = if groups.is_some() { 12 } else { 8 };
+    let core = part(packets_of_a_core(), 1, divisor);
     rounded(part(line, 9, 10).min(core).max(RATE_MIN))
 }
 
