@@ -534,6 +534,18 @@ impl<S: Storage> ObjectReceiver<S> {
         self.listed_completely && progress.files == ended
     }
 
+    /// Whether all files are complete or almost certainly need no more symbols, so that a caller can
+    /// leave the session while the last blocks are decoded. If this no longer holds when they are,
+    /// more symbols are needed after all. Takes time for each block only if nearly all symbols are
+    /// there.
+    pub fn has_enough(&self) -> bool {
+        let progress = &self.progress;
+        self.is_complete()
+            || self.listed_completely
+                && progress.useful_bytes >= progress.needed_bytes
+                && self.objects.values().all(Object::has_enough)
+    }
+
     fn tell_if_all_complete(&mut self) {
         if self.is_complete() && !self.reported_all_complete {
             self.reported_all_complete = true;

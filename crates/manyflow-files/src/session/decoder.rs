@@ -58,8 +58,10 @@ pub enum DecoderError {
 #[derive(Debug)]
 pub(super) enum DecoderEvent {
     Done(FileDone),
-    /// All symbols are there. Files are still being stored.
+    /// All symbols are there. Blocks are still being decoded, or files stored.
     Enough,
+    /// More symbols are needed after all.
+    More,
     /// All files are stored, or will never be.
     End(Result<(), DecoderError>),
 }
@@ -269,6 +271,7 @@ impl Worker {
                 return None;
             }
         }
+        self.report_enough();
         if let Err(error) = self.start_jobs() {
             return Some(Err(error));
         }
@@ -361,12 +364,18 @@ impl Worker {
         None
     }
 
-    /// Reports that no more symbols are needed, before the last files are stored, which can take
-    /// longer than their packets.
+    /// Reports whether no more symbols are needed, before the last blocks are decoded and the last
+    /// files stored, which can take longer than their packets.
     fn report_enough(&mut self) {
-        if !self.has_enough && self.receiver.is_complete() {
-            self.has_enough = true;
-            let _ = self.events.send(DecoderEvent::Enough);
+        let has_enough = self.receiver.has_enough();
+        if self.has_enough != has_enough {
+            self.has_enough = has_enough;
+            let event = if has_enough {
+                DecoderEvent::Enough
+            } else {
+                DecoderEvent::More
+            };
+            let _ = self.events.send(event);
         }
     }
 

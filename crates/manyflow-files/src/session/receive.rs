@@ -324,6 +324,10 @@ impl Driver {
                         self.files.push(file);
                     }
                     Some(DecoderEvent::Enough) => self.leave_channels()?,
+                    Some(DecoderEvent::More) => {
+                        self.last_packet = self.now;
+                        self.join_again(Duration::ZERO)?;
+                    }
                     Some(DecoderEvent::End(end)) => {
                         self.report();
                         return Ok(end?);
@@ -504,13 +508,15 @@ impl Driver {
             self.inlet.check_way();
         }
         self.report();
+        self.join_again(pause)
+    }
+
+    /// Joins the session that was left, after a pause.
+    fn join_again(&mut self, pause: Duration) -> Result<(), ReceiveError> {
+        self.has_enough = false;
         self.before = self.progress.packets;
-        self.endpoint = Receiver::new(
-            Arc::clone(&self.session),
-            Arc::clone(&self.webrc),
-            0,
-            self.now + pause,
-        )?;
+        let (session, webrc) = (Arc::clone(&self.session), Arc::clone(&self.webrc));
+        self.endpoint = Receiver::new(session, webrc, 0, self.now + pause)?;
         Ok(())
     }
 

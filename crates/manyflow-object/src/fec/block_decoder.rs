@@ -111,6 +111,14 @@ impl BlockDecoder {
         self.extra.len() < EXTRA_MAX
     }
 
+    /// Whether the block almost certainly needs no more symbols than it has: all source symbols, or
+    /// two symbols beyond the number of those, which fail once in a million times (RFC 6330 section
+    /// 1).
+    pub(crate) fn is_certain(&self) -> bool {
+        let is_source = || self.places.iter().all(|(esi, place)| esi == place);
+        self.places.len() == self.taken.len() && (self.extra.len() >= 2 || is_source())
+    }
+
     /// Keeps a symbol while the block is decoded.
     pub(crate) fn add_extra(&mut self, esi: u32, symbol: &[u8]) {
         if !self.places.contains_key(&esi) {

@@ -85,6 +85,16 @@ impl Assembly {
         self.complete_blocks == self.oti.blocks()
     }
 
+    /// Whether all blocks are complete, or almost certainly need no more symbols.
+    pub(super) fn has_enough(&self) -> bool {
+        let is_enough = |block: &Block| match block {
+            Block::Partial(_) => false,
+            Block::Decoding(decoder) => decoder.is_certain(),
+            Block::Complete => true,
+        };
+        self.blocks.len() == self.oti.blocks() as usize && self.blocks.values().all(is_enough)
+    }
+
     /// Forgets all blocks.
     pub(super) fn start_over(&mut self, storage: &mut impl Storage) -> io::Result<()> {
         for sbn in std::mem::take(&mut self.blocks).into_keys() {

@@ -142,6 +142,15 @@ impl Object {
         self.under_way().is_some_and(Assembly::is_complete)
     }
 
+    /// Whether the file almost certainly needs no more symbols.
+    pub(super) fn has_enough(&self) -> bool {
+        match &self.state {
+            State::Complete | State::Refused => true,
+            State::Announced(assembly) | State::Receiving(assembly) => assembly.has_enough(),
+            State::AwaitingOti => false,
+        }
+    }
+
     /// Adopts the FEC parameters of a packet if the FDT gave none.
     pub(super) fn learn(
         &mut self,

@@ -438,55 +438,6 @@ fn an_empty_file_needs_only_the_fdt() {
     }
 }
 
-/// Returns the number of datagrams that a receiver gets of a file in 20 windows until it is
-/// complete, over those that it needs, and the number that is sent until then over those of the
-/// first round. The receiver misses the first datagrams, `late` of those of a round, and evenly a
-/// part `loss` of the others.
-fn overhead_in_windows(late: f64, loss: f64) -> (f64, f64) {
-    const SYMBOLS: usize = 20_000;
-    let config = SenderConfig {
-        window_symbols: Some(SYMBOLS as u64 / 20),
-        symbol_length: 64,
-        block_symbols_max: 500,
-        ..config(1)
-    };
-    let mut sender = ObjectSender::new(config, vec![file("file", 64 * SYMBOLS)]).unwrap();
-    let (mut receiver, mut received) = (receiver(), 0);
-    for sent in 1..20 * SYMBOLS {
-        while let Some(job) = sender.next_job() {
-            sender.finish_job(&job.run().unwrap()).unwrap();
-        }
-        let datagram = datagram(&mut sender, 0);
-        // Multiples of the golden ratio are evenly distributed.
-        let is_lost = (sent as f64 * 0.618_034).fract() < loss;
-        if (sent as f64) < late * SYMBOLS as f64 || is_lost {
-            continue;
-        }
-        received += 1;
-        deliver(&mut receiver, &datagram);
-        let is_all = |event: &ObjectEvent| matches!(event, ObjectEvent::AllComplete { .. });
-        if events(&mut receiver).iter().any(is_all) {
-            let per_symbol = |count: usize| count as f64 / SYMBOLS as f64;
-            return (per_symbol(received), per_symbol(sent));
-        }
-    }
-    panic!("incomplete with loss {loss}, late by {late}");
-}
-
-#[test]
-fn receivers_that_miss_a_little_of_each_window_or_some_windows_do_not_wait_for_a_round() {
-    for loss in [0.0, 0.01, 0.15, 0.2, 0.4, 0.6, 0.8] {
-        let (received, sent) = overhead_in_windows(0.0, loss);
-        assert!(received < 1.6, "loss {loss}: {received}");
-        assert!(loss > 0.15 || sent < 1.3, "loss {loss}: {sent} rounds");
-    }
-    for late in [0.05, 0.25] {
-        let (received, sent) = overhead_in_windows(late, 0.0);
-        assert!(received < 1.3, "late by {late}: {received}");
-        assert!(sent < late + 1.3, "late by {late}: {sent} rounds");
-    }
-}
-
 /// Returns the names of complete files in their order, and the number of datagrams received until
 /// each was complete. The receiver loses datagrams with probability `loss`.
 fn order_of_completion(window_symbols: Option<u64>, loss: f64) -> Vec<(String, usize)> {

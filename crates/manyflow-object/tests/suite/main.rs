@@ -13,4 +13,5 @@ mod hostile;
 mod interoperability;
 mod resume;
 mod waves;
+mod windows;
 mod withdrawal;
