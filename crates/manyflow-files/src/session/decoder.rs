@@ -74,8 +74,6 @@ pub(super) struct Decoder {
     batch: Batch,
     pub(super) events: mpsc::UnboundedReceiver<DecoderEvent>,
     pub(super) progress: watch::Receiver<Progress>,
-    /// Datagrams dropped because the decoder was behind.
-    pub(super) dropped: u64,
     thread: JoinHandle<()>,
 }
 
@@ -126,7 +124,6 @@ impl Decoder {
             batch: Batch::default(),
             events,
             progress,
-            dropped: 0,
             thread,
         })
     }
@@ -138,10 +135,15 @@ impl Decoder {
         }
     }
 
-    /// Passes datagrams to the thread. Without room for them, they are dropped and counted.
-    pub(super) fn flush(&mut self) {
-        if let Some(input) = &self.input {
-            self.dropped += input.push(&mut self.batch) as u64;
+    /// Passes datagrams to the thread. Returns false if it is so far behind that they have to wait:
+    /// the next call passes them.
+    pub(super) fn flush(&mut self) -> bool {
+        match &self.input {
+            Some(input) => input.push(&mut self.batch),
+            None => {
+                self.batch.clear();
+                true
+            }
         }
     }
 

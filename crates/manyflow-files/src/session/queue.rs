@@ -65,7 +65,7 @@ impl Batch {
         self.ends.extend(other.ends.iter().map(|end| offset + end));
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
@@ -78,29 +78,28 @@ pub(super) fn queue() -> (Input, Output) {
 }
 
 impl Input {
-    /// Queues the datagrams of `batch`, which is empty then. Returns the number of datagrams that
-    /// were dropped, because there was no room.
-    pub(super) fn push(&self, batch: &mut Batch) -> usize {
+    /// Queues the datagrams of `batch`, which is empty then. Returns false if there is no room: the
+    /// batch is as it was.
+    pub(super) fn push(&self, batch: &mut Batch) -> bool {
         if batch.ends.is_empty() {
-            return 0;
+            return true;
         }
         let mut state = self.0.lock();
         let queued = &mut state.batch;
         let was_empty = queued.ends.is_empty();
-        let mut dropped = 0;
         if was_empty {
             std::mem::swap(queued, batch);
         } else if queued.bytes.len() + batch.bytes.len() <= BYTES_MAX {
             queued.append(batch);
         } else {
-            dropped = batch.ends.len();
+            return false;
         }
         drop(state);
         batch.clear();
         if was_empty {
             self.0.changed.notify_one();
         }
-        dropped
+        true
     }
 }
 
@@ -174,7 +173,7 @@ mod tests {
     fn datagrams_come_in_batches_and_in_order() {
         let (input, output) = queue();
         let mut taken = Batch::default();
-        assert_eq!(input.push(&mut batch(&[b"one", b""])), 0);
+        assert!(input.push(&mut batch(&[b"one", b""])));
         assert_eq!(input.push(&mut batch(&[b"three"])), 0);
         assert!(take(&output, &mut taken));
         let datagrams: Vec<_> = taken.datagrams().collect();
@@ -190,9 +189,15 @@ mod tests {
     fn a_full_queue_takes_no_more() {
         let (input, output) = queue();
         let datagram = vec![0; 60_000];
-        let dropped = (0..2_000).map(|_| input.push(&mut batch(&[&datagram])));
-        assert_eq!(dropped.sum::<usize>(), 2_000 - BYTES_MAX / 60_000);
+        let taken = (0..2_000).filter(|_| input.push(&mut batch(&[&datagram])));
+        assert_eq!(taken.count(), BYTES_MAX / 60_000);
+        let mut waiting = batch(&[b"waits"]);
+        while input.push(&mut batch(&[b"fills"])) {}
+        assert!(!input.push(&mut waiting));
         assert!(take(&output, &mut Batch::default()));
-        assert_eq!(input.push(&mut batch(&[&datagram])), 0);
+        assert!(input.push(&mut waiting));
+        let mut taken = Batch::default();
+        assert!(take(&output, &mut taken));
+        assert_eq!(taken.datagrams().collect::<Vec<_>>(), [b"waits"]);
     }
 }

@@ -28,6 +28,8 @@ use crate::sdp::Protection;
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Time after which a decoder that is behind may have room again.
+const DECODER_PAUSE: Duration = Duration::from_millis(1);
 /// Silence after the sender's announcement that ends the session: longer than two packets of a base
 /// channel of 1 packet/s. Without it, anyone could end the session with one forged packet.
 const CLOSE_GRACE: Duration = Duration::from_secs(3);
@@ -128,8 +130,6 @@ pub struct PacketCounts {
     pub unauthenticated: u64,
     /// Packets that the rate control refused, by kind.
     pub forged: Refusals,
-    /// Datagrams dropped because the decoder was too slow.
-    pub behind: u64,
 }
 
 impl PacketCounts {
@@ -313,7 +313,15 @@ impl Driver {
             if !self.has_enough && self.closed_at.is_none() {
                 self.patience.check(self.now)?;
             }
+            // A decoder or disk that does not keep up makes datagrams wait in the kernel, and then
+            // get lost there, so that rate control sees it as any other narrow place of the path.
+            let is_behind = !self.decoder.flush();
+            if is_behind {
+                self.last_packet = self.now;
+            }
             let due = self.wait_until()?;
+            let retry = is_behind.then(|| self.now + DECODER_PAUSE);
+            let due = due.into_iter().chain(retry).min();
             tokio::select! {
                 biased;
                 () = &mut stop => return Err(ReceiveError::Stopped),
@@ -334,7 +342,7 @@ impl Driver {
                     }
                     None => return Err(ReceiveError::Ended("the decoder failed; this is a bug of manyflow")),
                 },
-                waited = self.inlet.wait() => {
+                waited = self.inlet.wait(), if !is_behind => {
                     waited?;
                     self.take_datagrams();
                 }
@@ -391,7 +399,6 @@ impl Driver {
             self.on_datagram(&datagram, channel, times);
         }
         self.datagram = datagram;
-        self.decoder.flush();
     }
 
     /// Passes the header to the rate control, and the datagram to the decoder. The times are those
@@ -538,7 +545,6 @@ impl Driver {
         self.progress.objects = *self.decoder.progress.borrow();
         self.patience.note(self.now, &self.progress.objects);
         self.progress.webrc = self.endpoint.status();
-        self.progress.packets.behind = self.decoder.dropped;
         self.progress.packets.forged = self.before.forged;
         self.progress.packets.forged += self.endpoint.refused();
         self.progress.packets.refused =

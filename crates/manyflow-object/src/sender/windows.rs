@@ -13,6 +13,10 @@ use super::itinerary::{Extent, SHORT_VISITS, Stop, ahead_max, stop};
 use crate::fec::Demand;
 use crate::schedule::Schedule;
 
+/// Maximum number of packets in place of repair symbols that are not ready, as a multiple of a
+/// visit's packets. A visit that ended before its repair symbols are there would waste their
+/// encoding.
+const REPEATS_MAX: u64 = 20;
 /// Maximum number of packets by which the schedule favours a unit.
 const SCHEDULE_SPREAD: u32 = 8;
 
@@ -255,7 +259,7 @@ impl Visit {
     fn packets(left: u64) -> Visit {
         Visit::Packets {
             left,
-            repeats: left,
+            repeats: left * REPEATS_MAX,
         }
     }
 

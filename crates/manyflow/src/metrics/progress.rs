@@ -37,7 +37,6 @@ fn report_packets(out: &mut Metrics<'_, Progress>) -> fmt::Result {
             [
                 ("refused", packets.refused),
                 ("unauthenticated", packets.unauthenticated),
-                ("behind", packets.behind),
             ]
         },
     )?;
