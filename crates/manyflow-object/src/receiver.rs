@@ -536,8 +536,8 @@ impl<S: Storage> ObjectReceiver<S> {
 
     /// Whether all files are complete or almost certainly need no more symbols, so that a caller
     /// can leave the session while the last blocks are decoded. If this no longer holds when they
-    /// are, more symbols are needed after all. Takes time for each block only if nearly all symbols are
-    /// there.
+    /// are, more symbols are needed after all. Takes time for each block only if nearly all symbols
+    /// are there.
     pub fn has_enough(&self) -> bool {
         let progress = &self.progress;
         self.is_complete()

@@ -241,6 +241,8 @@ struct Driver {
     patience: Patience,
     /// Whether all symbols are there, and files are only being stored.
     has_enough: bool,
+    /// Whether the decoder was once so far behind that datagrams waited.
+    was_behind: bool,
     /// Time of the sender's announcement that the session ends; `None` if the sender went on.
     closed_at: Option<Time>,
     /// Datagrams that did not reach the rate control.
@@ -288,6 +290,7 @@ impl Driver {
             last_packet: Time::ZERO,
             patience,
             has_enough: false,
+            was_behind: false,
             closed_at: None,
             malformed_packets: 0,
             malformed: Vec::new(),
@@ -317,7 +320,7 @@ impl Driver {
             // get lost there, so that rate control sees it as any other narrow place of the path.
             let is_behind = !self.decoder.flush();
             if is_behind {
-                self.last_packet = self.now;
+                self.note_behind();
             }
             let due = self.wait_until()?;
             let retry = is_behind.then(|| self.now + DECODER_PAUSE);
@@ -349,6 +352,18 @@ impl Driver {
                 () = self.clock.sleep_until(due) => {}
             }
         }
+    }
+
+    fn note_behind(&mut self) {
+        if !self.was_behind {
+            self.was_behind = true;
+            tracing::warn!(
+                "this machine decodes or stores files more slowly than packets arrive, so the receiver slows down \
+                 (logged once)"
+            );
+        }
+        // The silence is this receiver's.
+        self.last_packet = self.now;
     }
 
     /// Returns when to act next if no packet arrives. Ends a session that has been silent for too

@@ -31,7 +31,7 @@ fn report_packets(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     )?;
     out.counters(
         "packets_dropped",
-        "Datagrams that do not belong to the session, have no valid MAC, or found the decoder behind.",
+        "Datagrams that do not belong to the session, or have no valid MAC.",
         "reason",
         |Progress { packets, .. }| {
             [

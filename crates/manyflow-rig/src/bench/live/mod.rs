@@ -1,15 +1,15 @@
 //! Benchmarks of live transfers, by programs of their own.
 //!
 //! `manyflow-rig bench live` and `manyflow-rig bench heterogeneity` transfer files between network
-//! namespaces, in turn by our own programs and by UFTP, if it is installed. `manyflow-rig bench
-//! loss` transfers files on loopback, with links in user space.
+//! namespaces, in turn by our own programs and by UFTP and udpcast, if they are installed.
+//! `manyflow-rig bench loss` transfers files on loopback, with links in user space.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `heterogeneity.rs` | receivers behind a fast and behind a slow link |
 //! | `loss.rs` | receivers with and without random loss |
 //! | `process.rs` | the programs that run |
-//! | `transfer.rs` | one transfer, by our programs or by UFTP |
+//! | `transfer.rs` | one transfer, by our programs, UFTP or udpcast |
 
 mod heterogeneity;
 mod loss;
@@ -45,7 +45,11 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
         "{:<28} {:>14} {:>10} {:>22} {:>22}",
         "program", "Mbit/s", "seconds", "sender us/packet", "receiver us/packet"
     ))?;
-    let programs = programs(&[Program::Ours(args.options), Program::UftpUnlimited]);
+    let programs = programs(&[
+        Program::Ours(args.options),
+        Program::UftpUnlimited,
+        Program::Udpcast,
+    ]);
     let results = in_turn(&lan, &programs, args.runs, &file, folder.path())?;
     let mut rates = Vec::new();
     let mut missed = Vec::new();
@@ -82,7 +86,10 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
     } else {
         RATE_BOUNDS.1
     };
-    if let Some(bound) = rates.get(1).map(|uftp| uftp * times)
+    let uftp = programs
+        .iter()
+        .position(|program| *program == Program::UftpUnlimited);
+    if let Some(bound) = uftp.map(|place| rates[place] * times)
         && rates[0] < bound
     {
         missed.push(format!("the rate is below {:.0} Mbit/s", bound / 1e6));

@@ -1,4 +1,4 @@
-//! One transfer of a file, by our own programs or by UFTP.
+//! One transfer of a file, by our own programs, UFTP or udpcast.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use crate::cli::SendOptions;
 /// The bytes of a packet of UFTP by default.
 const UFTP_BLOCK: u64 = 1_300;
 
+/// The bytes of a packet of udpcast by default.
+const UDPCAST_BLOCK: u64 = 1_456;
+
 /// A program that transfers files.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Program {
@@ -25,6 +28,8 @@ pub(super) enum Program {
     UftpUnlimited,
     /// UFTP with TFMCC.
     UftpTfmcc,
+    /// udpcast in a switched network, which waits for its receivers.
+    Udpcast,
 }
 
 /// The measurements of one transfer.
@@ -63,12 +68,22 @@ impl Program {
             Program::Ours(options) => options.name(),
             Program::UftpUnlimited => "uftp, no rate control".to_owned(),
             Program::UftpTfmcc => "uftp, TFMCC".to_owned(),
+            Program::Udpcast => "udpcast".to_owned(),
         }
     }
 
     pub(super) fn is_installed(self) -> bool {
-        let help = || Command::new("uftp").stdin(Stdio::null()).output().is_ok();
-        matches!(self, Program::Ours(..)) || help()
+        let program = match self {
+            Program::Ours(..) => return true,
+            Program::UftpUnlimited | Program::UftpTfmcc => "uftp",
+            Program::Udpcast => "udp-sender",
+        };
+        let mut command = Command::new(program);
+        command
+            .arg("--license")
+            .stdin(Stdio::null())
+            .output()
+            .is_ok()
     }
 }
 
@@ -89,6 +104,7 @@ pub(super) fn transfer(
         Program::Ours(options) => ours(lan, options, file, &outputs)?,
         Program::UftpUnlimited => uftp(lan, &["-R", "-1"], file, &outputs)?,
         Program::UftpTfmcc => uftp(lan, &["-R", "1000000", "-C", "tfmcc"], file, &outputs)?,
+        Program::Udpcast => udpcast(lan, file, &outputs)?,
     };
     let expected = fs::metadata(file)?.len();
     for output in &outputs {
@@ -210,6 +226,36 @@ fn uftp(lan: &Lan, options: &[&str], file: &Path, outputs: &[PathBuf]) -> Result
     }
     let received_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before - sent_cpu;
     let packets = expected / UFTP_BLOCK;
+    Ok(Measured {
+        seconds,
+        carried: links.carried,
+        sender_us: per_packet(sent_cpu, packets),
+        receiver_us: per_packet(received_cpu, packets * outputs.len() as u64),
+    })
+}
+
+fn udpcast(lan: &Lan, file: &Path, outputs: &[PathBuf]) -> Result<Measured> {
+    let mut links = LinkCounts::new(lan)?;
+    let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
+    let name = file.file_name().context("the file has a name")?;
+    let mut receivers = Vec::new();
+    for (namespace, output) in lan.receivers.iter().zip(outputs) {
+        let mut command = in_namespace(namespace, Path::new("udp-receiver"));
+        command.args(["--nokbd", "--interface", INTERFACE, "--file"]);
+        command.arg(output.join(name));
+        receivers.push(Running::start(command)?);
+    }
+    let mut command = in_namespace(&lan.sender, Path::new("udp-sender"));
+    command.args(["--nokbd", "--full-duplex", "--interface", INTERFACE]);
+    command.args(["--min-receivers", &outputs.len().to_string(), "--file"]);
+    command.arg(file);
+    let start = Instant::now();
+    let mut sender = Running::start(command)?;
+    ensure!(sender.wait_within(LIMIT)?, "udp-sender failed");
+    let sent_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before;
+    let seconds = wait_for_all(&mut receivers, start, |number| links.read(number))?;
+    let received_cpu = cpu(UsageWho::RUSAGE_CHILDREN)? - before - sent_cpu;
+    let packets = fs::metadata(file)?.len() / UDPCAST_BLOCK;
     Ok(Measured {
         seconds,
         carried: links.carried,
