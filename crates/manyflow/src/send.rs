@@ -57,8 +57,7 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
 impl SendArgs {
     /// Where to serve the description.
     fn publication(&self) -> Option<Publication> {
-        let given = self.servers.publish.map(Publication::At);
-        given.or_else(|| self.leaves_way_open().then_some(Publication::Anywhere))
+        Publication::of(self.servers.publish, self.leaves_way_open())
     }
 
     /// Whether the description is in a file after the start.
@@ -143,6 +142,15 @@ pub(crate) enum Publication {
     At(SocketAddr),
     /// On all addresses of this machine, on the usual port or any free one.
     Anywhere,
+}
+
+impl Publication {
+    /// Returns the place that the user gives. Without one, a session whose way to receivers is left
+    /// open is published everywhere.
+    pub(crate) fn of(given: Option<SocketAddr>, leaves_way_open: bool) -> Option<Publication> {
+        let given = given.map(Publication::At);
+        given.or_else(|| leaves_way_open.then_some(Publication::Anywhere))
+    }
 }
 
 /// Serves the descriptions, by their paths, if there is an address for that.

@@ -190,8 +190,9 @@ pub(crate) struct SendArgs {
 /// Options for the HTTP servers of a process that sends one session or several.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Serve the session description over HTTP on this address [default of send without
-    /// --multicast and --listen: port 8080 on all addresses, or any free port]
+    /// Serve the session description over HTTP on this address [default of send
+    /// and stream send without --multicast and --listen: port 8080 on all addresses, or any free
+    /// port]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<8080>)]
     pub(crate) publish: Option<std::net::SocketAddr>,
     /// Serve the session description over HTTPS, with this certificate and those between it and

@@ -12,8 +12,8 @@ use super::ServerArgs;
 
 const STREAM_SEND_EXAMPLES: &str = "\
 Examples:
-  # The built-in test pattern, without multicast: receivers connect to this host
-  manyflow stream send --pattern --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+  # The built-in test pattern: receivers connect to this host, and type what this prints
+  manyflow stream send --pattern
 
   # The files of a folder, 10 in each second, again and again
   manyflow stream send --folder frames --fps 10 --repeat --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
@@ -121,11 +121,12 @@ pub(crate) struct StreamSendArgs {
     /// The UDP port of the multicast groups
     #[arg(long, default_value_t = manyflow_streams::GROUP_PORT)]
     pub(crate) port: u16,
-    /// Serve receivers and relays on this address, and take their reports there
+    /// Serve receivers and relays on this address, and take their reports there [default without
+    /// --multicast: port 2268 on all addresses, or any free port]
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
-        required_unless_present = "multicast", value_parser = crate::address::listen::<2268>)]
+        value_parser = crate::address::listen::<2268>)]
     pub(crate) listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) servers: ServerArgs,

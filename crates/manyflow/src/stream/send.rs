@@ -1,7 +1,11 @@
 //! `manyflow stream send`: sends the units of a source in layers.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_files::sending::place::relay_address;
 use manyflow_layered::{GROUPS_MAX, rlm, sim};
 use manyflow_net::publish::DESCRIPTION_PATH;
 use manyflow_streams::{
@@ -26,12 +30,12 @@ const UNITS_MAX: usize = 2;
 
 pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
-    let control = control(&args)?;
+    control(&args)?;
     let source = feed::open(&args)?;
     let OpenedStream {
         description,
         sender,
-    } = OpenedStream::open(config(&args, control)?).map_err(explain)?;
+    } = open(&args)?;
     let signing = signing_key(args.sign.as_deref())?;
     let text = description.to_sdp(signing.as_ref());
     let text = text.map_err(|error| usage(error.to_string()))?;
@@ -39,12 +43,9 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
         crate::send::description::write(path, &text)?;
     }
     let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())];
-    let publisher = publish(
-        args.servers.publish.map(Publication::At),
-        descriptions.into(),
-        identity,
-    )
-    .await?;
+    let leaves_way_open = args.multicast.is_none() && args.listen.is_none();
+    let publication = Publication::of(args.servers.publish, leaves_way_open);
+    let publisher = publish(publication, descriptions.into(), identity).await?;
     let urls = publisher
         .as_ref()
         .map(|publisher| publisher.urls(description.source, DESCRIPTION_PATH));
@@ -126,14 +127,34 @@ fn control(args: &StreamSendArgs) -> Result<SendControl> {
     })
 }
 
-/// Returns the stream that the options describe.
-fn config(args: &StreamSendArgs, control: SendControl) -> Result<StreamSendConfig> {
+/// Opens the stream. Without an address for its relay, and without groups, the relay is on all
+/// addresses, on its usual port or any free one.
+fn open(args: &StreamSendArgs) -> Result<OpenedStream> {
+    let address = match args.multicast {
+        None => Some(args.listen.unwrap_or_else(relay_address)),
+        Some(_) => args.listen,
+    };
+    let opened = OpenedStream::open(config(args, address)?);
+    let opened = match (opened, address) {
+        (Err(StreamOpenError::Listen { cause, .. }), Some(address))
+            if args.listen.is_none() && cause.kind() == ErrorKind::AddrInUse =>
+        {
+            let any = SocketAddr::new(address.ip(), 0);
+            OpenedStream::open(config(args, Some(any))?)
+        }
+        (opened, _) => opened,
+    };
+    opened.map_err(explain)
+}
+
+/// Returns the stream that the options describe, with a relay on this address.
+fn config(args: &StreamSendArgs, listen: Option<SocketAddr>) -> Result<StreamSendConfig> {
     let groups = groups(args.multicast, args.interface.as_deref(), args.ttl);
     Ok(StreamSendConfig {
-        control,
+        control: control(args)?,
         fits_mtu: args.packet.is_none(),
         port: args.port,
-        listen: args.listen,
+        listen,
         key: read_key(args.key.as_deref())?,
         ..StreamSendConfig::new(&args.name, groups)
     })

@@ -92,13 +92,6 @@ fn what_cannot_be_sent_is_reported() {
 }
 
 #[test]
-fn a_sender_needs_a_way_to_its_receivers() {
-    let folder = folder_with_file(1);
-    let file = folder.path().join("file");
-    fails(&["send", text(&file)], 2, &["--multicast", "--listen"]);
-}
-
-#[test]
 fn a_port_in_use_is_reported() {
     let folder = folder_with_file(1);
     let file = folder.path().join("file");

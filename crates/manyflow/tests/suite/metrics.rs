@@ -103,7 +103,7 @@ fn metrics_follow_a_transfer() {
             && of("needed_bytes") == 4_001_000.0
             && of("rate_bytes_per_second") > 0.0
             && of("symbols_refused_total{reason=\"table\"}") == 0.0
-            && of("packets_dropped_total{reason=\"behind\"}") == 0.0
+            && of("packets_dropped_total{reason=\"refused\"}") == 0.0
             && samples.contains_key("manyflow_receiver_rtt_seconds")
             && samples["process_resident_memory_bytes"] > 1e6
     });

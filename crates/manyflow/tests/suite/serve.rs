@@ -281,10 +281,6 @@ fn a_file_that_describes_no_service_is_refused() {
             &[":1: session a", "publish ="],
         ),
         (
-            "publish = \"127.0.0.1:0\"\n[session.a]\npaths = [\"one\"]",
-            &[":2: session a", "--listen"],
-        ),
-        (
             "publish = \"127.0.0.1:0\"\n[defaults]\nttl = 2\n[session.a]\npaths = [\"one\"]",
             &[":4: session a", "--multicast"],
         ),

@@ -192,14 +192,10 @@ fn requests_go_on_after_the_mtu_has_become_smaller() {
     ask("with 1500 again");
 }
 
-/// The address of the first host, with any port.
-const SENDER: &str = "10.77.0.1:0";
-
-/// Starts a sender of files or of a stream on the first host. Returns it with the URL of its
-/// description.
+/// Starts a sender of files or of a stream on the first host, which chooses its addresses: the
+/// usual ports, or any others if those are taken. Returns it with the URL of its description.
 fn start_sender(bridge: &Bridge, arguments: &[&str]) -> (Manyflow, String) {
-    let mut command = manyflow(arguments);
-    command.args(["--listen", SENDER, "--publish", SENDER]);
+    let command = manyflow(arguments);
     let mut sender = bridge.on(1, || Manyflow::start(command));
     let url = sender.wait_for(|line| {
         let command = line.strip_prefix("receivers type: ")?;
@@ -220,7 +216,8 @@ fn receive(bridge: &Bridge, arguments: &[&str], key: &str, least: u64) -> Manyfl
     receiver
 }
 
-/// Sends a file and a stream through a tunnel from the first host to the second.
+/// Sends a file and a stream through a tunnel from the first host to the second. The sender of the
+/// stream finds the usual ports taken by that of the file.
 fn pass_tunnels(bridge: &Bridge, what: &str) {
     let sent = folder_with_file(300_000);
     let (_sender, url) = start_sender(bridge, &["send", text(&sent.path().join("file"))]);
