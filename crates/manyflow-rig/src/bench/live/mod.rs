@@ -86,13 +86,16 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
     } else {
         RATE_BOUNDS.1
     };
-    let uftp = programs
-        .iter()
-        .position(|program| *program == Program::UftpUnlimited);
-    if let Some(bound) = uftp.map(|place| rates[place] * times)
-        && rates[0] < bound
-    {
-        missed.push(format!("the rate is below {:.0} Mbit/s", bound / 1e6));
+    let mut programs = programs.iter();
+    if let Some(place) = programs.position(|program| *program == Program::UftpUnlimited) {
+        let ratio = rates[0] / rates[place];
+        display.print_line(&format!(
+            "{ratio:.2} times UFTP's rate, of at least {times}"
+        ))?;
+        display.print_json(&json!({"event": "compared", "times_uftp": ratio}))?;
+        if ratio < times {
+            missed.push(format!("the rate is below {times} times UFTP's"));
+        }
     }
     end(display, &missed)
 }
