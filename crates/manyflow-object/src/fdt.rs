@@ -27,7 +27,7 @@ const TRANSFER_LENGTH: &str = "Transfer-Length";
 const CONTENT_ENCODING: &str = "Content-Encoding";
 const MD5: &str = "Content-MD5";
 const SHA256: &str = "SHA-256";
-const BLOCKS: &str = "Blocks";
+const BLOCKS: &str = "Blocks-BLAKE3";
 const BUNDLE: &str = "Bundle";
 const MODE: &str = "Mode";
 const MODIFIED: &str = "Modified";
@@ -282,7 +282,11 @@ impl FileEntry {
             self.sha256.as_ref().map(<[u8; 32]>::as_slice),
         );
         if !self.blocks.is_empty() {
-            push_base64(&mut element, "mf:Blocks", Some(self.blocks.as_flattened()));
+            push_base64(
+                &mut element,
+                "mf:Blocks-BLAKE3",
+                Some(self.blocks.as_flattened()),
+            );
         }
         push_number(&mut element, "mf:Bundle", self.bundle);
         if let Some(Attributes { mode, modified_s }) = self.attributes {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::{io, thread};
 
+use blake3::Hasher;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
@@ -67,9 +68,11 @@ impl Whole {
 
 fn digests_of_blocks(source: &dyn Source, oti: &Oti) -> io::Result<Vec<BlockDigest>> {
     let digest = |sbn| {
-        let mut block = Sha256::new();
-        read(source, oti.block_range(sbn), |part| block.update(part))?;
-        Ok(truncate(block))
+        let mut block = Hasher::new();
+        read(source, oti.block_range(sbn), |part| {
+            block.update(part);
+        })?;
+        Ok(truncate(&block))
     };
     (0..oti.blocks()).map(digest).collect()
 }
