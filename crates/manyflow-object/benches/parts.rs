@@ -1,5 +1,5 @@
-//! Measures the coding of ALC packets with their LCT header, in elements per second, and the digests
-//! of files and blocks, in bytes per second.
+//! Measures the coding of ALC packets with their LCT header, in elements per second, and the
+//! digests of files and blocks, in bytes per second.
 
 use std::hint::black_box;
 use std::time::Duration;
