@@ -18,7 +18,8 @@ use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 /// Length of a signature in bytes.
 pub const SIGNATURE_BYTES: usize = 64;
 
-const KEY_BYTES: usize = 32;
+/// Length of a public key in bytes.
+pub const KEY_BYTES: usize = 32;
 /// The DER of a private key before the key itself: version 0, the algorithm Ed25519 without
 /// parameters, and an octet string in an octet string (RFC 8410 section 7).
 const PRIVATE_PREFIX: &[u8] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
@@ -127,10 +128,21 @@ impl SigningKey {
 }
 
 /// A public key, which verifies signatures. As text it is `ed25519:` and the key in base64.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
 impl PublicKey {
+    /// Returns the key with these bytes (RFC 8032 section 5.1.5). Any will do: a key that is no
+    /// point of the curve verifies nothing.
+    pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+        PublicKey(bytes)
+    }
+
+    /// Returns the bytes of the key.
+    pub fn to_bytes(&self) -> [u8; KEY_BYTES] {
+        self.0
+    }
+
     /// Reads the file at `path`: the first public key in it, in PEM.
     ///
     /// # Errors

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_core::units::Rate;
-use manyflow_files::completion::{self, CompletionKey};
+use manyflow_files::completion::{
+    self, Audience, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
+};
 use manyflow_files::files::{Existing, Selection, SourceOptions};
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::sending::{Opened, RelayAddress, SendConfig, place};
 use manyflow_files::session::{
     Progress, ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
 };
-use manyflow_net::description::HostPort;
 use manyflow_net::description::load::{Trust, load_text, reachable, verify_signer};
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::Route;
@@ -163,7 +164,7 @@ pub(crate) fn send(
         multicast,
         port,
         relay,
-        reports: until_done.map(|expected| (reports, expected)),
+        reports: until_done.map(|number| (reports, Audience::Number(number))),
         signing: signing.map_err(|error| wrong(error.to_string()))?,
         group: group.map(|key| (key, encrypt)),
         ..defaults
@@ -316,7 +317,7 @@ fn sent(progress: &SendProgress) -> (u64, u64, usize, u32) {
         progress.packets,
         progress.bytes,
         progress.relay.gateways,
-        progress.receivers_done,
+        progress.receivers.done(),
     )
 }
 
@@ -422,18 +423,21 @@ async fn run_receiver(wish: Wish, sinks: ProgressSinks, stop: Stop) -> Result<Re
         () = stop.clone().wait() => return Err("stopped before all files were complete".to_owned()),
     };
     let description = SessionDescription::parse(&text).map_err(|error| error.to_string())?;
-    let reports = completion_of(&wish, &description);
+    let reporting = wish.reporting(&description, sinks.progress.subscribe());
     let config = wish.config(description)?;
     let received = receive(config, sinks, stop.clone().wait()).await;
-    let received = received.map_err(|error| error.to_string())?;
-    if let Some((key, server, window)) = reports {
+    let status = match &received {
+        Ok(_) => Some(ReceiverStatus::Done),
+        Err(error) => ReceiverStatus::of_error(error),
+    };
+    if let Some((reporting, status)) = reporting.zip(status) {
         // The files are here even if the sender does not answer.
         tokio::select! {
-            _ = completion::report(key, &server, window) => {}
-            () = stop.wait() => {}
+            _ = reporting.end(status) => {}
+            () = stop.wait(), if status == ReceiverStatus::Done => {}
         }
     }
-    Ok(received)
+    received.map_err(|error| error.to_string())
 }
 
 async fn description_text(wish: &Wish) -> Result<String, String> {
@@ -447,22 +451,22 @@ async fn description_text(wish: &Wish) -> Result<String, String> {
     loaded.map_err(|error| error.to_string())
 }
 
-/// Returns where to report that all files are here, if the sender counts its receivers.
-fn completion_of(
-    wish: &Wish,
-    description: &SessionDescription,
-) -> Option<(CompletionKey, String, Duration)> {
-    let completion = description.completion.as_ref().filter(|_| wish.report)?;
-    let key = CompletionKey::new(description, wish.group.as_ref())?;
-    let server = reachable(&completion.server, &wish.session).unwrap_or_else(|| {
-        let host = description.source.to_string();
-        let port = completion.server.port;
-        HostPort { host, port }.authority()
-    });
-    Some((key, server, completion.window))
-}
-
 impl Wish {
+    /// Starts to report to the sender, if it asks for reports.
+    fn reporting(
+        &self,
+        description: &SessionDescription,
+        progress: watch::Receiver<Progress>,
+    ) -> Option<Reporting> {
+        let plan = ReportPlan::new(description, self.group.as_ref(), &self.session);
+        let plan = plan.filter(|_| self.report)?;
+        let identity = match &description.table_sha256 {
+            Some(digest) => completion::Identity::of_folder(&self.into, digest),
+            None => completion::Identity::named(ReceiverName::of_host()),
+        };
+        Some(Reporting::start(plan, identity, progress))
+    }
+
     fn config(self, description: SessionDescription) -> Result<ReceiveConfig, String> {
         let route = match (self.relay, self.interface, &description.amt_relay) {
             (Some(relay), _, _) => Route::Relays(vec![relay]),

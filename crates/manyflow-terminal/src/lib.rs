@@ -7,6 +7,8 @@
 //! | `options.rs` | [`OutputArgs`]: `--json`, `--quiet`, `--verbose`, `--log-format` |
 //! | `display.rs` | [`Display`]: bars for people, JSON for programs, the log |
 //! | `events.rs` | [`events::Table`]: the objects of `--json`, which builds with assertions check |
+//! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
+//! | `status/` | the status page of commands that send and receive files |
 //! | `shown.rs` | text from the network, made safe for a terminal |
 //! | `failure.rs` | errors of the command line, and the exit codes of all errors |
 //! | `signals.rs` | the signals that end a command |
@@ -17,8 +19,10 @@ pub mod events;
 pub mod failure;
 pub mod options;
 pub mod program;
+pub mod receivers;
 pub mod shown;
 pub mod signals;
+pub mod status;
 
 pub use display::{Display, OutputError};
 pub use failure::usage;

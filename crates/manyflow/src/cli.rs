@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use clap::{Parser, Subcommand};
 
+mod audience;
 mod bridge;
 mod check_order;
 mod daemon;
@@ -26,6 +27,7 @@ mod top;
 #[cfg(test)]
 mod units;
 
+pub(crate) use audience::{AudienceArgs, IdentityArgs, UntilDone};
 use bridge::BRIDGE_EXAMPLES;
 pub(crate) use bridge::BridgeArgs;
 use check_order::CHECK_ORDER_EXAMPLES;
@@ -72,7 +74,8 @@ pub(crate) const EVENTS: Table = Table::new(include_str!("events.md"));
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a file, a socket, a disk, a session that cannot continue, an expectation that is not met
+  1    failed: a file, a socket, a disk, a session that cannot continue, an expectation that is not met; send --expect
+       also if receivers of the list are missing at its end
   2    the command line, or a file that describes what to do, is invalid or cannot be read
   3    no packets came, the session ended before all files were complete, or nobody answered a request
   130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,

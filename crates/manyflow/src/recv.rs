@@ -1,5 +1,7 @@
 //! `manyflow recv`: receives the files of a session.
 
+mod reports;
+
 use std::net::IpAddr;
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use httpdate::fmt_http_date;
 use manyflow_core::units::{Bytes, Rate};
-use manyflow_files::completion::{self, CompletionKey};
+use manyflow_files::completion::ReceiverName;
 use manyflow_files::files::Existing;
 use manyflow_files::load::{self, Loaded};
 use manyflow_files::sdp::{Protection, SessionDescription};
@@ -26,11 +28,15 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cli::{RecvArgs, threads};
 use crate::keygen::trusted_keys;
-use crate::{metrics, parameters, post_receive};
+use crate::metrics::Pages;
+use crate::{parameters, post_receive};
 use manyflow_terminal::display::{self, Display, OutputError, count_files, show};
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::{END_GRACE, interrupted};
+use manyflow_terminal::status;
 use manyflow_terminal::usage;
+
+use reports::Reports;
 
 /// How often progress is reported with `--json`.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,8 +58,9 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let (stopped, mut interruption) = (interrupted(), pin!(interrupted()));
     print_session(display, &loaded)?;
     let description = loaded.description;
+    let session_name = description.name.clone();
     let group_key = group_key(&args, &description)?;
-    let reports = reports(&args, &description, group_key.as_ref());
+    let reports = Reports::new(&args, &description, group_key.as_ref())?;
     let route = route_to(
         &args.relay,
         args.interface.as_deref(),
@@ -75,7 +82,9 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         ..ReceiveConfig::new(description, route, args.output.clone())
     };
     let (sinks, progress, files) = ProgressSinks::channels();
-    let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;
+    let pages = pages(&args, session_name, reports.as_ref(), &progress);
+    let _metrics = pages.serve(args.metrics, display).await?;
+    let reporting = reports.map(|reports| reports.start(progress.clone()));
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {
@@ -89,15 +98,41 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     };
     // The channel is closed now, so the task that watches it ends.
     watching.await??;
-    let received = result?;
+    let ended = match result {
+        Ok(received) => finish(&args, &received, display, interruption.as_mut()).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Some(reporting) = reporting {
+        reporting.end(&ended, display, interruption).await?;
+    }
+    ended
+}
+
+/// Returns the status page and the metrics.
+fn pages(
+    args: &RecvArgs,
+    session_name: String,
+    reports: Option<&Reports>,
+    progress: &watch::Receiver<Progress>,
+) -> Pages {
+    let name = reports.map(|reports| reports.identity.name().clone());
+    let name = name.unwrap_or_else(ReceiverName::of_host).to_string();
+    let url = Some(args.session.clone()).filter(|session| session.contains("://"));
+    let shown = status::Session::received(session_name, url, name, progress.clone());
+    Pages::of(vec![(None, progress.clone())]).with_all(status::pages("recv", vec![shown]))
+}
+
+/// Runs the command of the user, and prints what was received.
+async fn finish(
+    args: &RecvArgs,
+    received: &Received,
+    display: &Display,
+    interruption: impl Future<Output = ()>,
+) -> Result<()> {
     if let Some(command) = &args.post_receive {
-        post_receive::run(command, &args.output, &received, interruption.as_mut()).await?;
+        post_receive::run(command, &args.output, received, interruption).await?;
     }
-    report(display, &received)?;
-    if let Some(reports) = reports {
-        reports.send(display, interruption).await?;
-    }
-    Ok(())
+    Ok(report(display, received)?)
 }
 
 /// Reads the key of `--group-key`.
@@ -110,58 +145,6 @@ fn group_key(args: &RecvArgs, description: &SessionDescription) -> Result<Option
         );
     }
     Ok(key)
-}
-
-/// Where to report that all files are here.
-struct Reports {
-    key: CompletionKey,
-    server: String,
-    window: Duration,
-}
-
-/// Returns where to report, if the sender counts its receivers.
-fn reports(
-    args: &RecvArgs,
-    description: &SessionDescription,
-    group_key: Option<&GroupKey>,
-) -> Option<Reports> {
-    let completion = description.completion.as_ref();
-    let completion = completion.filter(|_| !args.no_report)?;
-    let server = reachable(&completion.server, &args.session);
-    Some(Reports {
-        key: CompletionKey::new(description, group_key)?,
-        server: server.unwrap_or_else(|| {
-            let source = description.source.to_string();
-            let port = completion.server.port;
-            HostPort { host: source, port }.authority()
-        }),
-        window: completion.window,
-    })
-}
-
-impl Reports {
-    /// Reports until the sender answers, or the user interrupts. The files are here in any case, so
-    /// a sender that does not answer is no error.
-    async fn send(
-        self,
-        display: &Display,
-        interruption: impl Future<Output = ()>,
-    ) -> Result<(), OutputError> {
-        let within = self.window.as_secs();
-        let spinner = display.spinner(format!(
-            "reporting to the sender at a random time within {within} s; Ctrl-C skips that"
-        ));
-        let reported = tokio::select! {
-            result = completion::report(self.key, &self.server, self.window) => result
-                .map_err(|error| error.to_string()),
-            () = interruption => Err("interrupted".to_owned()),
-        };
-        spinner.finish_and_clear();
-        if let Err(reason) = &reported {
-            tracing::warn!("the sender may not know that all files are here: {reason}");
-        }
-        display.print_json(&json!({"event": "reported", "counted": reported.is_ok()}))
-    }
 }
 
 /// Completes when an interrupted receiver has not ended in time. A disk or a silent relay can take

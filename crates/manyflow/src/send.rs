@@ -1,5 +1,6 @@
 //! `manyflow send`: sends files and folders.
 
+mod audience;
 mod config;
 pub(crate) mod description;
 mod session;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
+use manyflow_files::completion::Tally;
 use manyflow_files::sending::place::any_address;
 use manyflow_files::session::SendProgress;
 use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
@@ -19,10 +21,12 @@ use tokio::sync::watch::Receiver;
 
 use crate::address::cannot_listen;
 use crate::cli::{SendArgs, ServerArgs};
-use crate::metrics;
+use crate::metrics::Pages;
 pub(crate) use config::{groups, signing_key};
 use manyflow_terminal::display::{Display, OutputError, count_files, watch};
+use manyflow_terminal::receivers::{self, Watcher};
 use manyflow_terminal::signals::{elapsed, interrupted};
+use manyflow_terminal::status;
 pub(crate) use session::{Opened, Prepared, announce_multicast, announce_urls};
 
 /// The usual port of an HTTP server without privileges.
@@ -44,10 +48,14 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
 
     let urls = publisher.as_ref();
     let urls = urls.map(|publisher| prepared.urls(publisher, DESCRIPTION_PATH));
+    let urls = urls.unwrap_or_default();
     let sessions = vec![(None, prepared.session.progress())];
-    let _metrics = metrics::serve(args.servers.metrics, sessions, &lines).await?;
+    let name = prepared.session.description.name.clone();
+    let shown = prepared.on_page(name, &urls);
+    let pages = Pages::of(sessions).with_all(status::pages("send", vec![shown]));
+    let _metrics = pages.serve(args.servers.metrics, &lines).await?;
     let interruption = interrupted();
-    prepared.announce(&urls.unwrap_or_default(), &lines)?;
+    prepared.announce(&urls, &lines)?;
     if prints_description {
         display.print_line(prepared.text().trim_end())?;
     }
@@ -66,14 +74,14 @@ impl SendArgs {
     }
 }
 
-/// Prints what was sent, and the number of receivers if it was counted.
+/// Prints what was sent, and who has it, if receivers report.
 ///
 /// # Errors
-/// If files were withdrawn, or if the time was over before all expected receivers had reported.
+/// If files were withdrawn, or if expected receivers have not reported that they have all files.
 fn print_end(
     sent: &SendProgress,
     is_time_over: bool,
-    expected: Option<u32>,
+    tally: Option<&Tally>,
     lines: &Display,
 ) -> Result<()> {
     let bytes = Bytes(sent.bytes);
@@ -84,14 +92,9 @@ fn print_end(
             count_files(sent.withdrawn as usize)
         )));
     }
-    let Some(expected) = expected else {
-        return Ok(());
-    };
-    let done = sent.receivers_done;
-    let line = format!("{done} of {expected} receivers have reported that they have all files");
-    match is_time_over {
-        true => Err(anyhow::Error::msg(line)),
-        false => Ok(lines.print_line(&line)?),
+    match tally {
+        Some(tally) => receivers::print_end(tally, is_time_over, lines),
+        None => Ok(()),
     }
 }
 
@@ -116,8 +119,9 @@ pub(crate) async fn send(
     display: &Display,
 ) -> Result<()> {
     let Prepared { args, session } = session;
-    let expected = args.until_done;
-    let watched = watch_progress(session.progress(), expected, display.clone());
+    let tally = session.tally();
+    let watcher = tally.clone().map(Watcher::new);
+    let watched = watch_progress(session.progress(), watcher, display.clone());
     let (watching, unheard) = watch(watched);
     let mut is_time_over = false;
     let stop = async {
@@ -128,12 +132,12 @@ pub(crate) async fn send(
         }
     };
     let sent = session.run(stop).await;
-    watching.abort();
-    // An aborted watcher has printed all that it could.
-    watching.await.unwrap_or(Ok(()))?;
+    // The channel is closed now, so the task that watches it ends.
+    watching.await??;
     let sent = sent?;
     display.print_json(&to_json("done", &sent))?;
-    print_end(&sent, is_time_over, expected, display)
+    let tally = tally.as_ref().map(|tally| tally.borrow());
+    print_end(&sent, is_time_over, tally.as_deref(), display)
 }
 
 /// Where descriptions are served.
@@ -175,31 +179,46 @@ pub(crate) async fn publish(
     publisher.map(Some)
 }
 
-/// Reports the sender's progress, until it is aborted or standard output cannot be written to.
+/// Reports the sender's progress, until the sender ends or standard output cannot be written to.
 async fn watch_progress(
     mut progress: Receiver<SendProgress>,
-    expected: Option<u32>,
+    mut watcher: Option<Watcher>,
     display: Display,
 ) -> Result<(), OutputError> {
     let spinner = display.spinner("sending".to_owned());
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut last = SendProgress::default();
     loop {
-        tick.tick().await;
-        let now = *progress.borrow_and_update();
+        let is_over = tokio::select! {
+            _ = tick.tick() => false,
+            () = closed(&mut progress) => true,
+        };
+        if let Some(watcher) = &mut watcher {
+            watcher.print_changes(&display)?;
+        }
+        if is_over {
+            spinner.finish_and_clear();
+            return Ok(());
+        }
+        let now = *progress.borrow();
         let rate = Rate::from_bits_per_s((now.bytes - last.bytes) * 8);
         last = now;
-        let done = match expected {
-            Some(expected) => format!(", {} of {expected} receivers done", now.receivers_done),
-            None => String::new(),
-        };
+        let receivers = watcher
+            .as_ref()
+            .map(|watcher| format!(", {}", watcher.summary()));
         spinner.set_message(format!(
-            "{rate}, {} sent, {} gateways{done}",
+            "{rate}, {} sent, {} gateways{}",
             Bytes(now.bytes),
-            now.relay.gateways
+            now.relay.gateways,
+            receivers.unwrap_or_default()
         ));
         display.print_json(&to_json("progress", &now))?;
     }
+}
+
+/// Completes when the sender has ended.
+async fn closed(progress: &mut Receiver<SendProgress>) {
+    while progress.changed().await.is_ok() {}
 }
 
 fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
@@ -212,6 +231,6 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "datagrams_unsent": progress.unsent,
         "withdrawn": progress.withdrawn,
         "gateways": progress.relay.gateways,
-        "receivers_done": progress.receivers_done,
+        "receivers_done": progress.receivers.done(),
     })
 }

@@ -12,11 +12,12 @@ use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use crate::cli::ServeArgs;
-use crate::metrics;
+use crate::metrics::Pages;
 use crate::send::{self, Opened, Prepared, Publication};
 use config::Config;
 use manyflow_terminal::display::{Display, OutputError};
 use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::status;
 use manyflow_terminal::usage;
 
 pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
@@ -56,13 +57,20 @@ pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
     let progress = prepared.iter();
     let progress =
         progress.map(|named| (Some(named.name.clone()), named.session.session.progress()));
-    let _metrics = metrics::serve(servers.metrics, progress.collect(), display).await?;
-    let interruption = interrupted();
-    for named in &prepared {
+    let urls_of = |named: &Named<Prepared>| {
         let publisher = publisher.as_ref();
         let urls = publisher.map(|publisher| named.session.urls(publisher, &named.path()));
-        let urls = urls.unwrap_or_default();
-        named.session.announce(&urls, &named.display)?;
+        urls.unwrap_or_default()
+    };
+    let shown = prepared.iter().map(|named| {
+        let urls = urls_of(named);
+        named.session.on_page(named.name.clone(), &urls)
+    });
+    let pages = Pages::of(progress.collect()).with_all(status::pages("serve", shown.collect()));
+    let _metrics = pages.serve(servers.metrics, display).await?;
+    let interruption = interrupted();
+    for named in &prepared {
+        named.session.announce(&urls_of(named), &named.display)?;
     }
     send_all(prepared, interruption).await
 }

@@ -1,80 +1,136 @@
-//! The receiver's side: reports until the sender has counted it.
+//! The receiver's side: reports until the sender has taken the last report.
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use manyflow_core::Time;
-use manyflow_net::address::lookup;
-use manyflow_net::clock::Clock;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::net::UdpSocket;
 
-use super::CompletionKey;
-use super::message::{Kind, MESSAGE_BYTES, Message};
+use super::identity::Identity;
+use super::message::{self, Answer, AnswerKind};
+use super::status::{ReceiverStatus, Transfer};
+use super::{CompletionKey, WINDOW_MAX};
 
-/// Number of windows in which a receiver tries to report.
+/// Number of windows in which a receiver tries to make its last report.
 const ATTEMPTS_MAX: u32 = 3;
 /// Maximum time for the answer to the last report.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// The window of a receiver that has failed or leaves, whose user waits for its end.
+const FAREWELL_WINDOW: Duration = Duration::from_millis(500);
+/// Maximum number of challenges that are answered in one attempt: one, and some for a sender that
+/// was started again, or another receiver with the same name.
+const CHALLENGES_MAX: u32 = 4;
 
 /// A receiver that reports, without clock or socket.
 #[derive(Debug)]
 pub struct Reporter {
     key: CompletionKey,
+    identity: Identity,
     random: StdRng,
-    /// The number of this receiver.
-    receiver: u64,
+    /// Whether the sender asks for progress, too, and not only for the report that all is here.
+    reports_progress: bool,
     window: Duration,
     /// The end of the present window.
     window_end: Time,
+    /// Attempts to make the last report.
     attempts: u32,
     next_attempt: Option<Time>,
     /// Time at which to give up, once all attempts are made.
     give_up_at: Option<Time>,
-    outgoing: Option<[u8; MESSAGE_BYTES]>,
+    status: ReceiverStatus,
+    transfer: Transfer,
+    /// The cookie for the next report; 0 for none.
+    cookie: u64,
+    /// The report that has no answer yet.
+    pending: Option<Pending>,
+    outgoing: Option<Vec<u8>>,
     state: ReporterState,
+}
+
+/// A report that waits for its answer.
+#[derive(Copy, Clone, Debug)]
+struct Pending {
+    cookie: u64,
+    is_final: bool,
+    /// Challenges that were answered since the attempt began.
+    challenges: u32,
 }
 
 /// The state of a reporter.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReporterState {
-    /// The sender has not answered yet.
+    /// There is more to report, or the sender has not answered yet.
     Reporting,
-    /// The sender has counted this receiver.
-    Counted,
-    /// The sender did not answer.
+    /// The sender has taken the last report.
+    Taken,
+    /// The sender did not answer the last report.
     Unanswered,
+    /// The sender does not ask how this receiver has ended.
+    NotAsked,
 }
 
 impl Reporter {
-    /// Makes a reporter that reports once in each window from `now` on.
-    pub fn new(key: CompletionKey, window: Duration, now: Time, seed: [u8; 32]) -> Self {
-        let mut random = StdRng::from_seed(seed);
+    /// Makes a reporter that reports once in each window from `now` on. If the sender does not ask
+    /// for progress, it reports nothing before all files are here.
+    pub fn new(
+        key: CompletionKey,
+        identity: Identity,
+        window: Duration,
+        reports_progress: bool,
+        now: Time,
+        seed: [u8; 32],
+    ) -> Self {
         let mut reporter = Reporter {
             key,
-            receiver: random.random(),
-            random,
+            identity,
+            random: StdRng::from_seed(seed),
+            reports_progress,
             window,
             window_end: now,
             attempts: 0,
             next_attempt: None,
             give_up_at: None,
+            status: ReceiverStatus::Receiving,
+            transfer: Transfer::default(),
+            cookie: 0,
+            pending: None,
             outgoing: None,
             state: ReporterState::Reporting,
         };
-        reporter.plan_attempt();
+        if reports_progress {
+            reporter.plan_attempt();
+        }
         reporter
+    }
+
+    /// Takes note of how far the receiver is, for the next report.
+    pub fn set_transfer(&mut self, transfer: Transfer) {
+        self.transfer = transfer;
+    }
+
+    /// Begins to make the last report: the receiver has ended with this state.
+    pub fn end(&mut self, now: Time, status: ReceiverStatus) {
+        debug_assert!(status.is_final());
+        self.status = status;
+        if status != ReceiverStatus::Done {
+            self.window = self.window.min(FAREWELL_WINDOW);
+            if !self.reports_progress {
+                self.state = ReporterState::NotAsked;
+            }
+        }
+        self.window_end = now;
+        self.plan_attempt();
     }
 
     /// Chooses a time in the next window.
     fn plan_attempt(&mut self) {
-        if self.attempts == ATTEMPTS_MAX {
-            self.next_attempt = None;
-            return;
+        if self.status.is_final() {
+            if self.attempts == ATTEMPTS_MAX {
+                self.next_attempt = None;
+                return;
+            }
+            self.attempts += 1;
         }
-        self.attempts += 1;
         let at = self.window.mul_f64(self.random.random());
         self.next_attempt = Some(self.window_end + at);
         self.window_end += self.window;
@@ -84,12 +140,22 @@ impl Reporter {
         self.state
     }
 
+    /// Whether the sender has taken the last report.
+    pub fn is_taken(&self) -> bool {
+        self.state == ReporterState::Taken
+    }
+
+    /// Whether the receiver has ended, and makes its last report.
+    pub(super) fn is_ending(&self) -> bool {
+        self.status.is_final()
+    }
+
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called; `None`
-    /// when the reporter has ended.
+    /// when there is nothing to report, now or ever.
     pub fn poll_timeout(&self) -> Option<Time> {
         match self.state {
             ReporterState::Reporting => self.next_attempt.or(self.give_up_at),
-            ReporterState::Counted | ReporterState::Unanswered => None,
+            _ => None,
         }
     }
 
@@ -102,114 +168,63 @@ impl Reporter {
             self.state = ReporterState::Unanswered;
             return;
         }
-        // An earlier cookie belongs to an address that may have changed.
         self.send(0);
+        // A machine that was suspended does not catch up on its reports.
+        self.window_end = self.window_end.max(now);
         self.plan_attempt();
-        self.give_up_at = Some(now + ANSWER_TIMEOUT);
+        let timeout = match self.status {
+            ReceiverStatus::Receiving | ReceiverStatus::Done => ANSWER_TIMEOUT,
+            ReceiverStatus::Failed(_) | ReceiverStatus::Left => FAREWELL_WINDOW,
+        };
+        self.give_up_at = Some(now + timeout);
     }
 
-    fn send(&mut self, cookie: u64) {
-        let report = Message {
-            kind: Kind::Report,
-            receiver: self.receiver,
-            cookie,
-        };
-        self.outgoing = Some(report.encode(&self.key));
+    fn send(&mut self, challenges: u32) {
+        self.pending = Some(Pending {
+            cookie: self.cookie,
+            is_final: self.status.is_final(),
+            challenges,
+        });
+        self.outgoing = Some(message::encode_report(
+            &self.key,
+            &self.identity,
+            self.cookie,
+            self.status,
+            &self.transfer,
+        ));
     }
 
     /// Returns the next datagram to send.
-    pub fn poll_transmit(&mut self) -> Option<[u8; MESSAGE_BYTES]> {
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.outgoing.take()
     }
 
-    /// Handles a datagram of the sender.
+    /// Handles a datagram of the sender. Ignores all but the answer to the last report, so that old
+    /// and repeated answers change nothing.
     pub fn handle(&mut self, datagram: &[u8]) {
-        let message = Message::decode(datagram, &self.key);
-        let Some(message) = message.filter(|message| message.receiver == self.receiver) else {
+        let answer = Answer::decode(datagram, &self.key);
+        let (Some(answer), Some(pending)) = (answer, self.pending) else {
             return;
         };
-        match message.kind {
-            Kind::Challenge => self.send(message.cookie),
-            Kind::Counted => self.state = ReporterState::Counted,
-            // Our own report, which came back.
-            Kind::Report => {}
+        if (answer.number, answer.answered_cookie) != (self.identity.number, pending.cookie) {
+            return;
         }
-    }
-}
-
-/// The reason why the sender may not know that this receiver has all files.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReportError {
-    /// The name of the sender could not be resolved, or no socket could be opened.
-    #[error("cannot reach {server} ({cause})")]
-    Unreachable {
-        /// The server's name.
-        server: String,
-        /// The system's reason.
-        cause: io::Error,
-    },
-    /// Nobody listens there, so the session is over.
-    #[error("{0} no longer takes reports")]
-    Ended(String),
-    /// No answer.
-    #[error("{0} did not answer")]
-    Unanswered(String),
-}
-
-/// Reports to `server`, a `host:port`, until it answers, at random times in windows of this length.
-///
-/// # Errors
-/// If there is no answer in three windows.
-pub async fn report(key: CompletionKey, server: &str, window: Duration) -> Result<(), ReportError> {
-    let unreachable = |cause| ReportError::Unreachable {
-        server: server.to_owned(),
-        cause,
-    };
-    let clock = Clock::start();
-    let seed = rand::make_rng::<StdRng>().random();
-    let mut reporter = Reporter::new(key, window, clock.now(), seed);
-    let socket = connect(server).await.map_err(unreachable)?;
-    let mut buffer = [0; MESSAGE_BYTES + 1];
-    loop {
-        reporter.handle_timeout(clock.now());
-        if let Some(datagram) = reporter.poll_transmit() {
-            // A lost datagram is repeated, so one that was not sent is, too.
-            if let Err(error) = socket.send(&datagram).await {
-                tracing::debug!(%error, server, "cannot report");
+        self.cookie = answer.next_cookie;
+        self.pending = None;
+        match answer.kind {
+            AnswerKind::Challenge if pending.challenges < CHALLENGES_MAX => {
+                self.send(pending.challenges + 1);
             }
-        }
-        match reporter.state() {
-            ReporterState::Reporting => {}
-            ReporterState::Counted => return Ok(()),
-            ReporterState::Unanswered => return Err(ReportError::Unanswered(server.to_owned())),
-        }
-        tokio::select! {
-            () = clock.sleep_until(reporter.poll_timeout()) => {}
-            received = socket.recv(&mut buffer) => match received {
-                Ok(length) => reporter.handle(&buffer[..length]),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    return Err(ReportError::Ended(server.to_owned()));
-                }
-                Err(error) => tracing::debug!(%error, server, "cannot read an answer"),
-            },
+            AnswerKind::Challenge => {}
+            AnswerKind::Accepted if pending.is_final => self.state = ReporterState::Taken,
+            AnswerKind::Accepted => self.take_window(answer.window),
         }
     }
-}
 
-/// Opens a socket for the first address of `server` that has a route.
-async fn connect(server: &str) -> io::Result<UdpSocket> {
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for address in lookup(server, None).await? {
-        let any: SocketAddr = match address {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(any).await?;
-        match socket.connect(address).await {
-            Ok(()) => return Ok(socket),
-            Err(error) => failed = error,
+    /// Takes the window that the sender asks for, from the next one on.
+    fn take_window(&mut self, window: Duration) {
+        if !self.status.is_final() && (Duration::from_secs(1)..=WINDOW_MAX).contains(&window) {
+            self.window = window;
         }
     }
-    Err(failed)
 }

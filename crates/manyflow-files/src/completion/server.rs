@@ -2,21 +2,25 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
 
+use manyflow_net::clock::Clock;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
-use super::message::MESSAGE_BYTES;
-use super::{CompletionKey, Tally};
+use super::message::MESSAGE_BYTES_MAX;
+use super::{Audience, CompletionKey, Tally};
 
-/// A socket for reports, which nobody answers before [`run`](Self::run).
+/// Time between two looks for receivers that have become silent.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A socket for reports, which nobody answers before [`ReportTaker::run`].
 #[derive(Debug)]
 pub struct CompletionServer {
     socket: UdpSocket,
     local_address: SocketAddr,
-    count: watch::Sender<u32>,
 }
 
 impl CompletionServer {
@@ -29,7 +33,6 @@ impl CompletionServer {
         Ok(CompletionServer {
             local_address: socket.local_addr()?,
             socket,
-            count: watch::Sender::new(0),
         })
     }
 
@@ -39,38 +42,64 @@ impl CompletionServer {
         self.local_address
     }
 
-    /// Returns a channel with the number of receivers that have all files.
-    pub fn count(&self) -> watch::Receiver<u32> {
-        self.count.subscribe()
+    /// Returns the taker of the reports of `audience`.
+    pub fn taking(self, key: CompletionKey, audience: Audience) -> ReportTaker {
+        let secret = rand::make_rng::<StdRng>().random();
+        ReportTaker {
+            socket: self.socket,
+            tally: watch::Sender::new(Tally::new(key, audience, secret)),
+        }
+    }
+}
+
+/// A socket for reports, with the table that they change.
+#[derive(Debug)]
+pub struct ReportTaker {
+    socket: UdpSocket,
+    tally: watch::Sender<Tally>,
+}
+
+impl ReportTaker {
+    /// Returns a channel with the receivers and their states.
+    pub fn tally(&self) -> watch::Receiver<Tally> {
+        self.tally.subscribe()
     }
 
     /// Answers reports, until the future is dropped.
-    pub async fn run(self, key: CompletionKey, expected: u32) {
-        let secret = rand::make_rng::<StdRng>().random();
-        let mut tally = Tally::new(key, expected, secret);
-        let mut buffer = [0; MESSAGE_BYTES + 1];
+    pub async fn run(self) {
+        let clock = Clock::start();
+        self.tally
+            .send_modify(|tally| tally.start(SystemTime::now()));
+        let mut tick = tokio::time::interval(TICK);
+        let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
         loop {
-            let (length, from) = match self.socket.recv_from(&mut buffer).await {
-                Ok(received) => received,
-                // An error of an earlier answer, such as a closed port.
-                Err(error) => {
-                    tracing::debug!(%error, "cannot read a report");
+            let received = tokio::select! {
+                received = self.socket.recv_from(&mut buffer) => received,
+                _ = tick.tick() => {
+                    self.tally.send_modify(|tally| tally.handle_timeout(clock.now()));
                     continue;
                 }
             };
-            let Some(answer) = tally.handle(from, &buffer[..length]) else {
-                continue;
-            };
-            // A receiver without an answer reports again.
-            if let Err(error) = self.socket.send_to(&answer, from).await {
-                tracing::debug!(%error, %from, "cannot answer a report");
+            match received {
+                Ok((length, from)) => self.take(&clock, from, &buffer[..length]).await,
+                // An error of an earlier answer, such as a closed port.
+                Err(error) => tracing::debug!(%error, "cannot read a report"),
             }
-            let count = tally.count();
-            self.count.send_if_modified(|last| {
-                let is_new = *last != count;
-                *last = count;
-                is_new
-            });
         }
+    }
+
+    async fn take(&self, clock: &Clock, from: SocketAddr, datagram: &[u8]) {
+        let mut answer = None;
+        self.tally.send_if_modified(|tally| {
+            answer = tally.handle(clock.now(), from, datagram);
+            false
+        });
+        let Some(answer) = answer else { return };
+        // A receiver without an answer reports again.
+        if let Err(error) = self.socket.send_to(&answer, from).await {
+            tracing::debug!(%error, %from, "cannot answer a report");
+        }
+        // Only now, since the last report ends the session and this future.
+        self.tally.send_modify(|_| {});
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use bundle::unpack;
 pub use scratch::{Scratch, default_scratch};
 pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
-pub(crate) use spool::Spool;
+pub(crate) use spool::{Spool, receiver_number, write_receiver_number};
 pub use store::{Existing, Staged, Store};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.

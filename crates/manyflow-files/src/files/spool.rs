@@ -7,7 +7,11 @@
 //!     table                the table of files
 //!     journal              the places of symbols: the receiver's records, 16 bytes each
 //!     1, 2, ...            the contents of objects, with symbols in places of their blocks
+//!     receiver             the number under which the receiver reports to the sender, if it does
 //! ```
+//!
+//! The receiver's number remains when all else is removed, so that a receiver that is started again
+//! after its end is the same one to the sender.
 //!
 //! A process that was killed leaves its spool. The next one that receives a session with the same
 //! table continues from it. Symbols wait in memory until [`Spool::flush`], and so do their records,
@@ -39,6 +43,10 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The owner's permission to read and write.
 const READ_WRITE: u32 = 0o600;
 const RECORD_BYTES: usize = 16;
+/// The name of the file with the receiver's number.
+const RECEIVER: &str = "receiver";
+/// The name of the file whose lock the process holds.
+const LOCK: &str = "lock";
 /// The kind of record that marks an object whose files are in the output folder.
 const STORED: u32 = 4;
 
@@ -81,11 +89,7 @@ impl Spool {
         remove_leftovers(output);
         let opened = match table_sha256 {
             Some(digest) => {
-                let hex: String = digest[..16]
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
-                let folder = output.join(format!("{PREFIX}{hex}"));
+                let folder = folder_of(output, digest);
                 fs::create_dir_all(&folder).map(|()| (folder, true))
             }
             None => tempfile::Builder::new()
@@ -187,7 +191,7 @@ impl Drop for Spool {
     fn drop(&mut self) {
         let (result, verb) = match self.is_kept {
             true => (self.flush(), "written"),
-            false => (fs::remove_dir_all(&self.folder), "removed"),
+            false => (remove_contents(&self.folder), "removed"),
         };
         if let Err(error) = result {
             tracing::warn!("{}: cannot be {verb} ({error})", self.folder.display());
@@ -242,6 +246,60 @@ impl Storage for Spool {
     }
 }
 
+/// Returns the spool of the session whose table of files has this digest.
+fn folder_of(output: &Path, table_sha256: &[u8; 32]) -> PathBuf {
+    let digest = table_sha256[..16].iter();
+    let hex: String = digest.map(|byte| format!("{byte:02x}")).collect();
+    output.join(format!("{PREFIX}{hex}"))
+}
+
+/// Returns the number under which the receiver of this session in the folder `output` reports;
+/// `None` if it has none yet.
+///
+/// # Errors
+/// If the number cannot be read.
+pub(crate) fn receiver_number(output: &Path, table_sha256: &[u8; 32]) -> io::Result<Option<u64>> {
+    let path = folder_of(output, table_sha256).join(RECEIVER);
+    let text = read_if_exists(&path)?;
+    let text = text.and_then(|text| String::from_utf8(text).ok());
+    Ok(text.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()))
+}
+
+/// Writes the number of the receiver, and returns it.
+///
+/// # Errors
+/// If the number cannot be written.
+pub(crate) fn write_receiver_number(
+    output: &Path,
+    table_sha256: &[u8; 32],
+    number: u64,
+) -> io::Result<u64> {
+    let folder = folder_of(output, table_sha256);
+    fs::create_dir_all(&folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(&folder)?;
+    writeln!(file, "{number:016x}")?;
+    file.persist(folder.join(RECEIVER))?;
+    Ok(number)
+}
+
+/// Removes a spool, except for the number of its receiver.
+fn remove_contents(folder: &Path) -> io::Result<()> {
+    if !folder.join(RECEIVER).exists() {
+        return fs::remove_dir_all(folder);
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        match entry.file_name().to_str() {
+            Some(RECEIVER | LOCK) => {}
+            _ if is_folder => fs::remove_dir_all(entry.path())?,
+            _ => fs::remove_file(entry.path())?,
+        }
+    }
+    // The last file, since the next process may begin as soon as it has gone.
+    fs::remove_file(folder.join(LOCK))
+}
+
 /// Returns the file of an object.
 fn open<'a>(folder: &Path, handles: &'a mut Handles, object: u128) -> io::Result<&'a File> {
     handles.get(object, || {
@@ -260,7 +318,7 @@ fn lock(folder: &Path) -> io::Result<Option<Flock<File>>> {
         .create(true)
         .truncate(false)
         .write(true)
-        .open(folder.join("lock"))?;
+        .open(folder.join(LOCK))?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
@@ -339,7 +397,9 @@ fn remove_leftovers(output: &Path) {
         let Ok(Some(_lock)) = lock(&folder) else {
             continue;
         };
+        // A receiver that has ended leaves its number only.
         let is_old = fs::metadata(folder.join("journal"))
+            .or_else(|_| fs::metadata(folder.join(RECEIVER)))
             .and_then(|metadata| metadata.modified())
             .is_ok_and(|modified| {
                 SystemTime::now()
@@ -454,6 +514,33 @@ mod tests {
         spool.discard();
         drop(spool);
         assert_eq!(names(home.path()), [""; 0]);
+    }
+
+    #[test]
+    fn the_number_of_a_receiver_remains_for_a_week() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(receiver_number(home.path(), &DIGEST).unwrap(), None);
+        assert_eq!(write_receiver_number(home.path(), &DIGEST, 7).unwrap(), 7);
+        for _ in 0..2 {
+            let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+            spool.write_at(1, 0, b"symbol").unwrap();
+            spool.flush().unwrap();
+            fs::create_dir(spool.folder.join("bundle")).unwrap();
+            spool.discard();
+            drop(spool);
+            assert_eq!(names(&folder_of(home.path(), &DIGEST)), [RECEIVER]);
+            assert_eq!(receiver_number(home.path(), &DIGEST).unwrap(), Some(7));
+        }
+        // Somebody has written something else there.
+        let file = folder_of(home.path(), &DIGEST).join(RECEIVER);
+        fs::write(&file, "seven").unwrap();
+        assert_eq!(receiver_number(home.path(), &DIGEST).unwrap(), None);
+        let written = File::open(&file).unwrap();
+        written
+            .set_modified(SystemTime::now() - KEPT_FOR * 2)
+            .unwrap();
+        Spool::open(home.path(), Some(&[1; 32])).unwrap();
+        assert!(!file.exists());
     }
 
     #[test]

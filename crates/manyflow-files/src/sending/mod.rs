@@ -28,6 +28,7 @@ use manyflow_object::error::SendError;
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::{SessionConfig, SessionError};
 
+use super::completion::Audience;
 use super::files::{FileError, Selection, SourceOptions, default_scratch};
 use super::sdp::SessionDescription;
 
@@ -66,9 +67,8 @@ pub struct SendConfig {
     pub port: u16,
     /// The address of an AMT relay for receivers without multicast.
     pub relay: Option<RelayAddress>,
-    /// The address for the reports of receivers, and their number, at least 1, after which the
-    /// session ends.
-    pub reports: Option<(SocketAddr, u32)>,
+    /// The address for the reports of receivers, and the receivers that shall report.
+    pub reports: Option<(SocketAddr, Audience)>,
     /// The key that signs the description.
     pub signing: Option<SigningKey>,
     /// The key that seals packets, and whether it also encrypts them.

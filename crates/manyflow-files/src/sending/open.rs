@@ -17,7 +17,7 @@ use manyflow_webrc::{ReceiverConfig, Session};
 
 use super::resume::resumed_tsi;
 use super::{OpenError, RelayAddress, SendConfig};
-use crate::completion::{CompletionServer, window};
+use crate::completion::CompletionServer;
 use crate::files::{Sources, find_sources};
 use crate::sdp::{Completion, SessionDescription};
 use crate::session::{GroupSealer, describe, flows};
@@ -223,14 +223,16 @@ async fn open_reports(
     config: &SendConfig,
     description: &mut SessionDescription,
 ) -> Result<Option<CompletionServer>, OpenError> {
-    let Some((address, expected)) = config.reports else {
+    let Some((address, audience)) = &config.reports else {
         return Ok(None);
     };
+    let address = *address;
     let server = CompletionServer::bind(address).await;
     let server = server.map_err(|cause| OpenError::ListenForReports { address, cause })?;
     description.completion = Some(Completion {
         server: host_port(server.local_address()),
-        window: window(expected),
+        window: audience.window(),
+        progress: audience.reports_progress(),
     });
     Ok(Some(server))
 }

@@ -17,7 +17,7 @@ use super::open::extension_bytes;
 use super::place::is_in_windows;
 use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
-use crate::completion::{CompletionKey, CompletionServer};
+use crate::completion::{CompletionKey, ReportTaker, Tally};
 use crate::files::Scratch;
 use crate::sdp::SessionDescription;
 use crate::session::{SendProgress, SessionSender, flows, memory_for_table};
@@ -53,8 +53,8 @@ pub struct Prepared {
     /// The memory that receivers need.
     pub receiver_memory: ReceiverMemory,
     sender: SessionSender,
-    /// The server of reports with its key, and the number of receivers that are expected.
-    reports: Option<(CompletionServer, CompletionKey, u32)>,
+    /// The taker of receivers' reports.
+    reports: Option<ReportTaker>,
 }
 
 impl Opened {
@@ -80,14 +80,14 @@ impl Opened {
         };
         let group = self.config.group.as_ref().map(|(key, _)| key);
         let key = CompletionKey::new(&self.description, group);
-        let expected = self.config.reports.map(|(_, expected)| expected);
+        let audience = self.config.reports.map(|(_, audience)| audience);
+        let reports = self.reports.zip(key).zip(audience);
+        let reports = reports.map(|((server, key), audience)| server.taking(key, audience));
         let outlets = Outlets::new(&flows(&self.description), self.multicast, self.relay);
-        let count = self.reports.as_ref().map(CompletionServer::count);
         let sender = SessionSender::new(self.session, objects, outlets)
             .with_threads(self.config.threads.get())
             .with_sealer(self.sealer)
-            .with_receivers_done(count);
-        let reports = self.reports.zip(key).zip(expected);
+            .with_tally(reports.as_ref().map(ReportTaker::tally));
         Ok(Prepared {
             description: self.description,
             text,
@@ -95,7 +95,7 @@ impl Opened {
             bytes: self.sources.bytes,
             receiver_memory,
             sender,
-            reports: reports.map(|((server, key), expected)| (server, key, expected)),
+            reports,
         })
     }
 }
@@ -106,8 +106,14 @@ impl Prepared {
         self.sender.progress()
     }
 
-    /// Sends until `stop` is ready, or until all expected receivers have reported. Announces the
-    /// end of the session to receivers then.
+    /// Returns a channel with the receivers and their states; `None` if they are not asked to
+    /// report.
+    pub fn tally(&self) -> Option<watch::Receiver<Tally>> {
+        self.reports.as_ref().map(ReportTaker::tally)
+    }
+
+    /// Sends until `stop` is ready, or until enough receivers have reported that they have all
+    /// files. Announces the end of the session to receivers then.
     ///
     /// # Errors
     /// If a file can no longer be read, or has changed.
@@ -123,16 +129,26 @@ impl Prepared {
     }
 }
 
-/// Takes the reports of receivers; completes when all have all files.
-async fn count_receivers(reports: Option<(CompletionServer, CompletionKey, u32)>) {
-    let Some((server, key, expected)) = reports else {
+/// Takes the reports of receivers; completes when enough have all files.
+async fn count_receivers(reports: Option<ReportTaker>) {
+    let Some(taker) = reports else {
         return std::future::pending().await;
     };
-    let mut count = server.count();
-    tokio::select! {
-        () = server.run(key, expected) => {}
-        // An error means that the server has ended, which the other branch has noticed.
-        _ = count.wait_for(|count| *count >= expected) => {}
+    let mut tally = taker.tally();
+    // A flood of reports shall not delay packets, which this task sends.
+    let _taking = AbortOnDrop(tokio::spawn(taker.run()));
+    // An error means that the taker has failed, and no more reports come.
+    if tally.wait_for(Tally::is_complete).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// A task that ends when this value is dropped.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::group::GroupSealer;
+use crate::completion::{ReceiverCounts, Tally};
 use crate::files::Scratch;
 
 /// Time between two reports of progress.
@@ -38,8 +39,8 @@ pub struct SendProgress {
     pub unsent: u64,
     /// Files, or bundles of files, that could no longer be read and are not sent further.
     pub withdrawn: u32,
-    /// Receivers that have reported that they have all files.
-    pub receivers_done: u32,
+    /// Numbers of receivers by the state that they have reported; all 0 if they are not asked to.
+    pub receivers: ReceiverCounts,
     /// Load and counts of the AMT relay; all 0 without a relay.
     pub relay: RelayStats,
 }
@@ -58,7 +59,7 @@ pub struct SessionSender {
     reports: watch::Sender<SendProgress>,
     last_base: Option<Cci>,
     sealer: Option<GroupSealer>,
-    receivers_done: Option<watch::Receiver<u32>>,
+    tally: Option<watch::Receiver<Tally>>,
 }
 
 impl SessionSender {
@@ -80,7 +81,7 @@ impl SessionSender {
             reports: watch::Sender::new(SendProgress::default()),
             last_base: None,
             sealer: None,
-            receivers_done: None,
+            tally: None,
         }
     }
 
@@ -97,9 +98,9 @@ impl SessionSender {
         self
     }
 
-    /// Includes the number of receivers that have all files in the progress.
-    pub fn with_receivers_done(mut self, count: Option<watch::Receiver<u32>>) -> SessionSender {
-        self.receivers_done = count;
+    /// Includes the numbers of receivers by state in the progress.
+    pub fn with_tally(mut self, tally: Option<watch::Receiver<Tally>>) -> SessionSender {
+        self.tally = tally;
         self
     }
 
@@ -231,8 +232,8 @@ impl SessionSender {
         self.progress.skipped = skipped;
         self.progress.unsent = self.outlets.unsent();
         self.progress.relay = self.outlets.relay_stats();
-        if let Some(count) = &self.receivers_done {
-            self.progress.receivers_done = *count.borrow();
+        if let Some(tally) = &self.tally {
+            self.progress.receivers = tally.borrow().table().counts();
         }
         self.reports.send_replace(self.progress);
     }

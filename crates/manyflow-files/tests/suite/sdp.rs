@@ -49,6 +49,7 @@ fn example() -> SessionDescription {
                 port: 5446,
             },
             window: Duration::from_secs(400),
+            progress: false,
         }),
         webrc: WebrcParameters {
             wave_slots: 15,
@@ -207,6 +208,18 @@ const MISTAKES: &[[&str; 4]] = &[
         "brackets",
     ],
     ["5446 400", "5446", "a=completion", "HOST:PORT SECONDS"],
+    [
+        "5446 400",
+        "5446 400 often",
+        "a=completion",
+        "`progress` or nothing",
+    ],
+    [
+        "5446 400",
+        "5446 400 progress x",
+        "a=completion",
+        "`progress` or nothing",
+    ],
     ["5446 400", "0 400", "a=completion", "HOST:PORT"],
     [
         "5446 400",
@@ -399,9 +412,13 @@ fn server() -> impl Strategy<Value = HostPort> {
 }
 
 fn completion() -> impl Strategy<Value = Completion> {
-    (server(), 1..=31_622_400u64).prop_map(|(server, seconds)| Completion {
-        server,
-        window: Duration::from_secs(seconds),
+    (server(), 1..=31_622_400u64, any::<bool>()).prop_map(|(server, seconds, progress)| {
+        let window = Duration::from_secs(seconds);
+        Completion {
+            server,
+            window,
+            progress,
+        }
     })
 }
 

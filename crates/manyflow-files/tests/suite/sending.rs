@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use manyflow_core::units::Rate;
-use manyflow_files::completion::{CompletionKey, report};
+use manyflow_files::completion::{Audience, Identity, ReceiverStatus, ReportPlan, Reporting};
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::sending::{
     Conflict, Difference, OpenError, Opened, Prepared, RelayAddress, ResumeError, SendConfig,
@@ -148,21 +148,21 @@ async fn an_encrypted_session_shows_no_name_and_arrives_with_its_key() {
 async fn reports_of_all_receivers_end_the_session() {
     let folder = site();
     let session = prepared(SendConfig {
-        reports: Some((loopback(), 2)),
+        reports: Some((loopback(), Audience::Number(2))),
         ..through_relay(&folder)
     })
     .await;
-    let completion = session.description.completion.clone().unwrap();
-    let key = CompletionKey::new(&session.description, None).unwrap();
-    let server = completion.server.authority();
+    let plan = ReportPlan::new(&session.description, None, "").unwrap();
     let sending = tokio::spawn(session.run(std::future::pending()));
-    let report = || report(key.clone(), &server, completion.window);
-
-    timeout(LIMIT, report()).await.unwrap().unwrap();
-    // The sender does not answer the second report if the first one has ended the session.
-    timeout(LIMIT, report()).await.unwrap().unwrap();
+    for name in ["a", "a", "b"] {
+        let (_progress, watched) = tokio::sync::watch::channel(Default::default());
+        let identity = Identity::named(name.parse().unwrap());
+        let reporting = Reporting::start(plan.clone(), identity, watched);
+        let reported = reporting.end(ReceiverStatus::Done);
+        timeout(LIMIT, reported).await.unwrap().unwrap();
+    }
     let sent: SendProgress = timeout(LIMIT, sending).await.unwrap().unwrap().unwrap();
-    assert_eq!(sent.receivers_done, 2);
+    assert_eq!(sent.receivers.done(), 2);
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn an_address_in_use_is_named() {
     .await;
     assert!(matches!(error, OpenError::Listen { address, .. } if address == taken));
     let error = refused(SendConfig {
-        reports: Some((taken, 1)),
+        reports: Some((taken, Audience::Number(1))),
         ..through_relay(&folder)
     })
     .await;
@@ -279,7 +279,7 @@ async fn a_session_continues_with_its_tsi_only_if_all_is_as_it_was() {
         port: 5446,
         ..resumed()
     };
-    let reports = Some((loopback(), 1));
+    let reports = Some((loopback(), Audience::Number(1)));
     let other_reports = SendConfig {
         reports,
         ..resumed()

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+
+use super::IdentityArgs;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 pub(super) const RECV_EXAMPLES: &str = "\
@@ -15,6 +17,9 @@ Examples:
 
   # Run a command when all files are there
   manyflow recv image.sdp --output downloads --post-receive ./install.sh
+
+  # Report to the sender under a name, and sign the reports
+  manyflow recv http://192.0.2.1:8080/session.sdp --name lab-07 --identity lab-07.key
 
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
@@ -83,10 +88,10 @@ pub(crate) struct RecvArgs {
     /// stored. If the command fails, recv exits with 1
     #[arg(long, value_name = "COMMAND")]
     pub(crate) post_receive: Option<String>,
-    /// Do not report to the sender that all files are here, even if it counts its receivers
-    #[arg(long)]
-    pub(crate) no_report: bool,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
+    /// Serve a status page over HTTP on this address, and metrics for Prometheus (OpenMetrics text)
+    /// at /metrics
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<std::net::SocketAddr>,
     /// A parameter of WEBRC by its name in RFC 3738: EL=50ms, Nu=0.3, Delta=0.3, Alpha=0.25,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+
+use super::AudienceArgs;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_net::multicast::GroupRange;
 
@@ -21,6 +23,9 @@ Examples:
 
   # Stop when 200 receivers have everything
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --until-done 200
+
+  # Stop when the receivers of a list have everything, and show how far each is at http://192.0.2.1:9464/
+  manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --expect hosts.txt --until-done --metrics 192.0.2.1:9464
 
   # Continue that session after a restart
   manyflow send image.iso --multicast 232.1.2.0/24 --interface eth0 --resume image.sdp
@@ -154,17 +159,8 @@ pub(crate) struct SendArgs {
     /// Send until Ctrl-C; this is the default without --for and --until-done
     #[arg(long)]
     pub(crate) forever: bool,
-    /// Stop when this number of receivers have reported that they have all files. With --for, send
-    /// fails if they have not in that time
-    #[arg(long, value_name = "RECEIVERS", conflicts_with = "forever", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) until_done: Option<u32>,
-    /// The address and UDP port for these reports
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        default_value = "0.0.0.0:5446",
-        requires = "until_done", value_parser = crate::address::listen::<5446>)]
-    pub(crate) reports: std::net::SocketAddr,
+    #[command(flatten)]
+    pub(crate) audience: AudienceArgs,
     /// The transport session identifier; random by default
     #[arg(long)]
     pub(crate) tsi: Option<u32>,
@@ -202,7 +198,8 @@ pub(crate) struct ServerArgs {
     /// The private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    /// Serve a status page over HTTP on this address, and metrics for Prometheus (OpenMetrics text)
+    /// at /metrics
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<std::net::SocketAddr>,
 }

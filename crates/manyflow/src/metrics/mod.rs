@@ -34,13 +34,7 @@ pub(crate) async fn serve<P: Reported>(
     sessions: Vec<(Option<String>, watch::Receiver<P>)>,
     display: &Display,
 ) -> Result<Option<MetricsServer>> {
-    let read = move || {
-        let sessions = sessions.iter();
-        let sessions = sessions.map(|(name, progress)| (name.clone(), progress.borrow().clone()));
-        sessions.collect()
-    };
-    let pages = Pages::of_sessions(read);
-    pages.serve(address, display).await
+    Pages::of(sessions).serve(address, display).await
 }
 
 /// The pages of a role.
@@ -50,6 +44,15 @@ impl Pages {
     /// Returns the page of a role's metrics, for which `read` is asked at each request.
     pub(crate) fn new<P: Reported>(read: impl Fn() -> P + Send + Sync + 'static) -> Pages {
         Pages::of_sessions(move || vec![(None, read())])
+    }
+
+    /// Returns the page of the metrics of `sessions`, as [`serve`] shows them.
+    pub(crate) fn of<P: Reported>(sessions: Vec<(Option<String>, watch::Receiver<P>)>) -> Pages {
+        Pages::of_sessions(move || {
+            let sessions = sessions.iter();
+            let sessions = sessions.map(|(name, state)| (name.clone(), state.borrow().clone()));
+            sessions.collect()
+        })
     }
 
     fn of_sessions<P: Reported>(
@@ -80,6 +83,12 @@ impl Pages {
     pub(crate) fn with_front(self, html: &'static str) -> Pages {
         let media_type = "text/html; charset=utf-8";
         self.with(Page::new("/", media_type, || html.to_owned()))
+    }
+
+    /// Adds pages.
+    pub(crate) fn with_all(mut self, pages: impl IntoIterator<Item = Page>) -> Pages {
+        self.0.extend(pages);
+        self
     }
 
     /// Adds a page.

@@ -164,7 +164,21 @@ impl Reported for SendProgress {
         out.gauge(
             "receivers_done",
             "Receivers that have reported that they have all files.",
-            |progress| Some(progress.receivers_done),
+            |progress| Some(progress.receivers.done()),
+        )?;
+        out.gauges(
+            "receivers",
+            "Receivers by the state that they have reported; with a list, those of the list.",
+            "state",
+            |progress| {
+                let counts = progress.receivers.by_name();
+                counts.map(|(name, count)| (name, count.into()))
+            },
+        )?;
+        out.gauge(
+            "receivers_unexpected",
+            "Receivers that have reported and are not in the list.",
+            |progress| Some(progress.receivers.unexpected),
         )?;
         report_relay(out, "relay_", |progress| progress.relay)
     }

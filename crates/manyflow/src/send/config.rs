@@ -53,7 +53,7 @@ impl SendArgs {
             multicast,
             port: self.port,
             relay,
-            reports: self.until_done.map(|expected| (self.reports, expected)),
+            reports: self.audience.audience()?,
             signing,
             group: group.map(|key| (key, self.encrypt)),
             scheme: match self.fec {
@@ -155,7 +155,7 @@ impl SendArgs {
             ResumeError::Differs(difference) => {
                 let options = match difference {
                     Difference::Relay => " (--listen)",
-                    Difference::Reports => " (--until-done, --reports)",
+                    Difference::Reports => " (--until-done, --expect, --reports)",
                     _ => "",
                 };
                 format!(

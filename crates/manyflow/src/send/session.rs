@@ -13,6 +13,7 @@ use serde_json::json;
 use super::description;
 use crate::cli::SendArgs;
 use manyflow_terminal::display::{Display, count_files};
+use manyflow_terminal::status;
 
 /// Prints the URLs of a description, for receivers with this command.
 pub(crate) fn announce_urls(command: &str, urls: &[String], display: &Display) -> Result<()> {
@@ -152,6 +153,12 @@ impl Prepared {
     /// session's source, which is an address of this machine, or each of its addresses.
     pub(crate) fn urls(&self, publisher: &Publisher, path: &str) -> Vec<String> {
         publisher.urls(self.session.description.source, path)
+    }
+
+    /// Returns the session as the status page shows it under `name`.
+    pub(crate) fn on_page(&self, name: String, urls: &[String]) -> status::Session {
+        let (progress, tally) = (self.session.progress(), self.session.tally());
+        status::Session::sent(name, urls.first().cloned(), progress, tally)
     }
 
     /// Prints what is about to be sent, and the URLs of the description.

@@ -70,9 +70,10 @@ impl SessionConfig {
                 "{place}: listens on UDP port {port}, as session `{other_name}` does: give each relay a port of its own"
             )));
         }
-        let (one, two) = (self.args.reports, other.args.reports);
-        let count_receivers = self.args.until_done.is_some() && other.args.until_done.is_some();
-        if count_receivers && share_port(one, two) {
+        let audiences = (&self.args.audience, &other.args.audience);
+        let (one, two) = (audiences.0.reports, audiences.1.reports);
+        let take_reports = audiences.0.takes_reports() && audiences.1.takes_reports();
+        if take_reports && share_port(one, two) {
             return Err(usage(format!(
                 "{place}: takes reports on UDP port {}, as session `{other_name}` does: give each a port of its own with reports = \"ADDRESS:PORT\"",
                 one.port()

@@ -3,8 +3,9 @@
 use crate::common;
 
 use std::net::UdpSocket;
+use std::path::Path;
 
-use common::{Manyflow, folder_with_file, manyflow, run, send, text, write_random};
+use common::{Manyflow, folder_with_file, listing, manyflow, run, send, text, write_random};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -36,10 +37,42 @@ fn a_sender_stops_when_the_expected_receivers_have_everything() {
             (&event["event"], &event["counted"]),
             (&"reported".into(), &true.into())
         );
-        common::assert_same(folder.path(), output.path(), "receiver");
+        let sent = std::fs::read(folder.path().join("file")).unwrap();
+        assert!(sent == std::fs::read(output.path().join("file")).unwrap());
+        assert_only_number_left(output.path());
     }
     let ended = sender.finish().succeeded("sender");
     assert!(ended.stdout.contains("3 of 3 receivers"), "{ended:?}");
+}
+
+/// Asserts that a receiver has left nothing but its file and the number by which the sender knows
+/// it.
+fn assert_only_number_left(output: &Path) {
+    let left = listing(output);
+    let [number, file] = &left[..] else {
+        panic!("{left:?}")
+    };
+    assert_eq!(file, "file");
+    assert!(
+        number.starts_with(".manyflow-") && number.ends_with("/receiver"),
+        "{number}"
+    );
+}
+
+#[test]
+fn a_receiver_that_is_started_again_is_counted_once() {
+    let folder = folder_with_file(20_000);
+    let (sender, url) = send(folder.path(), &until_done("2"));
+    let outputs: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    // The first receiver has all files already when it is started again.
+    for output in [&outputs[0], &outputs[0], &outputs[1]] {
+        let recv = ["recv", &url, "--json", "--output", text(output.path())];
+        let ended = run(&recv).succeeded("receiver");
+        assert_eq!(last_event(&ended.stdout)["counted"], true, "{ended:?}");
+        assert_only_number_left(output.path());
+    }
+    let ended = sender.finish().succeeded("sender");
+    assert!(ended.stdout.contains("2 of 2 receivers"), "{ended:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 mod addresses;
 mod archive;
 mod attack;
+mod audience;
 mod book;
 mod bridge;
 mod check_order;

@@ -7,6 +7,7 @@ mod messages;
 mod outputs;
 mod packets;
 mod rates;
+mod reports;
 mod restart;
 mod streams;
 mod symbols;

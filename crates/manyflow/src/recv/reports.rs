@@ -1,0 +1,121 @@
+//! The reports of `recv` to the sender.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use manyflow_files::completion::{
+    Failure, Identity, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
+};
+use manyflow_files::sdp::SessionDescription;
+use manyflow_files::session::{Progress, ReceiveError};
+use manyflow_net::group_key::GroupKey;
+use manyflow_net::keys::SigningKey;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::cli::RecvArgs;
+use crate::post_receive::PostReceiveError;
+use manyflow_terminal::display::{Display, OutputError};
+use manyflow_terminal::usage;
+
+/// A plan of reports, and the receiver that makes them.
+pub(super) struct Reports {
+    plan: ReportPlan,
+    pub(super) identity: Identity,
+}
+
+/// Reports that have begun.
+pub(super) struct Started {
+    reporting: Reporting,
+    window: Duration,
+    reports_progress: bool,
+}
+
+impl Reports {
+    /// Returns what to report, if the sender asks for reports.
+    ///
+    /// # Errors
+    /// If the key of `--identity` cannot be read.
+    pub(super) fn new(
+        args: &RecvArgs,
+        description: &SessionDescription,
+        group: Option<&GroupKey>,
+    ) -> Result<Option<Reports>> {
+        let options = &args.identity;
+        let key = options
+            .identity
+            .as_deref()
+            .map(SigningKey::read)
+            .transpose();
+        let key = key.map_err(|error| usage(format!("--identity: {error}")))?;
+        let plan = ReportPlan::new(description, group, &args.session);
+        let Some(plan) = plan.filter(|_| !options.no_report) else {
+            return Ok(None);
+        };
+        let name = options.name.clone();
+        let identity = match (key, name, &description.table_sha256) {
+            (Some(key), name, _) => {
+                Identity::keyed(name.unwrap_or_else(ReceiverName::of_host), key)
+            }
+            (None, Some(name), _) => Identity::named(name),
+            (None, None, Some(digest)) => Identity::of_folder(&args.output, digest),
+            (None, None, None) => Identity::named(ReceiverName::of_host()),
+        };
+        Ok(Some(Reports { plan, identity }))
+    }
+
+    pub(super) fn start(self, progress: watch::Receiver<Progress>) -> Started {
+        Started {
+            window: self.plan.window,
+            reports_progress: self.plan.reports_progress,
+            reporting: Reporting::start(self.plan, self.identity, progress),
+        }
+    }
+}
+
+impl Started {
+    /// Reports how the receiver has ended, until the sender answers or the user interrupts. The
+    /// files are here in any case, so a sender that does not answer is no error.
+    pub(super) async fn end(
+        self,
+        ended: &Result<()>,
+        display: &Display,
+        interruption: impl Future<Output = ()>,
+    ) -> Result<(), OutputError> {
+        let status = match ended {
+            Ok(()) => ReceiverStatus::Done,
+            Err(error) => match status_of(error) {
+                Some(status) if self.reports_progress => {
+                    // The error says more than a missing answer.
+                    let _ = self.reporting.end(status).await;
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            },
+        };
+        let within = self.window.as_secs();
+        let spinner = display.spinner(format!(
+            "reporting to the sender at a random time within {within} s; Ctrl-C skips that"
+        ));
+        let reported = tokio::select! {
+            result = self.reporting.end(status) => result.map_err(|error| error.to_string()),
+            () = interruption => Err("interrupted".to_owned()),
+        };
+        spinner.finish_and_clear();
+        if let Err(reason) = &reported {
+            tracing::warn!("the sender may not know that all files are here: {reason}");
+        }
+        display.print_json(&json!({"event": "reported", "counted": reported.is_ok()}))
+    }
+}
+
+/// Returns the state of a receiver that has ended with this error, if it is one to report.
+fn status_of(error: &anyhow::Error) -> Option<ReceiverStatus> {
+    if let Some(error) = error.downcast_ref::<ReceiveError>() {
+        return ReceiverStatus::of_error(error);
+    }
+    match error.downcast_ref::<PostReceiveError>()? {
+        PostReceiveError::Interrupted(_) => Some(ReceiverStatus::Left),
+        _ => Some(ReceiverStatus::Failed(Failure::Command)),
+    }
+}
