@@ -103,7 +103,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         Err(error) => Err(error.into()),
     };
     if let Some(reporting) = reporting {
-        reporting.end(&ended, display, interruption).await?;
+        reports::end(reporting, &ended, display, interruption).await?;
     }
     ended
 }

@@ -47,10 +47,9 @@ pub struct ReportPlan {
     key: CompletionKey,
     /// The sender's address for reports, as `host:port`.
     server: String,
-    /// The window in which the receiver reports once.
-    pub window: Duration,
+    window: Duration,
     /// Whether the sender asks for progress, too.
-    pub reports_progress: bool,
+    reports_progress: bool,
 }
 
 impl ReportPlan {
@@ -79,6 +78,7 @@ impl ReportPlan {
 /// A task that reports for a receiver, until it is dropped.
 #[derive(Debug)]
 pub struct Reporting {
+    window: Duration,
     ending: watch::Sender<ReceiverStatus>,
     task: JoinHandle<Result<(), ReportError>>,
 }
@@ -91,12 +91,23 @@ impl Reporting {
         progress: watch::Receiver<Progress>,
     ) -> Reporting {
         let (ending, ended) = watch::channel(ReceiverStatus::Receiving);
+        let window = plan.window;
         let task = tokio::spawn(report(plan, identity, progress, ended));
-        Reporting { ending, task }
+        Reporting {
+            window,
+            ending,
+            task,
+        }
+    }
+
+    /// The window in which the receiver reports once, unless the sender has asked for another one.
+    pub fn window(&self) -> Duration {
+        self.window
     }
 
     /// Reports how the receiver has ended, in the window of the plan if it is done, and soon
-    /// otherwise. Completes when the sender has taken the report.
+    /// otherwise. Completes when the sender has taken the report, or at once if it does not ask for
+    /// one.
     ///
     /// # Errors
     /// If there is no answer in three windows.

@@ -1,7 +1,5 @@
 //! The reports of `recv` to the sender.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use manyflow_files::completion::{
     Failure, Identity, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
@@ -22,13 +20,6 @@ use manyflow_terminal::usage;
 pub(super) struct Reports {
     plan: ReportPlan,
     pub(super) identity: Identity,
-}
-
-/// Reports that have begun.
-pub(super) struct Started {
-    reporting: Reporting,
-    window: Duration,
-    reports_progress: bool,
 }
 
 impl Reports {
@@ -64,49 +55,40 @@ impl Reports {
         Ok(Some(Reports { plan, identity }))
     }
 
-    pub(super) fn start(self, progress: watch::Receiver<Progress>) -> Started {
-        Started {
-            window: self.plan.window,
-            reports_progress: self.plan.reports_progress,
-            reporting: Reporting::start(self.plan, self.identity, progress),
-        }
+    pub(super) fn start(self, progress: watch::Receiver<Progress>) -> Reporting {
+        Reporting::start(self.plan, self.identity, progress)
     }
 }
 
-impl Started {
-    /// Reports how the receiver has ended, until the sender answers or the user interrupts. The
-    /// files are here in any case, so a sender that does not answer is no error.
-    pub(super) async fn end(
-        self,
-        ended: &Result<()>,
-        display: &Display,
-        interruption: impl Future<Output = ()>,
-    ) -> Result<(), OutputError> {
-        let status = match ended {
-            Ok(()) => ReceiverStatus::Done,
-            Err(error) => match status_of(error) {
-                Some(status) if self.reports_progress => {
-                    // The error says more than a missing answer.
-                    let _ = self.reporting.end(status).await;
-                    return Ok(());
-                }
-                _ => return Ok(()),
-            },
-        };
-        let within = self.window.as_secs();
-        let spinner = display.spinner(format!(
-            "reporting to the sender at a random time within {within} s; Ctrl-C skips that"
-        ));
-        let reported = tokio::select! {
-            result = self.reporting.end(status) => result.map_err(|error| error.to_string()),
-            () = interruption => Err("interrupted".to_owned()),
-        };
-        spinner.finish_and_clear();
-        if let Err(reason) = &reported {
-            tracing::warn!("the sender may not know that all files are here: {reason}");
+/// Reports how the receiver has ended, until the sender answers or the user interrupts. The files
+/// are here in any case, so a sender that does not answer is no error.
+pub(super) async fn end(
+    reporting: Reporting,
+    ended: &Result<()>,
+    display: &Display,
+    interruption: impl Future<Output = ()>,
+) -> Result<(), OutputError> {
+    if let Err(error) = ended {
+        if let Some(status) = status_of(error) {
+            // The error says more than a missing answer.
+            let _ = reporting.end(status).await;
         }
-        display.print_json(&json!({"event": "reported", "counted": reported.is_ok()}))
+        return Ok(());
     }
+    let within = reporting.window().as_secs();
+    let spinner = display.spinner(format!(
+        "reporting to the sender at a random time within {within} s; Ctrl-C skips that"
+    ));
+    let reported = reporting.end(ReceiverStatus::Done);
+    let reported = tokio::select! {
+        result = reported => result.map_err(|error| error.to_string()),
+        () = interruption => Err("interrupted".to_owned()),
+    };
+    spinner.finish_and_clear();
+    if let Err(reason) = &reported {
+        tracing::warn!("the sender may not know that all files are here: {reason}");
+    }
+    display.print_json(&json!({"event": "reported", "counted": reported.is_ok()}))
 }
 
 /// Returns the state of a receiver that has ended with this error, if it is one to report.
