@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash audience jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -197,6 +197,9 @@ crash: ## Kill receivers and senders of files, members and switches of a store, 
 
 audience: ## Let 64 receivers be killed, started again, slow or full, and check the table of their sender (a minute)
 	MANYFLOW_RECEIVERS=64 cargo test --locked -p manyflow --test suite audience:: -- --nocapture
+
+image: ## Send a device of 2 GiB to three loop devices, one of whose receivers is killed (root, two minutes)
+	MANYFLOW_IMAGE_BYTES=2147483648 MANYFLOW_IMAGE_RATE=100Mbit/s cargo test --locked -p manyflow --test suite imaging::three_devices -- --nocapture
 
 jepsen: ## Let daemons fail a hundred times under a replicated map, and check that it is linearizable (three minutes)
 	MANYFLOW_FAULTS=100 cargo test --locked -p manyflow --test suite replicated_map -- --nocapture

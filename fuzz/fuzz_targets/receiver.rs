@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use arbitrary::Arbitrary;
 use manyflow_object::alc::Packet;
+use manyflow_object::image::TableKey;
 use manyflow_object::receiver::{ObjectReceiver, ReceiverConfig};
 
 #[derive(Debug, Arbitrary)]
@@ -35,6 +36,8 @@ struct File {
     symbol_length: u8,
     block: u8,
     specific: Option<[u8; 4]>,
+    /// The number, offset and zeros of a section of an image.
+    section: Option<(u8, u16, u64)>,
 }
 
 impl File {
@@ -44,13 +47,17 @@ impl File {
 }
 
 const SESSION: u32 = 1;
+/// A digest of zeros in base64.
+const ZERO_DIGEST: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
-manyflow_fuzz::target!(|session: (Vec<File>, Vec<Input>)| {
-    let (mut files, inputs) = session;
+manyflow_fuzz::target!(|session: (bool, Vec<File>, Vec<Input>)| {
+    let (is_image, mut files, inputs) = session;
     let config = ReceiverConfig {
         memory_max: 1 << 20,
         early_max: 1 << 16,
         files_max: 50,
+        // The attacker has the key: a sender may be hostile.
+        table_key: is_image.then(|| TableKey::new(|_, _| true)),
         ..ReceiverConfig::new(SESSION.into())
     };
     let mut receiver = ObjectReceiver::new(config);
@@ -64,6 +71,7 @@ manyflow_fuzz::target!(|session: (Vec<File>, Vec<Input>)| {
         }
         while receiver.poll_event().is_some() {}
     }
+    receiver.set_released(u64::from(is_image) << 10, 1 << 16);
     let progress = receiver.progress();
     assert!(progress.files_complete + progress.files_refused <= progress.files);
 });
@@ -129,7 +137,10 @@ fn header(toi: u8, raptorq: bool, extensions: &[u8]) -> Vec<u8> {
 
 fn fdt(instance: u8, files: &[File]) -> Vec<u8> {
     let mut xml = "<FDT-Instance Expires='1' Complete='1'>".to_owned();
-    for (toi, file) in (1..).zip(files) {
+    for (place, file) in (1_u32..).zip(files) {
+        let toi = file
+            .section
+            .map_or(place, |(number, ..)| u32::from(number) + 1);
         let length = file.huge.unwrap_or(file.length.into());
         let name: String = file
             .name
@@ -143,11 +154,32 @@ fn fdt(instance: u8, files: &[File]) -> Vec<u8> {
             xml,
             "<File TOI='{toi}' Content-Location='{toi}{name}' Content-Length='{length}' FEC-OTI-FEC-Encoding-ID='{id}' \
              FEC-OTI-Encoding-Symbol-Length='{symbol_length}' FEC-OTI-Maximum-Source-Block-Length='{block}' \
-             FEC-OTI-Scheme-Specific-Info='{specific}'/>",
+             FEC-OTI-Scheme-Specific-Info='{specific}'",
         )
         .unwrap();
+        if let Some((number, offset, zeros)) = file.section {
+            let digest = ZERO_DIGEST;
+            write!(
+                xml,
+                " SHA-256='{digest}' Section='{number}' Offset='{offset}' Zeros='{zeros}'"
+            )
+            .unwrap();
+        }
+        xml.push_str("/>");
     }
     xml.push_str("</FDT-Instance>");
+    // The signature of an image's table is a comment for others.
+    let signature = "A".repeat(86);
+    write!(xml, "<!--ed25519 {signature}==-->").unwrap();
+    let instance = match files {
+        [
+            File {
+                section: Some((number, ..)),
+                ..
+            },
+        ] => *number,
+        _ => instance,
+    };
     let length = u16::try_from(xml.len()).unwrap_or(u16::MAX);
     let mut extensions = vec![192, 0x20, 0, instance, 64, 4, 0, 0, 0, 0];
     extensions.extend_from_slice(&length.to_be_bytes());

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`sdp`], [`load`] | the description of a session, and how a receiver gets it |
 //! | [`files`] | the files of a sender, bundles of small ones, and the folder of a receiver |
+//! | [`image`] | pipes and block devices, as input and output |
 //! | [`sending`] | a sender's session from its options to its end |
 //! | [`session`] | packets: sending, sealing, receiving |
 //! | [`completion`] | reports of receivers that have all files |
@@ -47,6 +48,7 @@
 
 pub mod completion;
 pub mod files;
+pub mod image;
 pub mod load;
 pub mod sdp;
 pub mod sending;

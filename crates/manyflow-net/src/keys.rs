@@ -86,10 +86,8 @@ impl SigningKey {
     /// # Errors
     /// If one of the files exists or cannot be written. Neither file is left then.
     pub fn generate(path: &Path) -> Result<PublicKey, KeyError> {
-        let seed = ring::rand::generate::<[u8; KEY_BYTES]>(&SystemRandom::new());
-        let seed = seed.expect("the system has a random generator").expose();
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("a seed has 32 bytes");
-        let public = SigningKey(pair).public();
+        let seed = random_seed();
+        let public = SigningKey(pair_of(&seed)).public();
         let public_path = public_path(path);
         write_new(path, 0o600, &pem("PRIVATE KEY", PRIVATE_PREFIX, &seed))?;
         let text = pem("PUBLIC KEY", PUBLIC_PREFIX, &public.0);
@@ -98,6 +96,11 @@ impl SigningKey {
             let _ = fs::remove_file(path);
         })?;
         Ok(public)
+    }
+
+    /// Makes a key that is in no file and exists as long as the process.
+    pub fn ephemeral() -> SigningKey {
+        SigningKey(pair_of(&random_seed()))
     }
 
     /// Reads the file at `path`: the first private key in it, in PKCS#8 (version 1 or 2) and PEM.
@@ -167,6 +170,11 @@ impl PublicKey {
         }
     }
 
+    /// The key as RFC 8032 encodes it.
+    pub fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
     /// Whether `signature` is this key's signature of `message`.
     pub fn verifies(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, &self.0);
@@ -190,6 +198,15 @@ impl FromStr for PublicKey {
         key.map(PublicKey)
             .ok_or_else(|| KeyError::NotText(text.chars().take(80).collect()))
     }
+}
+
+fn random_seed() -> [u8; KEY_BYTES] {
+    let seed = ring::rand::generate::<[u8; KEY_BYTES]>(&SystemRandom::new());
+    seed.expect("the system has a random generator").expose()
+}
+
+fn pair_of(seed: &[u8; KEY_BYTES]) -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(seed).expect("a seed has 32 bytes")
 }
 
 fn public_path(path: &Path) -> PathBuf {

@@ -247,6 +247,17 @@ pub enum ReceiveError {
         "FDT Instance {0} does not have the digest that the session description gives; it is dropped, as it may be forged"
     )]
     TableDigest(u32),
+    /// A table of a section does not have the signature of the session's key.
+    #[error(
+        "FDT Instance {0} is not signed with the key that the session description gives; it is dropped, as it may be forged"
+    )]
+    TableSignature(u32),
+    /// A signed table does not describe the section that its number stands for, or contradicts
+    /// other sections.
+    #[error(
+        "FDT Instance {0} contradicts the image's other sections; the sender has a fault, report it"
+    )]
+    Section(u32),
     /// A packet contradicts the object's FEC parameters.
     #[error(
         "the packet's FEC parameters differ from those of its object; two senders may be using one session"

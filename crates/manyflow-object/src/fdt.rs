@@ -31,6 +31,10 @@ const BLOCKS: &str = "Blocks-BLAKE3";
 const BUNDLE: &str = "Bundle";
 const MODE: &str = "Mode";
 const MODIFIED: &str = "Modified";
+const SECTION: &str = "Section";
+const OFFSET: &str = "Offset";
+const ZEROS: &str = "Zeros";
+const IMAGE_LENGTH: &str = "Length";
 const FEC_ENCODING_ID: &str = "FEC-OTI-FEC-Encoding-ID";
 const FEC_BLOCK: &str = "FEC-OTI-Maximum-Source-Block-Length";
 const FEC_SYMBOL: &str = "FEC-OTI-Encoding-Symbol-Length";
@@ -71,6 +75,8 @@ pub struct FileEntry {
     /// The file's mode and time, if receivers are to set them. A bundle's entry has some if the
     /// headers of the archive give the modes and times of its files.
     pub attributes: Option<Attributes>,
+    /// The place in an image, if the object is a section of one.
+    pub section: Option<Section>,
     /// The FEC parameters, as far as the FDT gives them.
     pub fec: FecAttributes,
 }
@@ -87,6 +93,29 @@ pub struct Attributes {
 impl Attributes {
     /// Every permission bit, without setuid, setgid and sticky.
     pub const MODE_MAX: u32 = 0o777;
+}
+
+/// The place of an object in an image: see [`image`](crate::image).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Section {
+    /// The section's number, at most [`Section::NUMBER_MAX`].
+    pub number: u32,
+    /// The position of the section's first byte in the image.
+    pub offset: u64,
+    /// The number of zeros behind the object's content, which are part of the section.
+    pub zeros: u64,
+    /// The length of the image in bytes, if the sender knows it.
+    pub image_length: Option<u64>,
+}
+
+impl Section {
+    /// The highest number: an FDT Instance ID has 20 bits (RFC 6726 section 3.4.1).
+    pub const NUMBER_MAX: u32 = (1 << 20) - 1;
+
+    /// The TOI of the section's object.
+    pub fn toi(&self) -> u128 {
+        u128::from(self.number) + 1
+    }
 }
 
 /// The FEC-OTI attributes that this crate supports.
@@ -293,6 +322,13 @@ impl FileEntry {
             element.push_attribute(("mf:Mode", format!("{mode:o}").as_str()));
             push_number(&mut element, "mf:Modified", Some(modified_s));
         }
+        if let Some(section) = self.section {
+            push_number(&mut element, "mf:Section", Some(section.number.into()));
+            push_number(&mut element, "mf:Offset", Some(section.offset));
+            let zeros = Some(section.zeros).filter(|zeros| *zeros > 0);
+            push_number(&mut element, "mf:Zeros", zeros);
+            push_number(&mut element, "mf:Length", section.image_length);
+        }
         self.fec
             .clone()
             .keep_if(|differs| differs, common)
@@ -330,6 +366,12 @@ mod tests {
             attributes: toi.is_multiple_of(3).then_some(Attributes {
                 mode: toi & Attributes::MODE_MAX,
                 modified_s: length.into(),
+            }),
+            section: toi.is_multiple_of(5).then_some(Section {
+                number: toi >> 12,
+                offset: length.into(),
+                zeros: u64::from(toi % 3) << 40,
+                image_length: toi.is_multiple_of(7).then_some(u64::MAX),
             }),
             fec,
             ..FileEntry::default()

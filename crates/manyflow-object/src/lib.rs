@@ -69,6 +69,7 @@ pub mod expiry;
 pub mod ext_auth;
 pub mod fdt;
 pub mod fec;
+pub mod image;
 pub mod lct;
 pub mod name;
 pub mod receiver;

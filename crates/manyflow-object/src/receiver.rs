@@ -6,6 +6,7 @@ mod fdts;
 mod object;
 mod report;
 mod resume;
+mod sections;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -20,11 +21,13 @@ use crate::fec::{DecodeJob, Decoded, FecScheme, Oti};
 use crate::name::{abbreviate, check_visible};
 use crate::storage::{MemoryStorage, Storage};
 
+use crate::image::TableKey;
 use assembly::Taken;
 use early::EarlyPackets;
 use fdts::{FdtAssemblies, FdtPacket};
 use object::Object;
 pub use report::{CompleteObject, ObjectEvent, Progress, Refused, Verified};
+use sections::Sections;
 
 /// The parameters of a receiver, with limits on the memory that a sender can make it use.
 #[derive(Debug, Clone)]
@@ -36,6 +39,9 @@ pub struct ReceiverConfig {
     /// send packets of the session can choose names and contents of files, so names with a
     /// component that starts with a dot are refused.
     pub table_sha256: Option<[u8; 32]>,
+    /// The key that signs the tables of the session's image: see [`image`](crate::image). With
+    /// `None`, the session has files.
+    pub table_key: Option<TableKey>,
     /// Maximum memory for tables of files and for the bookkeeping of symbols, 64 bytes for each, in
     /// bytes. The symbols themselves are in the storage. Only symbols that have arrived count,
     /// never a length that a packet claims. Without memory for all blocks at once, later blocks are
@@ -58,6 +64,7 @@ impl ReceiverConfig {
         ReceiverConfig {
             tsi,
             table_sha256: None,
+            table_key: None,
             memory_max: 256 << 20,
             early_max: 32 << 20,
             fdt_length_max: 32 << 20,
@@ -88,6 +95,7 @@ pub struct ObjectReceiver<S = MemoryStorage> {
     early: EarlyPackets,
     /// Memory for the symbols in `fdts` and `objects`, in bytes.
     memory: u64,
+    sections: Sections,
     /// Whether an FDT claimed to list all files.
     listed_completely: bool,
     reported_all_complete: bool,
@@ -117,6 +125,7 @@ impl<S: Storage> ObjectReceiver<S> {
             objects: BTreeMap::new(),
             names: BTreeSet::new(),
             memory: 0,
+            sections: Sections::default(),
             listed_completely: false,
             reported_all_complete: false,
             reported_closed: false,
@@ -274,8 +283,15 @@ impl<S: Storage> ObjectReceiver<S> {
 
     fn on_symbol(&mut self, packet: &Packet<'_>, symbol: Symbol<'_>) -> Result<(), ReceiveError> {
         self.progress.packets += 1;
+        if self.waits_for_sections() {
+            self.progress.waiting_packets += 1;
+        }
         if symbol.toi == 0 {
             self.progress.fdt_packets += 1;
+            if self.knows_table_of(packet) {
+                self.progress.known_fdt_packets += 1;
+                return Ok(());
+            }
             return self.on_fdt_symbol(packet, symbol);
         }
         let oti = oti_of(packet)?;
@@ -306,6 +322,9 @@ impl<S: Storage> ObjectReceiver<S> {
     }
 
     fn on_fdt(&mut self, instance: u32, document: &[u8]) -> Result<(), ReceiveError> {
+        if self.config.table_key.is_some() {
+            return self.on_section_table(instance, document);
+        }
         if let Some(expected) = self.config.table_sha256
             && expected != <[u8; 32]>::from(Sha256::digest(document))
         {
@@ -407,10 +426,11 @@ impl<S: Storage> ObjectReceiver<S> {
     fn check_file(&mut self, file: FileEntry) -> Result<Object, FileError> {
         let has_digest = file.sha256.is_some();
         let object = Object::announced(file)?;
-        match self.config.table_sha256 {
-            Some(_) if !has_digest => return Err(FileError::NoDigest),
-            Some(_) => {}
-            None => check_visible(object.name())?,
+        let is_verified = self.config.table_sha256.is_some() || self.config.table_key.is_some();
+        match is_verified {
+            true if !has_digest => return Err(FileError::NoDigest),
+            true => {}
+            false => check_visible(object.name())?,
         }
         // Nothing is stored under the name of a bundle.
         if !object.is_bundle() && !self.names.insert(object.name().to_owned()) {
@@ -462,6 +482,10 @@ impl<S: Storage> ObjectReceiver<S> {
         let Some(object) = self.objects.get_mut(&symbol.toi) else {
             return Ok(());
         };
+        if self.sections.is_ahead(object) {
+            self.progress.ahead_symbols += 1;
+            return Ok(());
+        }
         let (symbols_before, bytes_before) = (object.symbols(), object.bytes());
         let learnt = object.learn(oti, &mut self.storage);
         self.memory = self.memory - bytes_before + object.bytes();
@@ -531,7 +555,7 @@ impl<S: Storage> ObjectReceiver<S> {
     pub fn is_complete(&self) -> bool {
         let progress = &self.progress;
         let ended = progress.files_complete + progress.files_refused;
-        self.listed_completely && progress.files == ended
+        self.listed_completely && progress.files == ended && self.has_all_sections()
     }
 
     /// Whether all files are complete or almost certainly need no more symbols, so that a caller
@@ -542,6 +566,7 @@ impl<S: Storage> ObjectReceiver<S> {
         let progress = &self.progress;
         self.is_complete()
             || self.listed_completely
+                && self.has_all_sections()
                 && progress.useful_bytes >= progress.needed_bytes
                 && self.objects.values().all(Object::has_enough)
     }

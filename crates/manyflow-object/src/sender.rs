@@ -1,12 +1,13 @@
 //! The sender of objects: produces the bytes of the packets that rate control sends.
 
 mod digests;
+mod image;
 mod itinerary;
 mod table;
 mod windows;
 mod withdrawal;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,15 +21,19 @@ use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::{ReadError, SendError};
 use crate::fdt::FdtInstance;
 use crate::fec::{
-    BlockEncoder, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans,
+    BlockEncoder, Demand, EncodeJob, Encoded, FecScheme, Next, ObjectSource, Oti, Plans,
     RAPTORQ_BLOCKS_MAX, symbols_ahead,
 };
 use crate::lct::{self, Fields};
-use crate::name;
 pub use crate::source::{Source, SourceFile};
 use crate::storage::{MemoryStorage, Storage};
 use digests::Digests;
-use table::{FDT_EXTENSION_BYTES, describe, fdt_extensions, fdt_oti, instance_id, table_source};
+use image::Visit;
+pub use image::{ImageSender, SealedSection};
+use table::{
+    FDT_EXTENSION_BYTES, check_names, choose_oti, describe, fdt_extensions, fdt_oti, instance_id,
+    table_source,
+};
 use windows::{Upcoming, Windows};
 use withdrawal::{Flags, TRIES, WITHDRAWAL_INTERVAL};
 
@@ -155,6 +160,8 @@ pub struct ObjectSender<S = MemoryStorage> {
     storage: S,
     /// The room for repair symbols of the FDT, which is before that of the files.
     fdt_room_bytes: u64,
+    /// The section of an image that is visited; `None` in a session of files.
+    visit: Option<Visit>,
 }
 
 /// A block and its object.
@@ -220,7 +227,7 @@ impl<S: Storage> ObjectSender<S> {
         objects[0] = table_source(fdt.clone());
         let fdt_oti = fdt_oti(&config, fdt.len())?;
         Ok(ObjectSender::of_objects(
-            config, objects, &fdt, fdt_oti, otis, storage,
+            config, objects, &fdt, fdt_oti, otis, storage, None,
         ))
     }
 
@@ -231,8 +238,10 @@ impl<S: Storage> ObjectSender<S> {
         fdt_oti: Oti,
         otis: Vec<Oti>,
         storage: S,
+        visit: Option<Visit>,
     ) -> Self {
         let table_sha256: [u8; 32] = Sha256::digest(fdt).into();
+        let instance = visit.map_or_else(|| instance_id(&table_sha256), Visit::instance);
         let mut units = Vec::new();
         let fdt_units = fdt_oti.blocks() as usize;
         let blocks = otis.iter().map(|oti| oti.blocks() as usize).sum();
@@ -249,7 +258,7 @@ impl<S: Storage> ObjectSender<S> {
         let rng = Pcg64::seed_from_u64(config.seed);
         let windows = Windows::new(&units, fdt_units, config.layers, config.window_symbols);
         let mut sender = ObjectSender {
-            fdt_extensions: fdt_extensions(&fdt_oti, instance_id(&table_sha256)),
+            fdt_extensions: fdt_extensions(&fdt_oti, instance),
             config,
             table_sha256,
             objects,
@@ -263,6 +272,7 @@ impl<S: Storage> ObjectSender<S> {
             units,
             storage,
             fdt_room_bytes: 0,
+            visit,
         };
         sender.fdt_room_bytes = sender.assign_rooms(0..fdt_units, 0);
         (0..fdt_units).for_each(|unit| sender.queue_job(unit));
@@ -330,9 +340,8 @@ impl<S: Storage> ObjectSender<S> {
     }
 
     fn queue_job(&mut self, number: usize) {
-        let units = self.units.len();
+        let demand = self.demand(number);
         let unit = &mut self.units[number];
-        let demand = self.windows.demand(number, unit.block.symbols(), units);
         if !unit.is_queued && unit.block.wanted(demand) > 0 {
             unit.is_queued = true;
             self.jobs_due.push_back(number);
@@ -341,19 +350,21 @@ impl<S: Storage> ObjectSender<S> {
 
     /// Queues the next job of a unit that is served all the time. A visit has one job.
     fn queue_job_if_steady(&mut self, unit: usize) {
-        if self.windows.is_steady(unit) {
+        if self.is_steady(unit) {
             self.queue_job(unit);
         }
     }
 
     fn job_of(&mut self, unit: usize) -> Option<EncodeJob> {
-        let units = self.units.len();
+        let demand = self.demand(unit);
+        let visit = self.visit.map_or(0, |visit| visit.number);
         let Unit { toi, block, .. } = &mut self.units[unit];
         if self.objects[*toi as usize].is_withdrawn {
             return None;
         }
-        let demand = self.windows.demand(unit, block.symbols(), units);
-        block.job(unit, demand, &self.objects[*toi as usize], &self.plans)
+        let mut job = block.job(unit, demand, &self.objects[*toi as usize], &self.plans)?;
+        job.visit = visit;
+        Some(job)
     }
 
     /// Appends the next datagram of `layer` to `out`: usually data, sometimes the FDT.
@@ -390,7 +401,7 @@ impl<S: Storage> ObjectSender<S> {
             }
             if self.since_withdrawal >= WITHDRAWAL_INTERVAL {
                 self.since_withdrawal = 0;
-                self.append_header(Some(toi), Flags::ClosesObject, &[], cci, out);
+                self.append_header(Some(self.wire_toi(toi)), Flags::ClosesObject, &[], cci, out);
                 return Ok(());
             }
         }
@@ -466,7 +477,7 @@ impl<S: Storage> ObjectSender<S> {
             &[]
         };
         self.append_header(
-            Some(self.units[unit].toi),
+            Some(self.wire_toi(self.units[unit].toi)),
             Flags::None,
             extensions,
             cci,
@@ -474,7 +485,7 @@ impl<S: Storage> ObjectSender<S> {
         );
         let mut next = self.units[unit].block.next(&mut self.rng);
         if matches!(next, Next::Missing) {
-            next = match self.windows.is_steady(unit) {
+            next = match self.is_steady(unit) {
                 true => self.encode_now(unit)?,
                 // Others would wait for the encoding, too.
                 false => {
@@ -565,32 +576,4 @@ fn check_config(config: &SenderConfig) -> Result<(), SendError> {
         return refused("the number of layers", 0, "choose at least 1");
     }
     Ok(())
-}
-
-fn check_names(files: &[SourceFile]) -> Result<(), SendError> {
-    if files.is_empty() {
-        return Err(SendError::NoFiles);
-    }
-    let mut names = BTreeSet::new();
-    files.iter().try_for_each(|file| {
-        name::check(&file.name)?;
-        if names.insert(&file.name) {
-            Ok(())
-        } else {
-            Err(SendError::DuplicateName(file.name.clone()))
-        }
-    })
-}
-
-fn choose_oti(config: &SenderConfig, file: &SourceFile) -> Result<Oti, SendError> {
-    Oti::choose(
-        config.scheme,
-        file.content.length(),
-        config.symbol_length,
-        config.block_symbols_max,
-    )
-    .map_err(|error| SendError::Oti {
-        name: file.name.clone(),
-        error,
-    })
 }

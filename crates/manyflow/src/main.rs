@@ -12,6 +12,7 @@ mod emulate;
 mod figures;
 mod generate;
 mod http;
+mod imaging;
 mod inspect;
 mod keygen;
 mod lab;

@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::{RecvArgs, threads};
 use crate::keygen::trusted_keys;
 use crate::metrics::Pages;
-use crate::{parameters, post_receive};
+use crate::{imaging, parameters, post_receive};
 use manyflow_terminal::display::{self, Display, OutputError, count_files, show};
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::{END_GRACE, interrupted};
@@ -42,13 +42,7 @@ use reports::Reports;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
-    let mut webrc = match args.strict_rfc3738 {
-        true => ReceiverConfig::default(),
-        false => ReceiverConfig::live(),
-    };
-    webrc.maximum_rate = args.max_rate;
-    parameters::set_receiver(&mut webrc, &args.parameters)
-        .map_err(|error| usage(format!("{error:#}")))?;
+    let webrc = rate_control(&args)?;
     let trust = Trust {
         signers: trusted_keys(&args.trust)?,
         ca: args.ca.clone(),
@@ -68,8 +62,10 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         description.amt_relay.as_ref(),
     )?;
     announce_route(&route, description.source, display)?;
+    let (image, command) = imaging::output(&args.image)?;
     let config = ReceiveConfig {
         webrc,
+        image,
         existing: match args.overwrite {
             true => Existing::Replace,
             false => Existing::Keep,
@@ -98,9 +94,17 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     };
     // The channel is closed now, so the task that watches it ends.
     watching.await??;
-    let ended = match result {
-        Ok(received) => finish(&args, &received, display, interruption.as_mut()).await,
-        Err(error) => Err(error.into()),
+    let piped = match command {
+        Some(command) => {
+            let succeeded = result.is_ok();
+            command.finish(succeeded, interruption.as_mut()).await
+        }
+        None => Ok(()),
+    };
+    let ended = match (piped, result) {
+        (Ok(()), Ok(received)) => finish(&args, &received, display, interruption.as_mut()).await,
+        (Ok(()), Err(error)) => Err(error.into()),
+        (Err(error), _) => Err(error.into()),
     };
     if let Some(reporting) = reporting {
         reports::end(reporting, &ended, display, interruption).await?;
@@ -133,6 +137,18 @@ async fn finish(
         post_receive::run(command, &args.output, received, interruption).await?;
     }
     Ok(report(display, received)?)
+}
+
+/// Returns the parameters of the rate control.
+fn rate_control(args: &RecvArgs) -> Result<ReceiverConfig> {
+    let mut webrc = match args.strict_rfc3738 {
+        true => ReceiverConfig::default(),
+        false => ReceiverConfig::live(),
+    };
+    webrc.maximum_rate = args.max_rate;
+    parameters::set_receiver(&mut webrc, &args.parameters)
+        .map_err(|error| usage(format!("{error:#}")))?;
+    Ok(webrc)
 }
 
 /// Reads the key of `--group-key`.

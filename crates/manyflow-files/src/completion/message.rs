@@ -134,7 +134,7 @@ fn sign(bytes: &mut Vec<u8>, key: &CompletionKey, signing: &SigningKey) {
 
 /// Returns the bytes that a key signs, for a report through the key.
 fn signed_bytes(report: &[u8], key: &CompletionKey) -> Vec<u8> {
-    [SIGNED_CONTEXT, &key.table_sha256, report].concat()
+    [SIGNED_CONTEXT, &key.content_id, report].concat()
 }
 
 /// Whether the key that the report in `bytes` names has signed it. The report has been decoded.

@@ -83,8 +83,9 @@ pub fn progress_window(receivers: u32) -> Duration {
 pub struct CompletionKey {
     key: hmac::Key,
     tsi: u64,
-    /// The digest of the table of files, which signatures cover; 0 if the session has none.
-    table_sha256: [u8; 32],
+    /// The digest of the table of files, or the key of an image, which signatures cover; 0 if the
+    /// session has neither.
+    content_id: [u8; 32],
     /// Whether only members of a group have the key.
     is_secret: bool,
 }
@@ -93,7 +94,7 @@ impl CompletionKey {
     /// Returns the key of the described session. `None` if it has neither a group key nor the
     /// digest of its table of files, as sessions of other programs.
     pub fn new(description: &SessionDescription, group: Option<&GroupKey>) -> Option<Self> {
-        let key = match (group, &description.table_sha256) {
+        let key = match (group, &description.content_id()) {
             (Some(group), _) => group.hmac_key(),
             (None, Some(digest)) => hmac::Key::new(hmac::HMAC_SHA256, digest),
             (None, None) => return None,
@@ -101,7 +102,7 @@ impl CompletionKey {
         Some(CompletionKey {
             key,
             tsi: description.tsi,
-            table_sha256: description.table_sha256.unwrap_or_default(),
+            content_id: description.content_id().unwrap_or_default(),
             is_secret: group.is_some(),
         })
     }

@@ -16,10 +16,11 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use manyflow_object::fdt::Attributes;
 use manyflow_object::receiver::CompleteObject;
-use manyflow_object::sender::{Source, SourceFile};
+use manyflow_object::sender::SourceFile;
 use sha2::{Digest, Sha256};
 use tempfile::TempPath;
 
+use super::part::Part;
 use super::sources::Found;
 use super::store::{Staged, Store};
 use super::{FileError, write_error};
@@ -130,23 +131,6 @@ impl Write for Appended<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// A part of a file.
-struct Part {
-    file: Arc<File>,
-    start: u64,
-    length: u64,
-}
-
-impl Source for Part {
-    fn length(&self) -> u64 {
-        self.length
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, self.start + offset)
     }
 }
 
@@ -280,6 +264,7 @@ mod tests {
                 sha256: None,
                 bundle: Some(files),
                 attributes: None,
+                section: None,
                 verified: Verified::default(),
             };
             unpack(&home.join("bundle"), &bundle, home, &self.store)

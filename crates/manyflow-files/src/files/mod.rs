@@ -9,6 +9,8 @@
 mod altered;
 mod bundle;
 mod handles;
+mod number;
+mod part;
 mod scratch;
 mod selection;
 mod sources;
@@ -24,10 +26,12 @@ use manyflow_object::error::NameError;
 use thiserror::Error;
 
 pub(crate) use bundle::unpack;
+pub(crate) use number::{receiver_number, write_receiver_number};
+pub(crate) use part::Part;
 pub use scratch::{Scratch, default_scratch};
 pub use selection::Selection;
 pub use sources::{SourceOptions, Sources, find_sources};
-pub(crate) use spool::{Spool, receiver_number, write_receiver_number};
+pub(crate) use spool::Spool;
 pub use store::{Existing, Staged, Store};
 
 /// An error with a file or folder. Each message is one line, names the path and says what to do.
@@ -126,6 +130,53 @@ pub enum FileError {
     /// Another process receives the session into the same folder.
     #[error("{0}: another process receives this session into the folder; choose another folder")]
     Busy(PathBuf),
+    /// A device to send is mounted for writing.
+    #[error(
+        "{device}: is mounted for writing on {mount}, so its content changes while it is sent; unmount it, mount it read-only, or send a copy: dd if={device} bs=1M | manyflow send -"
+    )]
+    Mounted {
+        /// The device.
+        device: PathBuf,
+        /// The folder on which it, or a partition of it, is mounted.
+        mount: String,
+    },
+    /// The target of an image is neither a block device nor a file.
+    #[error("{0}: neither a block device nor an existing file; name one for the image")]
+    NoTarget(PathBuf),
+    /// The target of an image cannot be opened, written or read back.
+    #[error("{path}: the image cannot be written to it ({error}); check the device")]
+    Target {
+        /// The device or file.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// The target of an image is mounted, or held by another program.
+    #[error("{0}: in use (mounted, or held by LVM, RAID or another program); release it first")]
+    InUse(PathBuf),
+    /// The target of an image is shorter than the image.
+    #[error("{path}: has {length} bytes, but the image has {needed} or more; use a larger device")]
+    TargetTooShort {
+        /// The device or file.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: u64,
+        /// The length that the image has at least, in bytes.
+        needed: u64,
+    },
+    /// The target of an image does not have the bytes that were written to it.
+    #[error(
+        "{path}: reads other bytes than were written, at position {offset}; the device is broken"
+    )]
+    ReadBack {
+        /// The device or file.
+        path: PathBuf,
+        /// The position of the first section that differs.
+        offset: u64,
+    },
+    /// The command that reads the image has ended, or cannot be written to.
+    #[error("the command that reads the image takes no more of it ({0})")]
+    Pipe(io::Error),
     /// A bundle is not an archive of files, or lacks some of them.
     #[error("{0:?}: not the archive that the table of files announces; ask the session's sender")]
     Bundle(String),
@@ -156,15 +207,20 @@ fn write_error(path: &Path, error: io::Error) -> FileError {
     }
 }
 
+/// Returns the free room of the disk of `folder`, in bytes; `None` if it cannot be asked.
+pub(crate) fn free_room(folder: &Path) -> Option<u64> {
+    let disk = nix::sys::statvfs::statvfs(folder).ok()?;
+    Some(disk.blocks_available() * disk.fragment_size())
+}
+
 /// Checks that the disk of `folder` has room for `needed` bytes.
 ///
 /// # Errors
 /// [`FileError::NoRoom`] if it has not. A disk that cannot be asked is assumed to have room.
 pub(crate) fn check_room(folder: &Path, needed: u64) -> Result<(), FileError> {
-    let Ok(disk) = nix::sys::statvfs::statvfs(folder) else {
+    let Some(available) = free_room(folder) else {
         return Ok(());
     };
-    let available = disk.blocks_available() * disk.fragment_size();
     if needed <= available {
         return Ok(());
     }

@@ -53,6 +53,19 @@ pub struct Sources {
     pub altered: u64,
 }
 
+impl Sources {
+    /// The sources of a session that has an image instead of files, of this length if it is known.
+    pub(crate) fn of_image(length: Option<u64>) -> Sources {
+        Sources {
+            files: Vec::new(),
+            count: 1,
+            bytes: length.unwrap_or(0),
+            skipped: 0,
+            altered: 0,
+        }
+    }
+}
+
 /// Finds files, and folders with everything in them, as `cp -r` would copy them. The name of a file
 /// in a folder starts with the folder's name.
 ///

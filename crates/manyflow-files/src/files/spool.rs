@@ -6,6 +6,8 @@
 //!     lock                 held by the process that receives the session
 //!     table                the table of files
 //!     journal              the places of symbols: the receiver's records, 16 bytes each
+//!     tables               instead, the tables of an image's sections
+//!     image                the image, unless a device or command gets it
 //!     1, 2, ...            the contents of objects, with symbols in places of their blocks
 //!     receiver             the number under which the receiver reports to the sender, if it does
 //! ```
@@ -31,6 +33,7 @@ use tempfile::TempPath;
 
 use super::FileError;
 use super::handles::Handles;
+use super::number::RECEIVER;
 use super::write_behind::WriteBehind;
 
 /// The beginning of the names of spools. Received files cannot have such names.
@@ -38,15 +41,14 @@ pub(super) const PREFIX: &str = ".manyflow-";
 /// A part of the names of spools without a digest, which no process can continue.
 const TEMPORARY: &str = ".manyflow-tmp-";
 /// The age from which a dead process's spool is removed, although its session could be continued.
-const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The owner's permission to read and write.
 const READ_WRITE: u32 = 0o600;
 const RECORD_BYTES: usize = 16;
-/// The name of the file with the receiver's number.
-const RECEIVER: &str = "receiver";
 /// The name of the file whose lock the process holds.
 const LOCK: &str = "lock";
+/// The file with the signed tables of an image, each behind its length in 4 bytes.
+const TABLES: &str = "tables";
 /// The kind of record that marks an object whose files are in the output folder.
 const STORED: u32 = 4;
 
@@ -62,6 +64,8 @@ pub(crate) struct Spool {
     waiting: WriteBehind,
     /// Records that are not in the journal yet.
     records: Vec<u8>,
+    /// Whether the session has an image, and so a table for each section.
+    has_sections: bool,
     _lock: Flock<File>,
 }
 
@@ -115,9 +119,37 @@ impl Spool {
             handles: Handles::default(),
             waiting: WriteBehind::default(),
             records: Vec::new(),
+            has_sections: false,
             _lock: lock,
         };
         Ok((spool, earlier))
+    }
+
+    /// Makes the spool one of an image. Drops the symbols of an earlier process, because complete
+    /// sections are in the image's output. Returns the signed tables that it had received.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub(crate) fn begin_image(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        self.has_sections = true;
+        self.journal.set_len(0)?;
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| name.parse::<u128>().is_ok()) {
+                fs::remove_file(&path)?;
+            }
+        }
+        let path = self.folder.join(TABLES);
+        let bytes = read_if_exists(&path)?.unwrap_or_default();
+        let tables = split_tables(&bytes);
+        // A table that is incomplete, because its process was killed, is cut off.
+        let length: usize = tables.iter().map(|table| table.len() + 4).sum();
+        if length < bytes.len() {
+            let file = OpenOptions::new().write(true).open(path)?;
+            file.set_len(length as u64)?;
+        }
+        Ok(tables)
     }
 
     /// Writes pending symbols and records. They then survive the end of the process.
@@ -240,6 +272,12 @@ impl Storage for Spool {
     }
 
     fn record_table(&mut self, table: &[u8]) -> io::Result<()> {
+        if self.has_sections {
+            let tables = self.folder.join(TABLES);
+            let mut tables = OpenOptions::new().create(true).append(true).open(tables)?;
+            let length = (table.len() as u32).to_be_bytes();
+            return tables.write_all(&[&length, table].concat());
+        }
         let path = self.folder.join("table.new");
         fs::write(&path, table)?;
         fs::rename(path, self.folder.join("table"))
@@ -247,39 +285,10 @@ impl Storage for Spool {
 }
 
 /// Returns the spool of the session whose table of files has this digest.
-fn folder_of(output: &Path, table_sha256: &[u8; 32]) -> PathBuf {
+pub(super) fn folder_of(output: &Path, table_sha256: &[u8; 32]) -> PathBuf {
     let digest = table_sha256[..16].iter();
     let hex: String = digest.map(|byte| format!("{byte:02x}")).collect();
     output.join(format!("{PREFIX}{hex}"))
-}
-
-/// Returns the number under which the receiver of this session in the folder `output` reports;
-/// `None` if it has none yet.
-///
-/// # Errors
-/// If the number cannot be read.
-pub(crate) fn receiver_number(output: &Path, table_sha256: &[u8; 32]) -> io::Result<Option<u64>> {
-    let path = folder_of(output, table_sha256).join(RECEIVER);
-    let text = read_if_exists(&path)?;
-    let text = text.and_then(|text| String::from_utf8(text).ok());
-    Ok(text.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()))
-}
-
-/// Writes the number of the receiver, and returns it.
-///
-/// # Errors
-/// If the number cannot be written.
-pub(crate) fn write_receiver_number(
-    output: &Path,
-    table_sha256: &[u8; 32],
-    number: u64,
-) -> io::Result<u64> {
-    let folder = folder_of(output, table_sha256);
-    fs::create_dir_all(&folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(&folder)?;
-    writeln!(file, "{number:016x}")?;
-    file.persist(folder.join(RECEIVER))?;
-    Ok(number)
 }
 
 /// Removes a spool, except for the number of its receiver.
@@ -298,6 +307,18 @@ fn remove_contents(folder: &Path) -> io::Result<()> {
     }
     // The last file, since the next process may begin as soon as it has gone.
     fs::remove_file(folder.join(LOCK))
+}
+
+/// Returns the tables of an image's sections; the last may be incomplete, and is left out then.
+fn split_tables(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut tables = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk()
+        && let Some((table, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)
+    {
+        tables.push(table.to_owned());
+        bytes = rest;
+    }
+    tables
 }
 
 /// Returns the file of an object.
@@ -359,7 +380,7 @@ fn read_earlier(folder: &Path) -> io::Result<Earlier> {
     Ok(earlier)
 }
 
-fn read_if_exists(path: &Path) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read_if_exists(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match File::open(path) {
         Ok(mut file) => {
             let mut bytes = Vec::new();
@@ -517,30 +538,30 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_receiver_remains_for_a_week() {
+    fn the_tables_of_an_image_survive_a_kill_and_its_symbols_do_not() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(receiver_number(home.path(), &DIGEST).unwrap(), None);
-        assert_eq!(write_receiver_number(home.path(), &DIGEST, 7).unwrap(), 7);
-        for _ in 0..2 {
-            let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
-            spool.write_at(1, 0, b"symbol").unwrap();
-            spool.flush().unwrap();
-            fs::create_dir(spool.folder.join("bundle")).unwrap();
-            spool.discard();
-            drop(spool);
-            assert_eq!(names(&folder_of(home.path(), &DIGEST)), [RECEIVER]);
-            assert_eq!(receiver_number(home.path(), &DIGEST).unwrap(), Some(7));
+        let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+        assert!(spool.begin_image().unwrap().is_empty());
+        spool.write_at(7, 100, b"symbol").unwrap();
+        for table in [&b"one"[..], b"", b"three"] {
+            spool.record_table(table).unwrap();
         }
-        // Somebody has written something else there.
-        let file = folder_of(home.path(), &DIGEST).join(RECEIVER);
-        fs::write(&file, "seven").unwrap();
-        assert_eq!(receiver_number(home.path(), &DIGEST).unwrap(), None);
-        let written = File::open(&file).unwrap();
-        written
-            .set_modified(SystemTime::now() - KEPT_FOR * 2)
-            .unwrap();
-        Spool::open(home.path(), Some(&[1; 32])).unwrap();
-        assert!(!file.exists());
+        drop(spool);
+        let folder = home.path().join(&names(home.path())[0]);
+        assert!(folder.join("7").exists());
+        // A process was killed while it wrote a table.
+        let tables = OpenOptions::new().append(true).open(folder.join(TABLES));
+        tables.unwrap().write_all(&[0, 0, 0, 9, 1]).unwrap();
+        for more in [&b"four"[..], b"five"] {
+            let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+            let tables = spool.begin_image().unwrap();
+            assert_eq!(tables[..3], [&b"one"[..], b"", b"three"]);
+            assert!(!folder.join("7").exists());
+            spool.record_table(more).unwrap();
+            drop(spool);
+        }
+        let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();
+        assert_eq!(spool.begin_image().unwrap()[3..], [&b"four"[..], b"five"]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The session description: everything that a receiver must know before it joins (RFC 5775 section
 //! 2.4, RFC 3738 section 3.2.1). It is an SDP file (RFC 8866) with the attributes of "SDP
 //! Descriptors for FLUTE" (draft-ietf-rmt-flute-sdp-03), the source filter of RFC 4570 and
-//! manyflow's own attributes `webrc`, `fdt-digest`, `ext-auth`, `amt-relay`, `completion` and
-//! `signature`:
+//! manyflow's own attributes `webrc`, `fdt-digest`, `fdt-key`, `ext-auth`, `amt-relay`,
+//! `completion` and `signature`:
 //!
 //! ```text
 //! v=0
@@ -32,9 +32,13 @@
 //! writing, so that a user can notice an old description.
 //!
 //! RFC 6726 permits a sender to change its table of files by new FDT Instances. A description names
-//! the digest of one table, so a session has one: a sender with other files starts another session
-//! with another description. To authenticate tables that change, each of them would need a
-//! signature of its own and a number that receivers compare.
+//! the digest of one table, so a session of files has one: a sender with other files starts another
+//! session with another description. A session of an image has an FDT Instance for each section,
+//! and its description has the key that signs them instead of a digest:
+//!
+//! ```text
+//! a=fdt-key:ed25519:tpS2AsPKAC4K+cnZSuBI6yi0YfWCkEGLy/bZ5PTHCBY=
+//! ```
 
 mod completion;
 mod digest;
@@ -45,10 +49,11 @@ mod webrc;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use manyflow_net::description::error::{in_range, require};
+use manyflow_net::description::error::{in_range, invalid, require};
 use manyflow_net::description::{
     DescriptionError, HostPort, check_addresses, check_name, group_after, time_of_ntp,
 };
+use manyflow_net::keys::PublicKey;
 
 pub use completion::Completion;
 pub use protection::Protection;
@@ -86,6 +91,9 @@ pub struct SessionDescription {
     /// makes the description the root of trust: a receiver that trusts it can check all files.
     /// `None` for sessions of other senders.
     pub table_sha256: Option<[u8; 32]>,
+    /// The key that signs the tables of the sections of an image, which a session has instead of
+    /// the digest of a table of files.
+    pub table_key: Option<PublicKey>,
     /// How a group key protects packets; `None` if there is no group key.
     pub protection: Option<Protection>,
     /// An AMT relay (RFC 7450) for receivers without multicast.
@@ -102,6 +110,13 @@ impl SessionDescription {
     /// after 1970.
     pub fn written(&self) -> Option<SystemTime> {
         time_of_ntp(self.version)
+    }
+
+    /// Returns the part of the description that identifies what is sent: the digest of the table of
+    /// files, or the key of an image. `None` for sessions of other senders.
+    pub fn content_id(&self) -> Option<[u8; 32]> {
+        let key = self.table_key.as_ref();
+        self.table_sha256.or(key.map(|key| *key.bytes()))
     }
 
     /// Returns the number of channels and groups of the session: T+1 (RFC 3738 section 3.1.1).
@@ -126,6 +141,13 @@ impl SessionDescription {
             id,
             "0 (no code) or 6 (RaptorQ)",
         )?;
+        if self.table_sha256.is_some() && self.table_key.is_some() {
+            return Err(invalid(
+                "a=fdt-key",
+                "both",
+                "either a=fdt-key or a=fdt-digest",
+            ));
+        }
         if let Some(relay) = &self.amt_relay {
             relay.check("a=amt-relay")?;
         }

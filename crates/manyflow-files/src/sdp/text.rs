@@ -1,7 +1,7 @@
 //! Writes and parses a description as text. sdp-types handles the structure of SDP; this module
 //! handles the contents for FLUTE and WEBRC.
 
-use manyflow_net::description::error::{DescriptionError, missing, number, require};
+use manyflow_net::description::error::{DescriptionError, invalid, missing, number, require};
 use manyflow_net::description::lines::{Sdp, parse_session};
 use manyflow_net::description::{DESCRIPTION_BYTES_MAX, HostPort, signature};
 use manyflow_net::keys::{PublicKey, SigningKey};
@@ -41,6 +41,8 @@ impl SessionDescription {
         let digest = digest
             .map(|digest| format!("a=fdt-digest:{digest}\r\n"))
             .unwrap_or_default();
+        let table_key = self.table_key.map(|key| format!("a=fdt-key:{key}\r\n"));
+        let table_key = table_key.unwrap_or_default();
         let protection = self.protection.as_ref().map(protection::to_text);
         let protection = protection
             .map(|protection| format!("a=ext-auth:{protection}\r\n"))
@@ -56,6 +58,7 @@ impl SessionDescription {
              a=FEC-declaration:0 encoding-id={fec_encoding_id}\r\n\
              a=webrc:{webrc}\r\n\
              {digest}\
+             {table_key}\
              {protection}\
              {relay}\
              {completion}\
@@ -108,6 +111,10 @@ impl SessionDescription {
                 .optional_attribute("fdt-digest")?
                 .map(digest::parse)
                 .transpose()?,
+            table_key: sdp
+                .optional_attribute("fdt-key")?
+                .map(|text| text.parse().map_err(|_| key_error(text)))
+                .transpose()?,
             protection: sdp
                 .optional_attribute("ext-auth")?
                 .map(protection::parse)
@@ -135,6 +142,10 @@ impl SessionDescription {
         )?;
         Ok(description)
     }
+}
+
+fn key_error(text: &str) -> DescriptionError {
+    invalid("a=fdt-key", text, "ed25519: and 44 characters")
 }
 
 /// Returns the FEC Encoding ID. `a=FEC:REFERENCE` selects one of the declarations

@@ -30,6 +30,7 @@ use manyflow_webrc::{SessionConfig, SessionError};
 
 use super::completion::Audience;
 use super::files::{FileError, Selection, SourceOptions, default_scratch};
+use super::image::ImageInput;
 use super::sdp::SessionDescription;
 
 pub use conflict::Conflict;
@@ -47,7 +48,9 @@ const MEMORY_MAX: u64 = 256 << 20;
 /// A session to send.
 #[derive(Debug)]
 pub struct SendConfig {
-    /// Files and folders; at least one.
+    /// The image to send instead of files.
+    pub image: Option<ImageInput>,
+    /// Files and folders; at least one, unless there is an image.
     pub paths: Vec<PathBuf>,
     /// The choice of files below `paths`, and the folder for temporary files.
     pub sources: SourceOptions,
@@ -91,6 +94,7 @@ impl SendConfig {
     /// receivers: `multicast`, `relay`, or both.
     pub fn new(paths: Vec<PathBuf>, webrc: SessionConfig) -> SendConfig {
         SendConfig {
+            image: None,
             paths,
             sources: SourceOptions {
                 bundle_max: BUNDLE_MAX,

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use manyflow_amt::RelayConfig;
@@ -15,7 +16,7 @@ use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{overhead, symbol_length};
 use manyflow_webrc::{ReceiverConfig, Session};
 
-use super::resume::resumed_tsi;
+use super::resume::{ResumeError, resumed_tsi};
 use super::{OpenError, RelayAddress, SendConfig};
 use crate::completion::CompletionServer;
 use crate::files::{Sources, find_sources};
@@ -59,7 +60,11 @@ impl Opened {
         if let Some(earlier) = &config.resume {
             config.tsi = resumed_tsi(earlier, config.group.is_some())?;
         }
-        let sources = find_sources(&config.paths, &config.sources)?;
+        let sources = match &config.image {
+            None => find_sources(&config.paths, &config.sources)?,
+            Some(image) if config.resume.is_none() => Sources::of_image(image.length()),
+            Some(_) => return Err(ResumeError::Image.into()),
+        };
         let groups = config.multicast.as_ref();
         let multicast = groups.map(|groups| groups.open(config.port)).transpose()?;
         check_range(groups, &session)?;
@@ -169,6 +174,7 @@ fn describe_session(
             FecScheme::NoCode => 0,
         },
         table_sha256: None,
+        table_key: None,
         protection: None,
         amt_relay: None,
         completion: None,
@@ -179,8 +185,10 @@ fn describe_session(
 /// Returns the name of the first path. An encrypted session does not publish the name of a file.
 fn session_name(config: &SendConfig) -> String {
     let is_encrypted = config.group.as_ref().is_some_and(|(_, encrypts)| *encrypts);
-    let first = config.paths.first().filter(|_| !is_encrypted);
-    let name = first.and_then(|path| path.file_name());
+    let image = config.image.as_ref().map(|image| Path::new(&image.name));
+    let first = config.paths.first().map(PathBuf::as_path);
+    let name = image.or(first).filter(|_| !is_encrypted);
+    let name = name.and_then(Path::file_name);
     let name = name.map_or_else(|| "files".into(), |name| name.to_string_lossy());
     let characters = name.chars().filter(|c| !c.is_control());
     characters.take(NAME_CHARACTERS_MAX).collect()

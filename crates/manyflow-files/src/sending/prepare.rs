@@ -3,12 +3,13 @@
 use std::time::SystemTime;
 
 use manyflow_net::description::ntp_seconds;
+use manyflow_net::keys::{PublicKey, SigningKey};
 use manyflow_net::outlets::Outlets;
 use manyflow_object::error::ReadError;
 use manyflow_object::expiry::expires;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::fec::BOOKKEEPING_BYTES;
-use manyflow_object::sender::{self as object, ObjectSender, SourceFile};
+use manyflow_object::sender::{self as object, ImageSender, ObjectSender, SourceFile};
 use manyflow_webrc::Session;
 use rand::RngExt as _;
 use tokio::sync::watch;
@@ -19,8 +20,9 @@ use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
 use crate::completion::{CompletionKey, ReportTaker, Tally};
 use crate::files::Scratch;
+use crate::image::{ImageInput, read_sections};
 use crate::sdp::SessionDescription;
-use crate::session::{SendProgress, SessionSender, flows, memory_for_table};
+use crate::session::{Content, SendProgress, SessionSender, flows, memory_for_table};
 
 /// The portions of files that are sent in order: a sixteenth of them, within these bounds. A window
 /// is too short if its repair symbols are not encoded in time, and too long if they need much room.
@@ -65,12 +67,23 @@ impl Opened {
     pub async fn prepare(mut self) -> Result<Prepared, OpenError> {
         let files = std::mem::take(&mut self.sources.files);
         let entries = files.len();
-        let objects = read_files(&self.config, &self.session, files).await?;
-        let receiver_memory = ReceiverMemory {
-            table: memory_for_table(entries, objects.table_bytes()),
-            symbols: objects.symbols_at_a_time() * BOOKKEEPING_BYTES,
+        let mut receiver_memory = ReceiverMemory {
+            table: 0,
+            symbols: 0,
         };
-        self.description.table_sha256 = Some(objects.table_sha256());
+        let content: Content = if let Some(image) = self.config.image.take() {
+            let (content, key) = begin_image(&self.config, &self.session, image)?;
+            self.description.table_key = Some(key);
+            content
+        } else {
+            let objects = read_files(&self.config, &self.session, files).await?;
+            receiver_memory = ReceiverMemory {
+                table: memory_for_table(entries, objects.table_bytes()),
+                symbols: objects.symbols_at_a_time() * BOOKKEEPING_BYTES,
+            };
+            self.description.table_sha256 = Some(objects.table_sha256());
+            objects.into()
+        };
         if let Some(earlier) = &self.config.resume {
             check_continues(earlier, &self.description)?;
         }
@@ -84,7 +97,7 @@ impl Opened {
         let reports = self.reports.zip(key).zip(audience);
         let reports = reports.map(|((server, key), audience)| server.taking(key, audience));
         let outlets = Outlets::new(&flows(&self.description), self.multicast, self.relay);
-        let sender = SessionSender::new(self.session, objects, outlets)
+        let sender = SessionSender::new(self.session, content, outlets)
             .with_threads(self.config.threads.get())
             .with_sealer(self.sealer)
             .with_tally(reports.as_ref().map(ReportTaker::tally));
@@ -152,12 +165,22 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Reads all files to compute their digests.
-async fn read_files(
+/// Starts to read an image. Returns the public key of its tables, too.
+fn begin_image(
     config: &SendConfig,
     session: &Session,
-    files: Vec<SourceFile>,
-) -> Result<ObjectSender<Scratch>, OpenError> {
+    image: ImageInput,
+) -> Result<(Content, PublicKey), OpenError> {
+    let objects = object_config(config, session);
+    let key = SigningKey::ephemeral();
+    let public = key.public();
+    let (first, reading) = read_sections(image, &config.sources.scratch, objects.clone(), key)?;
+    let sender = ImageSender::new(objects, first)?;
+    Ok((Content::of_image(sender, reading), public))
+}
+
+/// Returns the parameters of the object layer.
+fn object_config(config: &SendConfig, session: &Session) -> object::SenderConfig {
     debug_assert!(extension_bytes(config) <= EXTENSION_BYTES);
     let layers = session.active_slots() as u16 + 1;
     let mut objects = object::SenderConfig::new(config.tsi, layers, config.tsi.into());
@@ -171,6 +194,16 @@ async fn read_files(
         // Receivers that have source symbols already need others.
         objects.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);
     }
+    objects
+}
+
+/// Reads all files to compute their digests.
+async fn read_files(
+    config: &SendConfig,
+    session: &Session,
+    files: Vec<SourceFile>,
+) -> Result<ObjectSender<Scratch>, OpenError> {
+    let mut objects = object_config(config, session);
     let length: u64 = files.iter().map(|file| file.content.length()).sum();
     let in_windows = || is_in_windows(session.config().session_rate, length);
     let in_order = config.in_order.unwrap_or_else(in_windows);

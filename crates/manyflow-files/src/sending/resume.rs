@@ -11,6 +11,9 @@ pub enum ResumeError {
     /// The session has a TSI of more than 32 bits.
     #[error("not a session of `manyflow send`, which never has so long a TSI")]
     LongTsi,
+    /// The session has an image, whose sections would be others.
+    #[error("a session of a pipe or device cannot be continued; start a new session")]
+    Image,
     /// The session has a group key.
     #[error(
         "a session with a group key cannot be continued, because its receivers refuse packet numbers \

@@ -9,6 +9,7 @@ use manyflow_net::inlet::Route;
 use manyflow_webrc as webrc;
 
 use crate::files::Existing;
+use crate::image::ImageOutput;
 use crate::sdp::SessionDescription;
 
 /// The memory of a receiver, unless the caller chooses another, in bytes.
@@ -28,6 +29,8 @@ pub struct ReceiveConfig {
     pub webrc: webrc::ReceiverConfig,
     /// The folder for received files.
     pub output: PathBuf,
+    /// The output of a session that has an image instead of files. Its spool is in `output`.
+    pub image: ImageOutput,
     /// The treatment of existing files that have the names of received ones.
     pub existing: Existing,
     /// Whether to receive a session whose description does not give the digest of the table of
@@ -54,6 +57,7 @@ impl ReceiveConfig {
             route,
             webrc: webrc::ReceiverConfig::live(),
             output,
+            image: ImageOutput::default(),
             existing: Existing::Keep,
             allow_unverified: false,
             group_key: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::mem::{Discriminant, discriminant};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use manyflow_net::description::ntp_seconds;
@@ -19,10 +20,12 @@ use manyflow_webrc::Cci;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::image::Image;
 use super::numbers::PacketNumbers;
 use super::queue::{Batch, DecodedInput, Input, Output, queue};
 use super::storer::{Stored, Storer};
 use crate::files::{Existing, FileError, Spool, Store, check_room};
+use crate::image::{ImageOutput, Waiting};
 
 /// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
 /// time.
@@ -74,6 +77,8 @@ pub(super) struct Decoder {
     batch: Batch,
     pub(super) events: mpsc::UnboundedReceiver<DecoderEvent>,
     pub(super) progress: watch::Receiver<Progress>,
+    /// The bytes of an image that wait for its output; `None` in a session of files.
+    pub(super) waiting: Option<Arc<Waiting>>,
     thread: JoinHandle<()>,
 }
 
@@ -83,21 +88,31 @@ impl Decoder {
     pub(super) fn start(
         config: ReceiverConfig,
         output: PathBuf,
+        content_id: Option<[u8; 32]>,
         existing: Existing,
+        image: ImageOutput,
         threads: usize,
     ) -> Result<Decoder, DecoderError> {
         let mut store = Store::open(&output, existing)?;
-        if config.table_sha256.is_none() {
+        let is_image = config.table_key.is_some();
+        if config.table_sha256.is_none() && !is_image {
             store = store.refusing_hidden();
         }
-        let (spool, earlier) = Spool::open(store.folder(), config.table_sha256.as_ref())?;
+        let (mut spool, earlier) = Spool::open(store.folder(), content_id.as_ref())?;
         let spool_folder = spool.folder().to_owned();
+        let image = match is_image {
+            true => Some(Image::open(image, &mut spool)?),
+            false => None,
+        };
+        let (image, image_store) = image.unzip();
+        let waiting = image.as_ref().map(Image::waiting);
         let receiver = ObjectReceiver::with_storage(config, spool);
         let (input, datagrams) = queue();
         let (reported, events) = mpsc::unbounded_channel();
         let (progress_reported, progress) = watch::channel(receiver.progress());
         let mut worker = Worker {
-            storer: Storer::start(store.clone(), spool_folder, reported.clone()),
+            storer: Storer::start(store.clone(), spool_folder, image_store, reported.clone()),
+            image,
             receiver,
             store,
             numbers: PacketNumbers::new(Instant::now()),
@@ -114,6 +129,7 @@ impl Decoder {
         let thread = spawn_blocking(move || {
             let stored = earlier.stored;
             let end = match earlier.table {
+                _ if is_image => worker.resume_image(),
                 Some(table) => worker.resume(&table, earlier.records, stored),
                 None => Ok(()),
             };
@@ -124,6 +140,7 @@ impl Decoder {
             batch: Batch::default(),
             events,
             progress,
+            waiting,
             thread,
         })
     }
@@ -161,10 +178,12 @@ impl Decoder {
     }
 }
 
-struct Worker {
+pub(super) struct Worker {
     // Dropped first: it uses the receiver's spool.
-    storer: Storer,
-    receiver: ObjectReceiver<Spool>,
+    pub(super) storer: Storer,
+    /// The image of the session; `None` in a session of files.
+    pub(super) image: Option<Image>,
+    pub(super) receiver: ObjectReceiver<Spool>,
     store: Store,
     numbers: PacketNumbers,
     events: mpsc::UnboundedSender<DecoderEvent>,
@@ -326,7 +345,7 @@ impl Worker {
         Ok(())
     }
 
-    fn disk_error(&self, error: ReceiveError) -> DecoderError {
+    pub(super) fn disk_error(&self, error: ReceiveError) -> DecoderError {
         let path = self.store.folder().to_owned();
         match error {
             ReceiveError::Storage {
@@ -384,6 +403,9 @@ impl Worker {
     /// Skips files that exist with the announced content, and checks that the disk has room for the
     /// others.
     fn prepare(&mut self) -> Result<(), DecoderError> {
+        if self.image.is_some() {
+            return self.prepare_sections();
+        }
         let missing: Vec<_> = self.receiver.missing().collect();
         let mut needed = 0_u64;
         for object in missing {
@@ -404,7 +426,7 @@ impl Worker {
         )?)
     }
 
-    fn skip(&mut self, toi: u128) -> Result<(), DecoderError> {
+    pub(super) fn skip(&mut self, toi: u128) -> Result<(), DecoderError> {
         let skipped = self.receiver.skip(toi);
         skipped.map_err(|error| self.disk_error(error.into()))
     }
@@ -412,6 +434,9 @@ impl Worker {
     /// Passes a complete object to the thread that stores its files.
     fn store(&mut self, object: CompleteObject) -> Result<(), DecoderError> {
         self.report_enough();
+        if let Some(image) = &mut self.image {
+            image.note_complete(&object);
+        }
         let spool = self.receiver.storage_mut();
         let content = spool.take(object.toi, object.length);
         let content = content.map_err(|error| self.disk_error(error.into()))?;
@@ -425,8 +450,13 @@ impl Worker {
         stored: impl IntoIterator<Item = Result<Stored, FileError>>,
     ) -> Result<(), DecoderError> {
         for stored in stored {
-            let Stored { toi, failed } = stored?;
+            let Stored {
+                toi,
+                failed,
+                released,
+            } = stored?;
             self.failed.extend(failed);
+            self.release(released);
             let noted = self.receiver.storage_mut().note_stored(toi);
             noted.map_err(|error| self.disk_error(error.into()))?;
         }
@@ -435,6 +465,9 @@ impl Worker {
 
     /// Waits until all files are stored.
     fn finish(&mut self, refused: usize) -> Result<(), DecoderError> {
+        if self.image.is_some() && refused == 0 {
+            self.storer.finish_image();
+        }
         let stored = self.storer.finish();
         self.note_stored(stored)?;
         match refused + self.failed.len() {

@@ -13,8 +13,11 @@
 
 mod cipher;
 mod config;
+mod content;
 mod decoder;
 mod group;
+mod image;
+mod limits;
 mod numbers;
 mod patience;
 mod queue;
@@ -30,9 +33,11 @@ use manyflow_core::units::Rate;
 use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
 
 pub use config::ReceiveConfig;
+pub use content::Content;
 pub use decoder::{DecoderError, FileDone};
 pub use group::{GroupOpener, GroupSealer};
-pub use receive::{Progress, ProgressSinks, ReceiveError, Received, memory_for_table, receive};
+pub use limits::memory_for_table;
+pub use receive::{Progress, ProgressSinks, ReceiveError, Received, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::flows;
 

@@ -21,10 +21,11 @@ use tokio::sync::{mpsc, watch};
 use super::config::ReceiveConfig;
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::GroupOpener;
+use super::limits::{limits, opener};
 use super::patience::Patience;
 use super::session_of;
 use super::transport::SessionInlet;
-use crate::sdp::Protection;
+use crate::image::{ImageOutput, Pace};
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,6 +47,11 @@ pub enum ReceiveError {
         "the session description does not give the digest of the table of files (a=fdt-digest), so anyone who can send packets could choose names and contents of files: get the description that `manyflow send` writes, or accept this with --allow-unverified"
     )]
     Unverified,
+    /// The session has files, and its output is one for an image.
+    #[error(
+        "the session has files, not an image, so it cannot go to a command or device: send it with `manyflow send - < FILE`, or receive it into a folder"
+    )]
+    NoImage,
     /// There is a group key, but the sender does not use one.
     #[error(
         "the session's packets have no MAC (a=ext-auth), so none would be accepted: receive it without --group-key, or send it with one"
@@ -191,35 +197,6 @@ pub async fn receive(
     result.map(|()| received)
 }
 
-/// Returns the [`memory_max`](ReceiveConfig::memory_max) with which receivers accept a table of
-/// this number of entries and of this length.
-pub fn memory_for_table(entries: usize, table_bytes: u64) -> u64 {
-    (table_bytes << 3).max((entries as u64) << 10)
-}
-
-/// The limits of the object layer. An eighth of the memory is for symbols of files that are not
-/// announced yet, and an eighth for a table of files; a file takes up to 1 KiB.
-fn limits(config: &ReceiveConfig) -> object::ReceiverConfig {
-    object::ReceiverConfig {
-        tsi: config.description.tsi,
-        table_sha256: config.description.table_sha256,
-        memory_max: config.memory_max,
-        early_max: (config.memory_max >> 3) as usize,
-        fdt_length_max: config.memory_max >> 3,
-        files_max: (config.memory_max >> 10) as usize,
-    }
-}
-
-/// Returns the opener of the session's packets; `None` if they are used as they are.
-fn opener(config: &ReceiveConfig) -> Result<Option<GroupOpener>, ReceiveError> {
-    match (&config.group_key, &config.description.protection) {
-        (Some(key), Some(protection)) => Ok(Some(GroupOpener::new(key, protection))),
-        (Some(_), None) => Err(ReceiveError::NoMac),
-        (None, Some(Protection::Encryption { .. })) => Err(ReceiveError::NoGroupKey),
-        (None, Some(Protection::Mac) | None) => Ok(None),
-    }
-}
-
 struct Driver {
     config: ReceiveConfig,
     session: Arc<Session>,
@@ -239,6 +216,7 @@ struct Driver {
     next_report: Time,
     last_packet: Time,
     patience: Patience,
+    pace: Pace,
     /// Whether all symbols are there, and files are only being stored.
     has_enough: bool,
     /// Whether the decoder was once so far behind that datagrams waited.
@@ -253,8 +231,12 @@ struct Driver {
 }
 
 impl Driver {
-    async fn start(config: ReceiveConfig, sinks: ProgressSinks) -> Result<Driver, ReceiveError> {
-        if config.description.table_sha256.is_none() && !config.allow_unverified {
+    async fn start(
+        mut config: ReceiveConfig,
+        sinks: ProgressSinks,
+    ) -> Result<Driver, ReceiveError> {
+        let content_id = config.description.content_id();
+        if content_id.is_none() && !config.allow_unverified {
             return Err(ReceiveError::Unverified);
         }
         let opener = opener(&config)?;
@@ -269,7 +251,22 @@ impl Driver {
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
         let output = config.output.clone();
-        let decoder = Decoder::start(limits(&config), output, config.existing, config.threads)?;
+        let image = std::mem::take(&mut config.image);
+        let is_image = config.description.table_key.is_some();
+        if !is_image && !matches!(image, ImageOutput::Folder) {
+            return Err(ReceiveError::NoImage);
+        }
+        // A command that was stopped cannot continue in the middle of an image.
+        let resumed_id = content_id.filter(|_| !matches!(image, ImageOutput::Pipe(_)));
+        let decoder = Decoder::start(
+            limits(&config),
+            output,
+            resumed_id,
+            config.existing,
+            image,
+            config.threads,
+        )?;
+        let pace = Pace::new(webrc.maximum_rate);
         let inlet = SessionInlet::open(&config.description, &config.route, config.patience).await?;
         let patience = Patience::new(config.patience);
         Ok(Driver {
@@ -289,6 +286,7 @@ impl Driver {
             next_report: Time::ZERO,
             last_packet: Time::ZERO,
             patience,
+            pace,
             has_enough: false,
             was_behind: false,
             closed_at: None,
@@ -553,6 +551,16 @@ impl Driver {
         if self.now >= self.next_report {
             self.next_report = self.now + PROGRESS_INTERVAL;
             self.report();
+            self.keep_pace();
+        }
+    }
+
+    /// Limits the rate while the output of an image is slower than the network.
+    fn keep_pace(&mut self) {
+        let waiting = self.decoder.waiting.as_ref();
+        let limit = waiting.and_then(|waiting| self.pace.update(self.now, waiting));
+        if let Some(rate) = limit {
+            self.endpoint.set_maximum_rate(rate);
         }
     }
 

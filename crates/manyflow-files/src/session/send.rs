@@ -9,14 +9,13 @@ use manyflow_net::clock::Clock;
 use manyflow_net::outlets::Outlets;
 use manyflow_object::error::ReadError;
 use manyflow_object::fec::Encoded;
-use manyflow_object::sender::ObjectSender;
 use manyflow_webrc::{Cci, Sender, Session};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::content::Content;
 use super::group::GroupSealer;
 use crate::completion::{ReceiverCounts, Tally};
-use crate::files::Scratch;
 
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -49,7 +48,7 @@ pub struct SendProgress {
 pub struct SessionSender {
     clock: Clock,
     endpoint: Sender,
-    objects: ObjectSender<Scratch>,
+    objects: Content,
     /// The encodings of repair symbols in other threads.
     encodings: JoinSet<Result<Encoded, ReadError>>,
     encodings_max: usize,
@@ -64,11 +63,8 @@ pub struct SessionSender {
 
 impl SessionSender {
     /// Makes a sender, whose first time slot starts when it runs.
-    pub fn new(
-        session: Session,
-        objects: ObjectSender<Scratch>,
-        outlets: Outlets,
-    ) -> SessionSender {
+    pub fn new(session: Session, objects: impl Into<Content>, outlets: Outlets) -> SessionSender {
+        let objects = objects.into();
         SessionSender {
             clock: Clock::start(),
             endpoint: Sender::new(session, 0, Time::ZERO),
@@ -162,6 +158,7 @@ impl SessionSender {
     }
 
     fn send_due(&mut self, now: Time) -> Result<(), ReadError> {
+        self.objects.take_sections()?;
         self.endpoint.handle_timeout(now);
         while let Some(action) = self.endpoint.poll_action(now) {
             if let Action::Send(packet) = action {

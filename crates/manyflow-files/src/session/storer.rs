@@ -12,14 +12,25 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::decoder::{DecoderEvent, FileDone};
 use crate::files::{FileError, Staged, Store, unpack};
+use crate::image::ImageStore;
 
 /// The decoder's handle of the thread.
 #[derive(Debug)]
 pub(super) struct Storer {
     /// Complete objects; `None` when there will be no more.
-    objects: Option<mpsc::Sender<(CompleteObject, TempPath)>>,
+    objects: Option<mpsc::Sender<Work>>,
     stored: mpsc::Receiver<Result<Stored, FileError>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The work of the thread.
+#[derive(Debug)]
+enum Work {
+    Object(CompleteObject, TempPath),
+    /// A section of an image that the image's output has already.
+    Present(CompleteObject),
+    /// All sections of an image were handed over.
+    FinishImage,
 }
 
 /// An object whose files were stored, except for those that could not be.
@@ -28,6 +39,8 @@ pub(super) struct Stored {
     pub(super) toi: u128,
     /// The names of files that could not be stored. The reasons were logged.
     pub(super) failed: BTreeSet<String>,
+    /// The position up to which an image is written; 0 in a session of files.
+    pub(super) released: u64,
 }
 
 impl Storer {
@@ -35,17 +48,26 @@ impl Storer {
     pub(super) fn start(
         store: Store,
         spool: PathBuf,
+        image: Option<ImageStore>,
         events: UnboundedSender<DecoderEvent>,
     ) -> Storer {
         let (objects, complete) = mpsc::channel();
         let (reports, stored) = mpsc::channel();
         let thread = thread::spawn(move || {
-            for (object, content) in complete {
+            let mut image = image;
+            for work in complete {
                 // The receiver was stopped.
                 if events.is_closed() {
                     return;
                 }
-                let result = store_object(&store, &spool, &object, content, &events);
+                let result = match (work, &mut image) {
+                    (Work::FinishImage, image) => finish_image(image.take(), &store, &events),
+                    (work, Some(image)) => store_section(image, work, &events),
+                    (Work::Object(object, content), None) => {
+                        store_object(&store, &spool, &object, content, &events)
+                    }
+                    (Work::Present(_), None) => continue,
+                };
                 if reports.send(result).is_err() {
                     return;
                 }
@@ -60,9 +82,23 @@ impl Storer {
 
     /// Passes an object and its content to the thread.
     pub(super) fn push(&self, object: CompleteObject, content: TempPath) {
+        self.send(Work::Object(object, content));
+    }
+
+    /// Passes a section of an image that the image's output has already.
+    pub(super) fn push_present(&self, object: CompleteObject) {
+        self.send(Work::Present(object));
+    }
+
+    /// Ends the image: all its sections were passed.
+    pub(super) fn finish_image(&self) {
+        self.send(Work::FinishImage);
+    }
+
+    fn send(&self, work: Work) {
         if let Some(objects) = &self.objects {
             // A thread that failed has reported why.
-            let _ = objects.send((object, content));
+            let _ = objects.send(work);
         }
     }
 
@@ -130,6 +166,44 @@ fn store_object(
     Ok(Stored {
         toi: object.toi,
         failed,
+        released: 0,
+    })
+}
+
+/// Stores a section of an image.
+fn store_section(
+    image: &mut ImageStore,
+    work: Work,
+    events: &UnboundedSender<DecoderEvent>,
+) -> Result<Stored, FileError> {
+    let (object, content) = match work {
+        Work::Object(object, content) => (object, Some(content)),
+        Work::Present(object) => (object, None),
+        Work::FinishImage => unreachable!("the caller ends images"),
+    };
+    image.store(&object, content, &|| events.is_closed())?;
+    Ok(Stored {
+        toi: object.toi,
+        failed: BTreeSet::new(),
+        released: image.released(),
+    })
+}
+
+/// Completes an image, and reports it as the session's only file.
+fn finish_image(
+    image: Option<ImageStore>,
+    store: &Store,
+    events: &UnboundedSender<DecoderEvent>,
+) -> Result<Stored, FileError> {
+    if let Some(image) = image {
+        let (name, bytes) = image.finish(store)?;
+        // The driver may no longer exist.
+        let _ = events.send(DecoderEvent::Done(FileDone { name, bytes }));
+    }
+    Ok(Stored {
+        toi: 0,
+        failed: BTreeSet::new(),
+        released: u64::MAX,
     })
 }
 

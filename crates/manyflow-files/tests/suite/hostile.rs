@@ -4,7 +4,10 @@
 
 use crate::stage;
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, ip};
 use manyflow_core::units::Rate;
+use manyflow_files::image::ImageOutput;
+use manyflow_files::session::Received;
 use manyflow_object::alc;
 use manyflow_object::fdt::{FdtInstance, FileEntry};
 use manyflow_object::fec::Oti;
 use manyflow_webrc::Cci;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use stage::{Stage, TSI, random_file};
+use stage::{Receiving, Stage, TSI, TestFile, random_file};
+use tempfile::TempDir;
 use tokio::net::UdpSocket;
 
+/// Instances from this number on are not those of sections that the image has.
+const IMAGE_INSTANCE: u16 = 1_000;
+/// The length of the image.
+const IMAGE_BYTES: usize = 5_000_000;
 /// Is set in the process of its own.
 const ALONE: &str = "MANYFLOW_TEST_ALONE";
 /// Size of the hostile objects: large, so that a flood of some thousand packets reaches every
@@ -28,6 +38,8 @@ const ALONE: &str = "MANYFLOW_TEST_ALONE";
 const SYMBOL: u16 = 8192;
 /// Packets of the flood, of which some 300 MB are of objects that nobody announced.
 const FLOOD: u64 = 60_000;
+/// The same for an image.
+const IMAGE_FLOOD: u64 = 15_000;
 /// Hostile datagrams for each datagram of the session.
 const FLOOD_FACTOR: u64 = 120;
 /// Maximum growth of the process's memory. The receiver has 32 MiB for early symbols, 32 MiB of
@@ -38,16 +50,74 @@ const POISON_EVERY: u64 = 10;
 
 #[test]
 fn hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory() {
+    let name = "hostile::hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory";
+    run_alone(name, transfer_among_hostile_datagrams());
+}
+
+#[test]
+fn hostile_datagrams_neither_spoil_an_image_for_a_pipe_nor_fill_the_memory() {
+    let name = "hostile::hostile_datagrams_neither_spoil_an_image_for_a_pipe_nor_fill_the_memory";
+    run_alone(name, async {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reading = std::thread::spawn(|| {
+            let (mut reader, mut read) = (reader, Vec::new());
+            reader.read_to_end(&mut read).unwrap();
+            read
+        });
+        let writer = File::from(OwnedFd::from(writer));
+        let stage = image_stage().await;
+        let (folder, _) = transfer_image_among(&stage, ImageOutput::Pipe(Arc::new(writer))).await;
+        assert!(reading.join().unwrap() == image().1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn hostile_datagrams_neither_spoil_an_image_for_a_device_nor_fill_the_memory() {
+    let name = "hostile::hostile_datagrams_neither_spoil_an_image_for_a_device_nor_fill_the_memory";
+    run_alone(name, async {
+        let device = tempfile::NamedTempFile::new().unwrap();
+        let old = vec![0x33; IMAGE_BYTES + 100_000];
+        std::fs::write(&device, &old).unwrap();
+        let stage = image_stage().await;
+        let output = ImageOutput::Device(device.path().to_owned());
+        let (folder, _) = transfer_image_among(&stage, output).await;
+        let written = std::fs::read(&device).unwrap();
+        assert!(written[..IMAGE_BYTES] == image().1);
+        assert!(
+            written[IMAGE_BYTES..] == old[IMAGE_BYTES..],
+            "bytes behind the image"
+        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    });
+}
+
+fn image() -> TestFile {
+    random_file("image", IMAGE_BYTES, 3)
+}
+
+async fn image_stage() -> Stage {
+    let rate = Rate::from_bits_per_s(20_000_000);
+    Stage::start_image(rate, SYMBOL, image()).await
+}
+
+async fn transfer_image_among(stage: &Stage, output: ImageOutput) -> (TempDir, Received) {
+    let before = peak_memory_kib();
+    let hostile = Hostile::start(stage, IMAGE_INSTANCE, IMAGE_FLOOD).await;
+    let receiving = stage.receive_image(hostile.address, output);
+    let (folder, received) = attack(receiving, &hostile, before).await;
+    (folder, received)
+}
+
+/// Runs a test in a process of its own.
+fn run_alone(name: &str, test: impl Future<Output = ()>) {
     if std::env::var_os(ALONE).is_some() {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build();
-        return runtime
-            .unwrap()
-            .block_on(transfer_among_hostile_datagrams());
+        return runtime.unwrap().block_on(test);
     }
-    let name = "hostile::hostile_datagrams_neither_spoil_a_transfer_nor_fill_the_memory";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(ALONE, "1")
@@ -65,9 +135,15 @@ async fn transfer_among_hostile_datagrams() {
     ];
     let stage = Stage::start(Rate::from_bits_per_s(20_000_000), SYMBOL, files);
     let before = peak_memory_kib();
-    let hostile = Hostile::start(&stage).await;
-    let mut receiving = stage.receive(hostile.address);
+    let hostile = Hostile::start(&stage, 0, FLOOD).await;
+    let receiving = stage.receive(hostile.address);
+    let (folder, _) = attack(receiving, &hostile, before).await;
+    stage.assert_intact(folder.path(), "hostile");
+}
 
+/// Attacks a receiver in all ways, until it has received everything. `before` is the memory of the
+/// process before it began.
+async fn attack(mut receiving: Receiving, hostile: &Hostile, before: u64) -> (TempDir, Received) {
     // Time slots that run ahead are refused, and the session is not left.
     receiving
         .until(|progress| progress.packets.received > 100)
@@ -93,14 +169,13 @@ async fn transfer_among_hostile_datagrams() {
 
     let (folder, received) = receiving.finish("hostile").await;
     let growth = peak_memory_kib() - before;
-    stage.assert_intact(folder.path(), "hostile");
     assert!(
-        hostile.injected() >= FLOOD,
+        hostile.injected() >= hostile.flood,
         "the transfer ended before the flood"
     );
 
     let (objects, packets) = (received.progress.objects, received.progress.packets);
-    assert!(packets.refused > FLOOD / 10, "{packets:?}");
+    assert!(packets.refused > hostile.flood / 10, "{packets:?}");
     let refused = objects.refused;
     assert!(
         refused.contradiction > 0 && objects.withdrawn_symbols > 0,
@@ -119,6 +194,7 @@ async fn transfer_among_hostile_datagrams() {
         received.elapsed
     );
     assert!(growth < GROWTH_MAX_KIB, "memory grew by {growth} KiB");
+    (folder, received)
 }
 
 /// Returns the maximum of the process's resident memory so far.
@@ -139,6 +215,7 @@ const TIME_SLOTS: u64 = 3;
 
 /// Forwards messages between a gateway and its relay, and adds its own.
 struct Hostile {
+    flood: u64,
     address: SocketAddr,
     mode: Arc<AtomicU64>,
     injected: Arc<AtomicU64>,
@@ -146,7 +223,8 @@ struct Hostile {
 }
 
 impl Hostile {
-    async fn start(stage: &Stage) -> Hostile {
+    /// Forges FDT Instances with numbers above `instance`, and `flood` packets of a flood.
+    async fn start(stage: &Stage, instance: u16, flood: u64) -> Hostile {
         let any = (Ipv4Addr::LOCALHOST, 0);
         let (gateway_side, relay_side) = (
             UdpSocket::bind(any).await.unwrap(),
@@ -162,13 +240,15 @@ impl Hostile {
             gateway: None,
             gateway_side,
             relay_side,
+            flood,
             mode: Arc::clone(&mode),
             injected: Arc::clone(&injected),
             wave_channels: stage.description.channels() as u16 - 1,
-            forger: Forger::new(),
+            forger: Forger::new(instance),
         };
         let task = tokio::spawn(middle.run());
         Hostile {
+            flood,
             address,
             mode,
             injected,
@@ -193,6 +273,7 @@ impl Drop for Hostile {
 }
 
 struct Middle {
+    flood: u64,
     gateway: Option<SocketAddr>,
     gateway_side: UdpSocket,
     relay_side: UdpSocket,
@@ -240,7 +321,7 @@ impl Middle {
                     self.send(&flow, &forged, gateway).await;
                 }
             }
-            FLOODING if self.injected.load(Ordering::Relaxed) < FLOOD => {
+            FLOODING if self.injected.load(Ordering::Relaxed) < self.flood => {
                 for _ in 0..FLOOD_FACTOR {
                     let number = self.injected.fetch_add(1, Ordering::Relaxed);
                     let forged = self.forger.forge(number, payload);
@@ -280,8 +361,16 @@ fn soon(real: &[u8], number: u64) -> Vec<u8> {
     field[..length].to_vec()
 }
 
+/// Returns the TOI of a real packet, or 1 if it carries a table.
+fn toi_of(real: &[u8]) -> u32 {
+    let symbol = alc::Packet::decode(real).unwrap().symbol;
+    symbol.map_or(1, |symbol| symbol.toi.max(1) as u32)
+}
+
 /// Makes hostile packets after a real one.
 struct Forger {
+    /// The number below those of forged FDT Instances.
+    instance: u16,
     random: Pcg64Mcg,
     turns: u64,
     /// A well-formed table of more files than a receiver accepts.
@@ -289,7 +378,7 @@ struct Forger {
 }
 
 impl Forger {
-    fn new() -> Forger {
+    fn new(instance: u16) -> Forger {
         let files = (1..12_000u128).map(|toi| FileEntry {
             location: toi.to_string(),
             toi,
@@ -301,6 +390,7 @@ impl Forger {
             complete: false,
         };
         Forger {
+            instance,
             random: Pcg64Mcg::seed_from_u64(1),
             turns: 0,
             long_table: table.encode(),
@@ -324,6 +414,7 @@ impl Forger {
         let cci = soon(real, number);
         let symbol = vec![0x5a; usize::from(SYMBOL)];
         let turn = (number / 20) as u32;
+        let toi = toi_of(real);
         match number % 20 {
             0 => real[..self.random.random_range(0..real.len())].to_vec(),
             1 => {
@@ -347,12 +438,12 @@ impl Forger {
                 if turn.is_multiple_of(2) {
                     fti[2..8].fill(0xff);
                 }
-                table_packet(&cci, 1, &fti, 0, &symbol[..1_000])
+                self.table_packet(&cci, 1, &fti, 0, &symbol[..1_000])
             }
             5 => self.long_table_packet(&cci, turn),
             // Symbols that the file cannot have: of another length, or of a block beyond the last.
-            6 => packet(&cci, TSI, 1, &[], [0, 0xff, 0, 0], &symbol[..100]),
-            7 => packet(&cci, TSI, 1, &[], [0xff, 0, 0, 0], &symbol),
+            6 => packet(&cci, TSI, toi, &[], [0, 0xff, 0, 0], &symbol[..100]),
+            7 => packet(&cci, TSI, toi, &[], [0xff, 0, 0, 0], &symbol),
             // A false end of the session (LCT flag A).
             9 => {
                 let mut end = packet(&cci, TSI, 1, &[], [0; 4], &[]);
@@ -384,7 +475,23 @@ impl Forger {
         };
         let table = table.encode();
         let oti = Oti::no_code(table.len() as u64, table.len() as u16, 1).unwrap();
-        table_packet(cci, 3, &oti.encode_extension(), 0, &table)
+        self.table_packet(cci, 3, &oti.encode_extension(), 0, &table)
+    }
+
+    /// A packet of a table of files without code.
+    fn table_packet(
+        &self,
+        cci: &[u8],
+        instance: u16,
+        fti: &[u8],
+        number: u16,
+        symbol: &[u8],
+    ) -> Vec<u8> {
+        let [instance_high, instance_low] = (self.instance + instance).to_be_bytes();
+        let mut extensions = vec![192, 0x20, instance_high, instance_low];
+        extensions.extend_from_slice(fti);
+        let [high, low] = number.to_be_bytes();
+        packet(cci, TSI, 0, &extensions, [0, 0, high, low], symbol)
     }
 
     fn long_table_packet(&self, cci: &[u8], turn: u32) -> Vec<u8> {
@@ -393,16 +500,8 @@ impl Forger {
         let number = turn as usize % symbols.len();
         let oti = Oti::no_code(self.long_table.len() as u64, length as u16, 65_535).unwrap();
         let symbol = self.long_table.chunks(length).nth(number).unwrap();
-        table_packet(cci, 2, &oti.encode_extension(), number as u16, symbol)
+        self.table_packet(cci, 2, &oti.encode_extension(), number as u16, symbol)
     }
-}
-
-/// A packet of the table of files without code.
-fn table_packet(cci: &[u8], instance: u8, fti: &[u8], number: u16, symbol: &[u8]) -> Vec<u8> {
-    let mut extensions = vec![192, 0x20, 0, instance];
-    extensions.extend_from_slice(fti);
-    let [high, low] = number.to_be_bytes();
-    packet(cci, TSI, 0, &extensions, [0, 0, high, low], symbol)
 }
 
 /// An ALC packet: LCT version 1 with 32-bit identifiers (RFC 5651 section 5.1).

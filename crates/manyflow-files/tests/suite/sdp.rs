@@ -38,6 +38,7 @@ fn example() -> SessionDescription {
         ttl: Some(1),
         fec_encoding_id: 6,
         table_sha256: Some([0xa5; 32]),
+        table_key: None,
         protection: Some(Protection::Mac),
         amt_relay: Some(HostPort {
             host: "relay.example.net".to_owned(),
@@ -104,6 +105,36 @@ fn unknown_attributes_and_parameters_are_ignored() {
         .replace("a=flute-tsi", "a=tool:other\r\na=recvonly\r\na=flute-tsi")
         .replace("N=15", "new=1;N=15");
     assert_eq!(SessionDescription::parse(&text).unwrap(), example());
+}
+
+#[test]
+fn an_image_has_a_key_instead_of_a_digest() {
+    let text = "ed25519:tpS2AsPKAC4K+cnZSuBI6yi0YfWCkEGLy/bZ5PTHCBY=";
+    let image = SessionDescription {
+        table_sha256: None,
+        table_key: Some(text.parse().unwrap()),
+        ..example()
+    };
+    let written = image.to_sdp().unwrap();
+    let line = format!("a=fdt-key:{text}\r\n");
+    assert!(
+        written.contains(&line) && !written.contains("fdt-digest"),
+        "{written}"
+    );
+    assert_eq!(SessionDescription::parse(&written).unwrap(), image);
+    assert_eq!(image.content_id(), Some(*image.table_key.unwrap().bytes()));
+    let documentation = include_str!("../../src/sdp/mod.rs");
+    assert!(documentation.contains(line.trim_end()));
+    let both = error(&EXAMPLE.replace("a=ext-auth", &format!("{line}a=ext-auth")));
+    assert!(
+        both.contains("a=fdt-key") && both.contains("a=fdt-digest"),
+        "{both}"
+    );
+    let wrong = error(&written.replace("ed25519:tp", "ed25519:"));
+    assert!(
+        wrong.contains("a=fdt-key") && wrong.contains("44 characters"),
+        "{wrong}"
+    );
 }
 
 /// Replacements in the example that make one mistake each: the text to replace, its replacement,
@@ -441,7 +472,7 @@ prop_compose! {
         completion in option::of(completion()),
         webrc in parameters(),
     ) -> SessionDescription {
-        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, protection, amt_relay, completion, webrc }
+        SessionDescription { name, tsi, version, source, first_group, port, ttl, fec_encoding_id, table_sha256, table_key: None, protection, amt_relay, completion, webrc }
     }
 }
 

@@ -1,7 +1,10 @@
 //! One sender with its relay on loopback, for receivers that tests put behind faulty or hostile
 //! paths.
 
+use std::fs::File;
+use std::io::{PipeReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +12,9 @@ use bytes::Bytes;
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
 use manyflow_files::files::Scratch;
+use manyflow_files::image::{ImageInput, ImageOutput};
 use manyflow_files::sdp::SessionDescription;
+use manyflow_files::sending::{Opened, RelayAddress, SendConfig};
 use manyflow_files::session::{
     self, GroupSealer, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received,
     SessionSender,
@@ -117,6 +122,7 @@ impl Stage {
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: Some(objects.table_sha256()),
+            table_key: None,
             protection: sealer.as_ref().map(GroupSealer::protection),
             amt_relay: None,
             completion: None,
@@ -141,6 +147,82 @@ impl Stage {
             files,
             group_key,
             sending,
+        }
+    }
+
+    /// Starts to send an image with the name and content of `image`, which is read from a pipe.
+    pub(crate) async fn start_image(rate: Rate, symbol: u16, image: TestFile) -> Stage {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let content = image.1.clone();
+        // The sender reads the pipe to its end, unless it ends first.
+        std::thread::spawn(move || writer.write_all(&content));
+        Stage::start_pipe(rate, symbol, image, reader).await
+    }
+
+    /// Starts to send what `pipe` gives, with the name of `image`.
+    pub(crate) async fn start_pipe(
+        rate: Rate,
+        symbol: u16,
+        image: TestFile,
+        pipe: PipeReader,
+    ) -> Stage {
+        let webrc = SessionConfig {
+            packet_bytes: u32::from(symbol) + overhead(CCI_LENGTH) as u32,
+            ..SessionConfig::lan(rate)
+        };
+        let pipe = File::from(OwnedFd::from(pipe));
+        let config = SendConfig {
+            image: Some(ImageInput::of_pipe(image.0.clone(), pipe)),
+            fits_mtu: false,
+            tsi: TSI,
+            relay: Some(RelayAddress::new((Ipv4Addr::LOCALHOST, 0).into())),
+            ..SendConfig::new(Vec::new(), webrc)
+        };
+        let session = Opened::open(config).await.unwrap().prepare().await.unwrap();
+        let description = session.description.clone();
+        assert_eq!(
+            u32::from(description.webrc.packet_bytes),
+            u32::from(symbol) + overhead(CCI_LENGTH) as u32
+        );
+        let relay = description.amt_relay.as_ref().unwrap().authority();
+        let sending = tokio::spawn(async {
+            session.run(std::future::pending()).await.unwrap();
+        });
+        Stage {
+            description,
+            relay: relay.parse().unwrap(),
+            files: vec![image],
+            group_key: None,
+            sending,
+        }
+    }
+
+    /// Starts a receiver that sends to `via` and writes the image to `output`.
+    pub(crate) fn receive_image(&self, via: SocketAddr, output: ImageOutput) -> Receiving {
+        let folder = tempfile::tempdir().unwrap();
+        self.receive_image_in(folder, via, output)
+    }
+
+    /// Starts a receiver as [`Stage::receive_image`] does, with a spool in `folder`.
+    pub(crate) fn receive_image_in(
+        &self,
+        folder: TempDir,
+        via: SocketAddr,
+        output: ImageOutput,
+    ) -> Receiving {
+        let route = Route::Relays(vec![via.to_string()]);
+        let config = ReceiveConfig {
+            image: output,
+            threads: 1,
+            patience: LIMIT,
+            ..ReceiveConfig::new(self.description.clone(), route, folder.path().to_owned())
+        };
+        let (sinks, progress, _files) = ProgressSinks::channels();
+        let task = tokio::spawn(session::receive(config, sinks, std::future::pending()));
+        Receiving {
+            folder,
+            progress,
+            task,
         }
     }
 

@@ -11,8 +11,8 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::{
     Attributes, BLOCKS, BUNDLE, COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES, FEC_BLOCK,
-    FEC_ENCODING_ID, FEC_SPECIFIC, FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry, LOCATION,
-    MD5, MODE, MODIFIED, SHA256, TOI, TRANSFER_LENGTH,
+    FEC_ENCODING_ID, FEC_SPECIFIC, FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry, IMAGE_LENGTH,
+    LOCATION, MD5, MODE, MODIFIED, OFFSET, SECTION, SHA256, Section, TOI, TRANSFER_LENGTH, ZEROS,
 };
 use crate::error::FdtError;
 use crate::fec::BlockDigest;
@@ -118,6 +118,7 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
     };
     let (mut toi, mut location, mut content_length) = (None, None, None);
     let (mut mode, mut modified_s) = (None, None);
+    let (mut section, mut number_of_section) = (Section::default(), None);
     for_each_attribute(element, |name, attribute| {
         match name {
             TOI => toi = Some(number(TOI, attribute)?),
@@ -131,10 +132,15 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
             BUNDLE => file.bundle = Some(number(BUNDLE, attribute)?),
             MODE => mode = Some(octal(MODE, attribute)? & Attributes::MODE_MAX),
             MODIFIED => modified_s = Some(number(MODIFIED, attribute)?),
+            SECTION => number_of_section = Some(number(SECTION, attribute)?),
+            OFFSET => section.offset = number(OFFSET, attribute)?,
+            ZEROS => section.zeros = number(ZEROS, attribute)?,
+            IMAGE_LENGTH => section.image_length = Some(number(IMAGE_LENGTH, attribute)?),
             name => file.fec.take(name, attribute)?,
         }
         Ok(())
     })?;
+    file.section = number_of_section.map(|number| Section { number, ..section });
     file.toi = toi.ok_or(FdtError::Missing(TOI))?;
     file.location = location.ok_or(FdtError::Missing(LOCATION))?;
     file.transfer_length = file.transfer_length.or(content_length);

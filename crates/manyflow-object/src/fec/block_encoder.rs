@@ -202,6 +202,14 @@ impl BlockEncoder {
         }
     }
 
+    /// Begins repetitions of source symbols with a random one.
+    pub(crate) fn shuffle_repetitions(&mut self, rng: &mut Pcg64) {
+        let symbols = self.symbols();
+        if let Order::Counted(counted) = &mut self.order {
+            counted.repeat = rng.random_range(0..symbols);
+        }
+    }
+
     /// Returns a source symbol, for want of a repair symbol.
     pub(crate) fn repeat(&mut self) -> Next {
         let symbols = self.symbols();
@@ -237,6 +245,7 @@ impl BlockEncoder {
         counted.awaited = Some(counted.jobs);
         Some(EncodeJob {
             unit,
+            visit: 0,
             number: counted.jobs,
             name: Arc::clone(&object.name),
             oti: self.oti,
@@ -429,6 +438,8 @@ pub(crate) struct ObjectSource {
 /// symbols, so a driver runs it in another thread.
 pub struct EncodeJob {
     pub(crate) unit: usize,
+    /// The visit of an image's section that the job is for; 0 in a session of files.
+    pub(crate) visit: u64,
     /// The number of the block's job.
     number: u32,
     name: Arc<str>,
@@ -465,6 +476,8 @@ impl Plans {
 /// The result of an [`EncodeJob`].
 pub struct Encoded {
     pub(crate) unit: usize,
+    /// That of the [`EncodeJob`].
+    pub(crate) visit: u64,
     number: u32,
     symbols: Range<u32>,
     bytes: Vec<u8>,
@@ -516,6 +529,7 @@ impl EncodeJob {
         }
         Ok(Encoded {
             unit: self.unit,
+            visit: self.visit,
             number: self.number,
             symbols: self.symbols,
             bytes,

@@ -9,7 +9,7 @@ use super::assembly::Assembly;
 use super::{CompleteObject, Verified};
 use crate::alc::PAYLOAD_ID_BYTES;
 use crate::error::{FileError, OtiError, ReceiveError};
-use crate::fdt::{Attributes, FileEntry};
+use crate::fdt::{Attributes, FileEntry, Section};
 use crate::fec::{BlockDigest, Oti};
 use crate::name;
 use crate::storage::{Record, Storage};
@@ -25,6 +25,7 @@ pub(super) struct Object {
     sha256: Option<[u8; 32]>,
     bundle: Option<u64>,
     attributes: Option<Attributes>,
+    section: Option<Section>,
     /// FEC parameters that packets gave instead of the FDT's, and the number of packets that gave
     /// others since.
     learnt: Option<Rival>,
@@ -74,6 +75,7 @@ impl Object {
             sha256: file.sha256,
             bundle: file.bundle,
             attributes: file.attributes,
+            section: file.section,
             learnt: None,
             is_withdrawn: false,
             state,
@@ -90,6 +92,7 @@ impl Object {
             sha256: None,
             bundle: None,
             attributes: None,
+            section: None,
             learnt: None,
             is_withdrawn: false,
             state: State::Refused,
@@ -98,6 +101,18 @@ impl Object {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The object's place in an image, if it is a section of one.
+    pub(super) fn section(&self) -> Option<Section> {
+        self.section
+    }
+
+    /// The end of the section in its image.
+    pub(super) fn section_end(&self) -> Option<u64> {
+        let section = self.section?;
+        let content_end = section.offset.checked_add(self.length)?;
+        content_end.checked_add(section.zeros)
     }
 
     /// The number of files in the object.
@@ -299,6 +314,7 @@ impl Object {
             sha256: self.sha256,
             bundle: self.bundle,
             attributes: self.attributes,
+            section: self.section,
             verified,
         }
     }

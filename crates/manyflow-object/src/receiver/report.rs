@@ -1,7 +1,7 @@
 //! Events and counters of a receiver.
 
 use crate::error::{FileError, ReceiveError};
-use crate::fdt::Attributes;
+use crate::fdt::{Attributes, Section};
 
 /// An event of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,9 @@ pub struct CompleteObject {
     pub bundle: Option<u64>,
     /// The mode and time to set. For a bundle, whether there are any in its files' headers.
     pub attributes: Option<Attributes>,
+    /// The place in an image if the object is a section of one. Its name is then that of the image,
+    /// `/` and the section's number.
+    pub section: Option<Section>,
     /// The digests in the FDT that the content was checked against.
     pub verified: Verified,
 }
@@ -105,6 +108,12 @@ pub struct Progress {
     pub duplicate_symbols: u64,
     /// Symbols of blocks that were already complete.
     pub surplus_symbols: u64,
+    /// Symbols of sections that are too far ahead: see
+    /// [`ObjectReceiver::set_released`](super::ObjectReceiver::set_released).
+    pub ahead_symbols: u64,
+    /// Packets that came while every section that was announced was complete: the sender waits for
+    /// its input.
+    pub waiting_packets: u64,
     /// Symbols held until an FDT announces their object.
     pub early_held: u64,
     /// Early symbols that were dropped at the limit.
@@ -160,6 +169,8 @@ impl Progress {
         self.useful_symbols
             + self.duplicate_symbols
             + self.surplus_symbols
+            + self.ahead_symbols
+            + self.waiting_packets
             + self.files as u64
             + table
     }
@@ -172,7 +183,7 @@ impl Progress {
             ReceiveError::SymbolId { .. } => &mut refused.symbol_id,
             ReceiveError::PayloadLength { .. } => &mut refused.payload_length,
             ReceiveError::Memory => &mut refused.memory,
-            ReceiveError::TableDigest(_) => &mut refused.table,
+            ReceiveError::TableDigest(_) | ReceiveError::TableSignature(_) => &mut refused.table,
             ReceiveError::Expired(_) => &mut refused.expired,
             ReceiveError::Contradiction { .. } => &mut refused.contradiction,
             ReceiveError::BlockDigest(_) => &mut refused.block,
@@ -180,6 +191,7 @@ impl Progress {
             ReceiveError::FdtHeader(_)
             | ReceiveError::FdtEncoding(_)
             | ReceiveError::FdtLength { .. }
+            | ReceiveError::Section(_)
             | ReceiveError::Fdt(_) => &mut refused.fdt,
         };
         *counter += 1;

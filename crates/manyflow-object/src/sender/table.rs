@@ -1,5 +1,6 @@
 //! The table of files that a sender makes, and the headers of its packets.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,6 +53,7 @@ pub(super) fn describe(
         },
         bundle: file.bundle,
         attributes: file.attributes,
+        section: None,
         fec: FecAttributes::from(oti),
     })
 }
@@ -81,4 +83,32 @@ pub(super) fn fdt_extensions(oti: &Oti, instance: u32) -> [u8; FDT_EXTENSION_BYT
     extensions[..4].copy_from_slice(&header.encode());
     extensions[4..].copy_from_slice(&oti.encode_extension());
     extensions
+}
+
+pub(super) fn check_names(files: &[SourceFile]) -> Result<(), SendError> {
+    if files.is_empty() {
+        return Err(SendError::NoFiles);
+    }
+    let mut names = BTreeSet::new();
+    files.iter().try_for_each(|file| {
+        name::check(&file.name)?;
+        if names.insert(&file.name) {
+            Ok(())
+        } else {
+            Err(SendError::DuplicateName(file.name.clone()))
+        }
+    })
+}
+
+pub(super) fn choose_oti(config: &SenderConfig, file: &SourceFile) -> Result<Oti, SendError> {
+    Oti::choose(
+        config.scheme,
+        file.content.length(),
+        config.symbol_length,
+        config.block_symbols_max,
+    )
+    .map_err(|error| SendError::Oti {
+        name: file.name.clone(),
+        error,
+    })
 }

@@ -209,6 +209,12 @@ impl Windows {
         stop(self.visits, self.windows.len() as u64).place
     }
 
+    /// The number of packets of a visit of the only window.
+    pub(super) fn packets_of_visit(&self) -> u64 {
+        let total = self.windows[0].total;
+        total + surplus(total)
+    }
+
     /// Counts a packet of a unit of the FDT that `layer` sends out of turn.
     pub(super) fn count_fdt(&mut self, unit: usize, layer: u16) {
         let place = self.place();
@@ -316,6 +322,14 @@ fn surplus(packets: u64) -> u64 {
 /// others by a round.
 fn weight(symbols: u64) -> u64 {
     symbols + (symbols - 1).min(2)
+}
+
+/// The demand of a block of this number of symbols for a visit that needs all of them.
+pub(super) fn demand_of_visit(symbols: u32) -> Demand {
+    let symbols = u64::from(symbols);
+    Demand::Visit {
+        symbols: (weight(symbols) + surplus(symbols)) as u32 + SCHEDULE_SPREAD,
+    }
 }
 
 /// The weights of the FDT's units and of a window's. The FDT gets 0.3 % of the packets, so that a

@@ -121,6 +121,7 @@ fn events_come_in_order_and_digests_are_checked() {
             sha256: Some(Sha256::digest(&received("only", 5_000).1).into()),
             bundle: None,
             attributes: None,
+            section: None,
             verified,
         }),
         ObjectEvent::AllComplete { refused: 0 },

@@ -10,6 +10,7 @@
 mod common;
 mod delivery;
 mod hostile;
+mod image;
 mod interoperability;
 mod resume;
 mod waves;

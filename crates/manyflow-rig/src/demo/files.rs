@@ -198,6 +198,7 @@ impl Transfer {
             ttl: Some(1),
             fec_encoding_id: 6,
             table_sha256: None,
+            table_key: None,
             protection: None,
             amt_relay: None,
             completion: None,

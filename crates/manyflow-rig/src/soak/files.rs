@@ -125,6 +125,7 @@ impl Soak {
                 ttl: Some(1),
                 fec_encoding_id: 6,
                 table_sha256: None,
+                table_key: None,
                 protection: None,
                 amt_relay: None,
                 completion: None,

@@ -117,6 +117,13 @@ impl Receiver {
         })
     }
 
+    /// Changes the maximum rate (MRR) from the next epoch on, for an application that cannot keep
+    /// pace. `None` is no maximum. It has to be above 0.
+    pub fn set_maximum_rate(&mut self, rate: Option<Rate>) {
+        debug_assert!(rate.is_none_or(|rate| rate > Rate::default()));
+        Arc::make_mut(&mut self.context.config).maximum_rate = rate;
+    }
+
     /// Leaves all channels and ends.
     pub fn leave(&mut self) {
         if let Phase::Running(running) = &self.phase {

@@ -294,6 +294,23 @@ fn a_receivers_maximum_rate_holds() {
 }
 
 #[test]
+fn a_maximum_rate_that_is_set_later_holds_until_it_is_taken_back() {
+    let wire = LinkConfig {
+        delay: Duration::from_millis(5),
+        ..LinkConfig::default()
+    };
+    let mut world = lan(ReceiverConfig::default(), wire, 1);
+    let before = mean_rate(&mut world, secs(10), secs(15));
+    only(&world).get().set_maximum_rate(Some(rate("4 Mbit/s")));
+    let limited = mean_rate(&mut world, secs(40), secs(50));
+    only(&world).get().set_maximum_rate(None);
+    let after = mean_rate(&mut world, secs(80), secs(85));
+    assert!(before > 20e6, "{before}");
+    assert!((2e6..4.05e6).contains(&limited), "{limited}");
+    assert!(after > 20e6, "{after}");
+}
+
+#[test]
 fn the_papers_target_rule_fills_a_bottleneck_too() {
     let config = ReceiverConfig {
         target_rule: TargetRule::Paper,

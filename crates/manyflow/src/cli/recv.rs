@@ -21,6 +21,10 @@ Examples:
   # Report to the sender under a name, and sign the reports
   manyflow recv http://192.0.2.1:8080/session.sdp --name lab-07 --identity lab-07.key
 
+  # Pass an image to a command while it arrives, or write it to a block device
+  manyflow recv http://192.0.2.1:8080/session.sdp --pipe 'partclone.restore -o /dev/sda1'
+  manyflow recv http://192.0.2.1:8080/session.sdp --to /dev/sda
+
   # Over HTTPS, from a server whose certificate a private authority has issued
   manyflow recv https://builds.example.net:8443/session.sdp --ca authority.crt
 
@@ -38,6 +42,8 @@ pub(crate) struct RecvArgs {
     /// The folder for received files; a file appears when it is complete
     #[arg(long, default_value = ".")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) image: super::ImageRecvArgs,
     /// Replace existing files; without this option they are kept, and recv fails at its end
     #[arg(long)]
     pub(crate) overwrite: bool,

@@ -48,6 +48,10 @@ Examples:
   # Keep modes and times of files
   manyflow send project --archive --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
 
+  # Send the output of a command, or a block device
+  partclone.ext4 -c -s /dev/sda1 | manyflow send - --name root.pcl --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+  manyflow send /dev/sda --multicast 232.1.2.0/24 --interface eth0 --publish 0.0.0.0:8080
+
   # Let Prometheus watch the session at http://127.0.0.1:9464/metrics
   manyflow send image.iso --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --metrics 127.0.0.1:9464";
 
@@ -78,9 +82,11 @@ metrics belong above the first table. Relative paths are relative to the file's 
 /// Arguments of `send`.
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// Files and folders
+    /// Files and folders; or a block device, or - for standard input, alone
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) image: super::ImageSendArgs,
     /// Send only files whose paths match this glob pattern, as receivers see the paths: *.md in any
     /// folder, docs/*.md in docs, docs with all that is in it; can be repeated
     #[arg(long, value_name = "GLOB")]

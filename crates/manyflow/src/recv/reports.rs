@@ -44,12 +44,12 @@ impl Reports {
             return Ok(None);
         };
         let name = options.name.clone();
-        let identity = match (key, name, &description.table_sha256) {
+        let identity = match (key, name, description.content_id()) {
             (Some(key), name, _) => {
                 Identity::keyed(name.unwrap_or_else(ReceiverName::of_host), key)
             }
             (None, Some(name), _) => Identity::named(name),
-            (None, None, Some(digest)) => Identity::of_folder(&args.output, digest),
+            (None, None, Some(id)) => Identity::of_folder(&args.output, &id),
             (None, None, None) => Identity::named(ReceiverName::of_host()),
         };
         Ok(Some(Reports { plan, identity }))

@@ -41,6 +41,7 @@ impl SendArgs {
         let defaults = SendConfig::new(self.paths.clone(), webrc);
         let scratch = self.scratch.clone();
         Ok(SendConfig {
+            image: crate::imaging::input(&self.paths, &self.image)?,
             sources: SourceOptions {
                 bundle_max: self.bundle.0,
                 scratch: scratch.unwrap_or(defaults.sources.scratch),

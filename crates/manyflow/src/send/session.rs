@@ -164,9 +164,13 @@ impl Prepared {
     /// Prints what is about to be sent, and the URLs of the description.
     pub(crate) fn announce(&self, urls: &[String], display: &Display) -> Result<()> {
         let (count, total) = (self.session.files, Bytes(self.session.bytes));
+        let what = match self.session.description.table_key {
+            None => format!("{}, {total}", count_files(count as usize)),
+            Some(_) if total.0 == 0 => "standard input".to_owned(),
+            Some(_) => format!("an image, {total}"),
+        };
         display.print_line(&format!(
-            "sending {}, {total}, at up to {} on {} channels",
-            count_files(count as usize),
+            "sending {what}, at up to {} on {} channels",
             Rate::from_bits_per_s(self.session.description.webrc.session_rate_bits_per_s),
             self.session.description.channels()
         ))?;

@@ -23,6 +23,7 @@ mod emulate;
 mod exit_codes;
 mod figures;
 mod gateway;
+mod imaging;
 mod inspect;
 mod install;
 mod lab;

@@ -150,7 +150,7 @@ fn a_signature_of_another_session_is_refused() {
     let identity = Identity::keyed("a".parse().unwrap(), signing);
     // The sender of another session with the same TSI and key makes the receiver sign its cookie.
     let other = CompletionKey {
-        table_sha256: [2; 32],
+        content_id: [2; 32],
         ..key(false)
     };
     let status = ReceiverStatus::Done;

@@ -22,7 +22,7 @@ fn key(is_secret: bool) -> CompletionKey {
     CompletionKey {
         key: hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]),
         tsi: 9,
-        table_sha256: [1; 32],
+        content_id: [1; 32],
         is_secret,
     }
 }

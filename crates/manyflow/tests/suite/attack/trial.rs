@@ -1,5 +1,6 @@
 //! A transfer under attack, and the conditions that every transfer has to meet.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ const PEAK_MAX_KIB: u64 = 128 << 10;
 const BYSTANDER: (&str, &str) = ("bystander", "not of the session");
 /// Maximum number of transfers until a receiver notices an attack.
 const TRANSFERS_MAX: u32 = 10;
+/// The name of the image.
+const IMAGE: &str = "image.bin";
 /// The name of the session description's file.
 const DESCRIPTION: &str = "session.sdp";
 
@@ -60,7 +63,27 @@ impl Trial {
         let world = World::new()?;
         let (sources, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         write(sources.path());
-        let (sender, description) = send(&world, sources.path(), "0", arguments);
+        let (sender, description) = send(&world, sources.path(), "0", arguments, None);
+        let trial = Trial {
+            sender: Some(sender),
+            description,
+            sources,
+            shared,
+            world,
+        };
+        trial.share(&trial.description);
+        Some(trial)
+    }
+
+    /// Starts `send -` as [`Trial::start`] starts `send`, with an image of two megabytes.
+    pub(crate) fn start_image() -> Option<Trial> {
+        let world = World::new()?;
+        let (sources, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let image = sources.path().join(IMAGE);
+        write_random(&image, 2_000_000, 1);
+        let input = File::open(image).unwrap();
+        let arguments = ["--name", IMAGE];
+        let (sender, description) = send(&world, sources.path(), "0", &arguments, Some(input));
         let trial = Trial {
             sender: Some(sender),
             description,
@@ -82,6 +105,7 @@ impl Trial {
             self.sources.path(),
             &port.to_string(),
             arguments,
+            None,
         );
         assert_ne!(description.table_sha256, self.description.table_sha256);
         self.sender = Some(sender);
@@ -137,19 +161,25 @@ impl Trial {
     }
 }
 
-/// Starts `send` with everything in `sources`, and returns the description that it announces.
+/// Starts `send` with everything in `sources`, or with the input of an image, and returns the
+/// description that it announces.
 fn send(
     world: &World,
     sources: &Path,
     port: &str,
     arguments: &[&str],
+    image: Option<File>,
 ) -> (Manyflow, SessionDescription) {
     let mut command = manyflow(&["send", "--json", "--tsi", "7", "--rate", "20Mbit/s"]);
     command.args(["--multicast", "232.1.2.0/24", "--interface", INTERFACE]);
     command.args(["--listen", &format!("{SENDER}:{port}")]);
     command.args(arguments).current_dir(sources);
-    let entries = std::fs::read_dir(sources).unwrap();
-    command.args(entries.map(|entry| entry.unwrap().file_name()));
+    if let Some(image) = image {
+        command.arg("-").stdin(image);
+    } else {
+        let entries = std::fs::read_dir(sources).unwrap();
+        command.args(entries.map(|entry| entry.unwrap().file_name()));
+    }
     let mut sender = world.on(Host::Sender, || Manyflow::start(command));
     let description = sender.wait_for(|line| {
         let event: Value = serde_json::from_str(line).unwrap();

@@ -3,6 +3,7 @@
 mod daemons;
 mod floods;
 mod gateway;
+mod images;
 mod messages;
 mod outputs;
 mod packets;

@@ -14,7 +14,7 @@ const FALSE_PER_S: u32 = 20;
 /// Sends a false symbol of the file to which the session's latest packet belongs. `number` chooses
 /// whether the symbol is a source symbol, or a repair symbol that the sender will soon send, or one
 /// that it will never send.
-fn poison(attacker: &mut Attacker, number: u64, change: impl Fn(&mut Cci, u32)) {
+pub(super) fn poison(attacker: &mut Attacker, number: u64, change: impl Fn(&mut Cci, u32)) {
     let noise: u32 = attacker.random.random();
     let Some(&Real {
         cci, payload_id, ..
@@ -45,7 +45,7 @@ fn poison(attacker: &mut Attacker, number: u64, change: impl Fn(&mut Cci, u32)) 
 }
 
 /// Whether a symbol was found to be false.
-fn is_found(report: &Report) -> bool {
+pub(super) fn is_found(report: &Report) -> bool {
     let reasons = ["contradiction", "withdrawn_symbols", "block"];
     let found: u64 = reasons.map(|reason| report.refused(reason)).iter().sum();
     found + report.packets_refused() > 0

@@ -20,7 +20,7 @@ const PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 const SWEEP: u64 = 50_000;
 
 /// A table that empties a file of the session, or adds one that a shell would read.
-fn forged_table(attacker: &mut Attacker, number: u64) -> Vec<u8> {
+pub(super) fn forged_table(attacker: &mut Attacker, number: u64) -> Vec<u8> {
     let (toi, location) = match number % 4 {
         0 => (1, "image.bin"),
         1 => (2, ".bashrc"),
