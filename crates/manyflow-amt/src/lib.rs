@@ -28,6 +28,7 @@
 //! | [`gateway`] | discovery, refreshes, joins and leaves, teardown | 5.2 |
 //! | [`relay`] | response MACs, tunnels, forwarding | 5.3 |
 //! | [`hosts`] | hosts that join flows by IGMPv3 on a relay's own network | |
+//! | [`discovery`] | relays that the DNS names (RFC 8777) | |
 //! | [`wire`] | the seven AMT messages | 5.1 |
 //! | [`membership`] | the IGMPv3 and MLDv2 messages inside them (RFC 3376, RFC 3810) | 5.2.1, 5.3.1 |
 //! | [`ip`] | the tunnelled UDP/IP datagrams | 5.1.6, 5.2.3.3 |
@@ -88,6 +89,7 @@
 //!   that gateways need no reassembly of their own; the RFC would fragment the inner one.
 #![forbid(unsafe_code)]
 
+pub mod discovery;
 pub mod gateway;
 pub mod hosts;
 pub mod ip;
@@ -183,3 +185,8 @@ pub struct Transmit {
     /// The UDP payload: one AMT message.
     pub contents: Vec<u8>,
 }
+
+/// The example of the README, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -8,6 +8,7 @@
 //! | [`sending`] | a sender's session from its options to its end |
 //! | [`session`] | packets: sending, sealing, receiving |
 //! | [`completion`] | reports of receivers that have all files |
+//! | [`follow`] | receivers that take each session that a trusted signer announces |
 //!
 //! # Example
 //!
@@ -48,6 +49,7 @@
 
 pub mod completion;
 pub mod files;
+pub mod follow;
 pub mod image;
 pub mod load;
 pub mod sdp;

@@ -7,10 +7,12 @@
 //! | [`unix_socket`] | Unix sockets for programs on this machine |
 //! | [`udp`], [`train`], [`trains`], [`multicast`] | datagrams, several for each system call, and multicast |
 //! | [`amt`], [`inlet`], [`outlets`], [`forwarder`] | AMT tunnels; flows from and to multicast or tunnels, and a relay between them |
+//! | [`way`], [`dns`] | the choice between multicast and relays; those that the DNS names (RFC 8777) |
 //! | [`reach`], [`client`] | warnings of counterparts that cannot be reached; who a client is |
 //! | [`last_mile`], [`thin_link`] | slow links in user space, for demonstrations and tests |
 //! | [`keys`], [`group_key`], [`tls`] | signatures, shared keys and certificates |
 //! | [`description`], [`publish`], [`metrics`] | descriptions of sessions, and the servers of descriptions and metrics |
+//! | [`sap`] | announcements of sessions by multicast (RFC 2974) |
 //! | [`disk`] | questions about the user's files |
 //!
 //! The feature `sessions` has multicast, tunnels and descriptions, `pages` the servers of metrics,
@@ -48,6 +50,8 @@ pub mod clock;
 pub mod description;
 pub mod disk;
 #[cfg(feature = "sessions")]
+pub mod dns;
+#[cfg(feature = "sessions")]
 pub mod forwarder;
 pub mod group_key;
 #[cfg(feature = "pages")]
@@ -71,6 +75,8 @@ pub mod process;
 pub mod publish;
 pub mod reach;
 pub mod reserved;
+#[cfg(feature = "sessions")]
+pub mod sap;
 #[cfg(feature = "slow-links")]
 pub mod thin_link;
 pub mod tls;
@@ -78,3 +84,5 @@ pub mod train;
 pub mod trains;
 pub mod udp;
 pub mod unix_socket;
+#[cfg(feature = "sessions")]
+pub mod way;

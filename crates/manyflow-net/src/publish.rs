@@ -12,6 +12,7 @@ use hyper::header::HOST;
 use hyper::http::uri::Authority;
 use hyper::{Request, StatusCode};
 use nix::net::if_::if_indextoname;
+use sha2::{Digest as _, Sha256};
 use tokio::net::{TcpListener, ToSocketAddrs};
 
 use super::http::{HttpServer, Page, TEXT, page};
@@ -21,8 +22,12 @@ use crate::tls::Identity;
 
 /// The path of the description in the URL of a server of one session.
 pub const DESCRIPTION_PATH: &str = "/session.sdp";
+/// The path of the catalogue of a server: its descriptions, for receivers that follow them.
+pub const CATALOGUE_PATH: &str = "/catalogue.json";
 /// The media type of SDP (RFC 8866 section 8.1).
 pub const DESCRIPTION_TYPE: &str = "application/sdp";
+/// The media type of the catalogue.
+const JSON: &str = "application/json";
 
 /// A server of session descriptions, which ends when it is dropped.
 #[derive(Debug)]
@@ -34,7 +39,8 @@ pub struct Publisher {
 
 impl Publisher {
     /// Listens on `address` and starts to serve `descriptions`, each at its path, by HTTPS if there
-    /// is an `identity`. The page `/` lists them. A path starts with `/`, as [`DESCRIPTION_PATH`]
+    /// is an `identity`. The page `/` lists them for people, and [`CATALOGUE_PATH`] for receivers
+    /// that follow them. A path starts with `/`, as [`DESCRIPTION_PATH`]
     /// does, and has only characters that a URL takes as they are.
     ///
     /// # Errors
@@ -47,9 +53,11 @@ impl Publisher {
         let listener = TcpListener::bind(address).await?;
         let local_address = listener.local_addr()?;
         let scheme = if identity.is_some() { "https" } else { "http" };
+        let catalogue = catalogue(&descriptions).into();
         let descriptions = descriptions.into_iter();
         let site = Site {
             local_address,
+            catalogue,
             descriptions: descriptions
                 .map(|(path, text)| (path, text.into()))
                 .collect(),
@@ -107,11 +115,24 @@ fn zoned(local: SocketAddrV6) -> String {
     Address::new(Host::Zoned(*local.ip(), zone), local.port()).to_string()
 }
 
+/// Returns the catalogue of descriptions: their paths, and their digests, so that receivers fetch
+/// what they do not know. Paths need no escapes.
+fn catalogue(descriptions: &BTreeMap<String, String>) -> String {
+    let sessions = descriptions.iter().map(|(path, text)| {
+        let digest = Sha256::digest(text);
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!(r#"{{"url": "{path}", "sha256": "{digest}"}}"#)
+    });
+    let sessions: Vec<_> = sessions.collect();
+    format!("{{\"sessions\": [\n{}\n]}}\n", sessions.join(",\n"))
+}
+
 /// The contents of the server.
 struct Site {
     local_address: SocketAddr,
     /// The descriptions by their paths.
     descriptions: BTreeMap<String, Bytes>,
+    catalogue: Bytes,
     scheme: &'static str,
 }
 
@@ -123,6 +144,7 @@ impl Site {
         }
         match path {
             "/" => page(StatusCode::OK, TEXT, self.invitation(request)),
+            CATALOGUE_PATH => page(StatusCode::OK, JSON, self.catalogue.clone()),
             _ => page(
                 StatusCode::NOT_FOUND,
                 TEXT,

@@ -17,7 +17,8 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 const PATH_BYTES_MAX: usize = 4_096;
-const COMPONENT_BYTES_MAX: usize = 255;
+/// The maximum length of a component of a path, in bytes, on common file systems.
+pub const COMPONENT_BYTES_MAX: usize = 255;
 const FILE_PREFIX: &str = "file:///";
 
 /// The Content-Location of the file `name`, a relative path with `/` between its components: a

@@ -6,6 +6,7 @@
 //! | [`allocations`] | an allocator that counts |
 //! | [`programs`] | the workspace's programs under test, files to send, and waiting for conditions |
 //! | [`command_lines`] | the form of help and errors, for all commands of a program |
+//! | [`nameserver`] | a nameserver with relays of sources |
 //! | [`nats`] | a real nats-server |
 //! | [`http_stage`] | a service of HTTP servers with members, a switch and a gateway |
 
@@ -18,6 +19,7 @@
 pub mod allocations;
 pub mod command_lines;
 pub mod http_stage;
+pub mod nameserver;
 pub mod nats;
 pub mod programs;
 

@@ -9,6 +9,7 @@ mod bridge;
 mod check_order;
 mod daemon;
 mod emulate;
+mod follow;
 mod generate;
 mod http;
 mod imaging;
@@ -81,7 +82,7 @@ Exit codes:
   2    the command line, or a file that describes what to do, is invalid or cannot be read
   3    no packets came, the session ended before all files were complete, or nobody answered a request
   130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
-       stream, daemon, bridge, store, top and sub end in that case and exit with 0
+       stream, daemon, bridge, store, top, sub and recv --follow end in that case and exit with 0
   141  standard output was closed before everything was written to it
 
 Environment:

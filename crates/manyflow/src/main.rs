@@ -10,6 +10,7 @@ mod daemon;
 mod doctor;
 mod emulate;
 mod figures;
+mod follow;
 mod generate;
 mod http;
 mod imaging;

@@ -1,6 +1,6 @@
 //! `manyflow recv`: receives the files of a session.
 
-mod reports;
+pub(crate) mod reports;
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -14,13 +14,13 @@ use manyflow_files::files::Existing;
 use manyflow_files::load::{self, Loaded};
 use manyflow_files::sdp::{Protection, SessionDescription};
 use manyflow_files::session::{
-    self, FileDone, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received,
+    self, FileDone, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received, flows,
 };
-use manyflow_net::description::HostPort;
-use manyflow_net::description::load::{Trust, reachable};
+use manyflow_net::description::load::Trust;
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::Route;
 use manyflow_net::multicast::Choice;
+use manyflow_net::way::Way;
 use manyflow_object::receiver::Progress as ObjectProgress;
 use manyflow_webrc::ReceiverConfig;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::{RecvArgs, threads};
 use crate::keygen::trusted_keys;
 use crate::metrics::Pages;
-use crate::{imaging, parameters, post_receive};
+use crate::{follow, imaging, parameters, post_receive};
 use manyflow_terminal::display::{self, Display, OutputError, count_files, show};
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::{END_GRACE, interrupted};
@@ -42,41 +42,36 @@ use reports::Reports;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
-    let webrc = rate_control(&args)?;
+    let configure = configure(&args)?;
     let trust = Trust {
         signers: trusted_keys(&args.trust)?,
         ca: args.ca.clone(),
     };
-    let loaded = load::load(&args.session, &trust).await?;
+    let Some(session) = args.session.clone() else {
+        return follow::run(args, trust, configure, display).await;
+    };
+    let loaded = load::load(&session, &trust).await?;
     // A signal between two of the following steps counts for the next one.
     let (stopped, mut interruption) = (interrupted(), pin!(interrupted()));
     print_session(display, &loaded)?;
     let description = loaded.description;
     let session_name = description.name.clone();
-    let group_key = group_key(&args, &description)?;
-    let reports = Reports::new(&args, &description, group_key.as_ref())?;
-    let route = route_to(
-        &args.relay,
-        args.interface.as_deref(),
-        &args.session,
-        description.amt_relay.as_ref(),
-    )?;
+    let group_key = group_key(&args)?;
+    warn_of_forgers(&description, group_key.as_ref());
+    let output = &args.output;
+    let reports = Reports::new(&args, &session, output, &description, group_key.as_ref())?;
+    let way = way(&args.relay, args.interface.as_deref());
+    let flow = flows(&description).last().copied();
+    let route = way.route(&session, description.amt_relay.as_ref(), flow);
+    let route = route.await.map_err(|error| usage(error.to_string()))?;
     announce_route(&route, description.source, display)?;
     let (image, command) = imaging::output(&args.image)?;
-    let config = ReceiveConfig {
-        webrc,
-        image,
-        existing: match args.overwrite {
-            true => Existing::Replace,
-            false => Existing::Keep,
-        },
-        allow_unverified: args.allow_unverified,
-        group_key,
-        memory_max: args.memory.0,
-        threads: threads(args.threads),
-        patience: args.patience,
-        ..ReceiveConfig::new(description, route, args.output.clone())
-    };
+    let mut config = ReceiveConfig::new(description, route, args.output.clone());
+    configure(&mut config);
+    config.image = image;
+    if args.overwrite {
+        config.existing = Existing::Replace;
+    }
     let (sinks, progress, files) = ProgressSinks::channels();
     let pages = pages(&args, session_name, reports.as_ref(), &progress);
     let _metrics = pages.serve(args.metrics, display).await?;
@@ -121,7 +116,8 @@ fn pages(
 ) -> Pages {
     let name = reports.map(|reports| reports.identity.name().clone());
     let name = name.unwrap_or_else(ReceiverName::of_host).to_string();
-    let url = Some(args.session.clone()).filter(|session| session.contains("://"));
+    let url = args.session.clone();
+    let url = url.filter(|session| session.contains("://"));
     let shown = status::Session::received(session_name, url, name, progress.clone());
     Pages::of(vec![(None, progress.clone())]).with_all(status::pages("recv", vec![shown]))
 }
@@ -139,8 +135,8 @@ async fn finish(
     Ok(report(display, received)?)
 }
 
-/// Returns the parameters of the rate control.
-fn rate_control(args: &RecvArgs) -> Result<ReceiverConfig> {
+/// Returns a function that sets the parameters of a receiver that do not depend on the session.
+pub(crate) fn configure(args: &RecvArgs) -> Result<Configure> {
     let mut webrc = match args.strict_rfc3738 {
         true => ReceiverConfig::default(),
         false => ReceiverConfig::live(),
@@ -148,19 +144,34 @@ fn rate_control(args: &RecvArgs) -> Result<ReceiverConfig> {
     webrc.maximum_rate = args.max_rate;
     parameters::set_receiver(&mut webrc, &args.parameters)
         .map_err(|error| usage(format!("{error:#}")))?;
-    Ok(webrc)
+    let group_key = group_key(args)?;
+    let (memory, threads) = (args.memory.0, threads(args.threads));
+    let (allow_unverified, patience) = (args.allow_unverified, args.patience);
+    Ok(Box::new(move |config| {
+        config.webrc = webrc.clone();
+        config.allow_unverified = allow_unverified;
+        config.group_key.clone_from(&group_key);
+        config.memory_max = memory;
+        config.threads = threads;
+        config.patience = patience;
+    }))
 }
 
+/// Sets the parameters of a receiver.
+pub(crate) type Configure = Box<dyn Fn(&mut ReceiveConfig) + Send + Sync>;
+
 /// Reads the key of `--group-key`.
-fn group_key(args: &RecvArgs, description: &SessionDescription) -> Result<Option<GroupKey>> {
+pub(crate) fn group_key(args: &RecvArgs) -> Result<Option<GroupKey>> {
     let key = args.group_key.as_deref().map(GroupKey::read).transpose();
-    let key = key.map_err(|error| usage(format!("--group-key: {error}")))?;
+    key.map_err(|error| usage(format!("--group-key: {error}")))
+}
+
+fn warn_of_forgers(description: &SessionDescription, key: Option<&GroupKey>) {
     if description.protection == Some(Protection::Mac) && key.is_none() {
         tracing::warn!(
             "the session has a group key; without --group-key, forged packets can disturb it"
         );
     }
-    Ok(key)
 }
 
 /// Completes when an interrupted receiver has not ended in time. A disk or a silent relay can take
@@ -171,28 +182,15 @@ async fn overdue() {
     tokio::time::sleep(END_GRACE).await;
 }
 
-/// Chooses the route of a session's packets to this host: the one on the command line, else the
-/// description's relay, else multicast.
-pub(crate) fn route_to(
-    relays: &[String],
-    interface: Option<&str>,
-    session: &str,
-    described: Option<&HostPort>,
-) -> Result<Route> {
-    if !relays.is_empty() {
-        return Ok(Route::Relays(relays.to_vec()));
+/// Returns the user's wishes for the way of packets.
+pub(crate) fn way(relays: &[String], interface: Option<&str>) -> Way {
+    Way {
+        relays: relays.to_vec(),
+        interface: interface.map(|name| {
+            let Ok(interface) = name.parse();
+            interface
+        }),
     }
-    if let Some(interface) = interface {
-        let Ok(interface) = interface.parse();
-        return Ok(Route::Multicast(Some(interface)));
-    }
-    let Some(relay) = described else {
-        return Ok(Route::Multicast(None));
-    };
-    let relay = reachable(relay, session).ok_or_else(|| {
-        usage("the description does not give the address of its relay: name it with --relay HOST:PORT")
-    })?;
-    Ok(Route::Relays(vec![relay]))
 }
 
 /// Prints the interface of multicast that the user has not named.
@@ -230,7 +228,7 @@ fn print_session(display: &Display, loaded: &Loaded) -> Result<(), OutputError> 
 }
 
 /// Prints how the receiver progresses, until the receiver ends or the line cannot be printed.
-async fn watch_progress(
+pub(crate) async fn watch_progress(
     mut progress: watch::Receiver<Progress>,
     mut files: mpsc::UnboundedReceiver<FileDone>,
     display: Display,
@@ -309,7 +307,7 @@ fn refused_json(objects: &ObjectProgress) -> Value {
     })
 }
 
-fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
+pub(crate) fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
     let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
     let seconds = received.elapsed.as_secs_f64();
     let objects = &received.progress.objects;

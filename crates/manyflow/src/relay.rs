@@ -18,6 +18,7 @@ use manyflow_net::forwarder::{
 };
 use manyflow_net::inlet::Route;
 use manyflow_net::multicast::GroupRange;
+use manyflow_net::way::Way;
 use manyflow_streams::{StreamDescription, live_hop_config, report_address};
 use serde_json::json;
 use tokio::sync::watch;
@@ -26,7 +27,7 @@ use crate::address::cannot_listen;
 use crate::cli::RelayArgs;
 use crate::keygen::trusted_keys;
 use crate::metrics;
-use crate::recv::{announce_route, route_to};
+use crate::recv::{announce_route, way};
 use crate::stream::read_key;
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::interrupted;
@@ -118,25 +119,27 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
         signers: trusted_keys(&args.trust)?,
         ca: args.ca.clone(),
     };
+    let way = way(&args.relay, args.interface.as_deref());
     let (mut feeds, mut rate) = (Vec::new(), 0);
     let mut streams = Streams::default();
     for session in &args.session {
         let (text, _) = load_text(session, &trust).await?;
-        let route = |relay: Option<&HostPort>| {
-            route_to(&args.relay, args.interface.as_deref(), session, relay)
+        let route = async |relay: Option<&HostPort>, flow: Option<&Flow>| {
+            let route = way.route(session, relay, flow.copied()).await;
+            route.map_err(|error| usage(error.to_string()))
         };
         if StreamDescription::is_stream(&text) {
             let (description, _) = StreamDescription::parse(&text)?;
-            let route = route(description.amt_relay.as_ref())?;
+            let flows = description.flows();
+            let route = route(description.amt_relay.as_ref(), flows.first()).await?;
             feeds.push(streams.add(&description, route).await?);
             // The hop of each gateway limits its rate.
             rate += Rate::from_bits_per_s(10_000_000_000).bits_per_s();
         } else {
             let description = SessionDescription::parse(&text)?;
-            feeds.push(Feed {
-                flows: flows(&description),
-                route: route(description.amt_relay.as_ref())?,
-            });
+            let flows = flows(&description);
+            let route = route(description.amt_relay.as_ref(), flows.last()).await?;
+            feeds.push(Feed { flows, route });
             rate += description.webrc.session_rate_bits_per_s;
             streams.skip(feeds.last().map_or(0, |feed| feed.flows.len()));
         }
@@ -146,7 +149,7 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
     if let Some((groups, source)) = args.groups.zip(args.source) {
         feeds.push(Feed {
             flows: flows_to(groups, (source, args.port).into())?,
-            route: route_of_groups(args)?,
+            route: route_of_groups(&way),
         });
         gateway_rate_max = args.relay_rate_max;
         streams.skip(feeds.last().map_or(0, |feed| feed.flows.len()));
@@ -256,16 +259,12 @@ fn flows_to(groups: GroupRange, source: SocketAddr) -> Result<Vec<Flow>> {
         .collect())
 }
 
-/// Chooses the route of packets to --groups.
-fn route_of_groups(args: &RelayArgs) -> Result<Route> {
-    if !args.relay.is_empty() {
-        return Ok(Route::Relays(args.relay.clone()));
+/// Chooses the route of packets to --groups, of which any may be silent.
+fn route_of_groups(way: &Way) -> Route {
+    match way.relays.is_empty() {
+        true => Route::Multicast(way.interface.clone()),
+        false => Route::Relays(way.relays.clone()),
     }
-    let Some(interface) = &args.interface else {
-        return Ok(Route::Multicast(None));
-    };
-    let Ok(interface) = interface.parse();
-    Ok(Route::Multicast(Some(interface)))
 }
 
 /// Returns the network of hosts that the command line names.

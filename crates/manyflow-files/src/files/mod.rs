@@ -232,6 +232,6 @@ pub(crate) fn check_room(folder: &Path, needed: u64) -> Result<(), FileError> {
 }
 
 /// Writes a folder to disk: only then does a new name in it survive a power cut.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }

@@ -39,7 +39,7 @@ impl Selection {
     }
 
     /// Whether a file is included, by its name or by that of a folder that has it.
-    pub(super) fn includes(&self, name: &str) -> bool {
+    pub(crate) fn includes(&self, name: &str) -> bool {
         self.include.is_empty()
             || Path::new(name)
                 .ancestors()

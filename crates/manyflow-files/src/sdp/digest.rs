@@ -21,7 +21,7 @@ pub(super) fn to_digits(bytes: &[u8; 32]) -> String {
 }
 
 /// Returns the bytes that 64 hexadecimal digits stand for; `None` for any other text.
-pub(super) fn from_digits(digits: &str) -> Option<[u8; 32]> {
+pub(crate) fn from_digits(digits: &str) -> Option<[u8; 32]> {
     if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }

@@ -56,6 +56,7 @@ use manyflow_net::description::{
 use manyflow_net::keys::PublicKey;
 
 pub use completion::Completion;
+pub(crate) use digest::from_digits as digest_from_digits;
 pub use protection::Protection;
 pub use webrc::{CciFormat, WebrcParameters};
 

@@ -1,10 +1,13 @@
 //! Reads the files of a session, and runs the session.
 
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use manyflow_net::description::ntp_seconds;
 use manyflow_net::keys::{PublicKey, SigningKey};
+use manyflow_net::multicast::Groups;
 use manyflow_net::outlets::Outlets;
+use manyflow_net::sap;
 use manyflow_object::error::ReadError;
 use manyflow_object::expiry::expires;
 use manyflow_object::ext_auth::EXTENSION_BYTES;
@@ -57,6 +60,8 @@ pub struct Prepared {
     sender: SessionSender,
     /// The taker of receivers' reports.
     reports: Option<ReportTaker>,
+    /// The groups of a signed session, which is announced by SAP.
+    announced: Option<Groups>,
 }
 
 impl Opened {
@@ -101,7 +106,11 @@ impl Opened {
             .with_threads(self.config.threads.get())
             .with_sealer(self.sealer)
             .with_tally(reports.as_ref().map(ReportTaker::tally));
+        // Nobody follows sessions that nobody has signed.
+        let announced = self.config.multicast.clone();
+        let announced = announced.filter(|_| self.config.signing.is_some());
         Ok(Prepared {
+            announced,
             description: self.description,
             text,
             files: self.sources.count,
@@ -126,20 +135,34 @@ impl Prepared {
     }
 
     /// Sends until `stop` is ready, or until enough receivers have reported that they have all
-    /// files. Announces the end of the session to receivers then.
+    /// files. Announces the end of the session to receivers then. Meanwhile, a signed session that
+    /// is sent by multicast is announced by SAP.
     ///
     /// # Errors
     /// If a file can no longer be read, or has changed.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<SendProgress, ReadError> {
         let all_done = count_receivers(self.reports);
+        let source = self.description.source;
+        let announcing = announce(self.announced.as_ref(), source, &self.text);
         let ends = async {
             tokio::select! {
                 () = stop => {}
                 () = all_done => {}
+                () = announcing => {}
             }
         };
         self.sender.run(ends).await
     }
+}
+
+/// Announces the session, if it has groups. Never ends: a session that cannot be announced is sent.
+async fn announce(groups: Option<&Groups>, source: IpAddr, description: &str) {
+    if let Some(groups) = groups
+        && let Err(error) = sap::announce(groups, source, description).await
+    {
+        tracing::warn!("the session is not announced by SAP: {error}");
+    }
+    std::future::pending().await
 }
 
 /// Takes the reports of receivers; completes when enough have all files.

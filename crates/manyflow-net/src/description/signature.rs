@@ -49,6 +49,12 @@ pub fn verify(text: &str) -> Result<Option<PublicKey>, DescriptionError> {
     }
 }
 
+/// Returns the key that a text claims to be signed by, without a check of the signature.
+pub fn claimed_signer(text: &str) -> Option<PublicKey> {
+    let (key, _) = text.lines().find_map(value).and_then(parse)?;
+    Some(key)
+}
+
 /// Returns what follows the attribute's name if `line` is a signature.
 fn value(line: &str) -> Option<&str> {
     let value = line.strip_prefix(ATTRIBUTE)?;

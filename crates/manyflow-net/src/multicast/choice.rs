@@ -24,10 +24,7 @@ impl Choice {
     /// # Errors
     /// If there is no route, and none or several interfaces.
     pub fn towards(source: IpAddr) -> Result<Choice, MulticastError> {
-        let own = own_addresses().map_err(MulticastError::refused(
-            "list the interfaces",
-            "check the limits on open files and memory",
-        ))?;
+        let own = list_addresses()?;
         let routed = interface_towards(source).ok();
         let routed = routed.map(|found| found.interface);
         Choice::among(source, routed, &candidates(&own, source.is_ipv4()))
@@ -58,6 +55,21 @@ impl Choice {
         let name = super::Interface::Name(self.interface.clone());
         LocalInterface::find(&name).map(|found| found.index)
     }
+}
+
+fn list_addresses() -> Result<Vec<OwnAddress>, MulticastError> {
+    own_addresses().map_err(MulticastError::refused(
+        "list the interfaces",
+        "check the limits on open files and memory",
+    ))
+}
+
+/// Returns the kernel's numbers of the interfaces that are up and carry multicast of an IP version.
+pub(super) fn indices(is_ipv4: bool) -> Result<Vec<u32>, MulticastError> {
+    let names = candidates(&list_addresses()?, is_ipv4).into_iter();
+    // An interface may vanish between the two steps.
+    let indices = names.filter_map(|name| super::Interface::Name(name).index().ok());
+    Ok(indices.collect())
 }
 
 /// Writes the name, and how to choose another one if there are others.

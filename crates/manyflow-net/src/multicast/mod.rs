@@ -21,6 +21,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use nix::time::ClockId;
+use socket2::SockRef;
 
 pub use choice::Choice;
 pub use group_range::GroupRange;
@@ -44,6 +45,35 @@ pub fn is_source_specific(group: IpAddr) -> bool {
         IpAddr::V4(group) => group.octets()[0] == 232,
         IpAddr::V6(group) => group.segments()[0] & 0xfff0 == 0xff30 && group.segments()[1] == 0,
     }
+}
+
+/// Returns the kernel's numbers of the interfaces on which a listener to well-known groups joins
+/// them: the named one, or all that are up and carry multicast.
+///
+/// # Errors
+/// If there is no such interface, or the kernel does not list them.
+pub(crate) fn interfaces_to_join(
+    named: Option<&Interface>,
+    is_ipv4: bool,
+) -> Result<Vec<u32>, MulticastError> {
+    match named {
+        Some(interface) => Ok(vec![interface.index()?]),
+        None => choice::indices(is_ipv4),
+    }
+}
+
+/// Joins a group for packets of any source.
+pub(crate) fn join_any_source(
+    socket: &SockRef<'_>,
+    group: IpAddr,
+    interface: u32,
+) -> io::Result<()> {
+    let membership = membership::Membership {
+        group,
+        source: None,
+        interface,
+    };
+    membership.join(socket)
 }
 
 /// The reason why a multicast socket cannot be opened, or cannot join or leave a group.

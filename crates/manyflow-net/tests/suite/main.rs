@@ -8,6 +8,8 @@
 )]
 
 mod amt;
+mod dns;
 mod https;
 mod multicast;
+mod sap;
 mod slow_clients;

@@ -9,6 +9,8 @@ use clap::Args;
 use super::IdentityArgs;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
+use super::follow::FollowArgs;
+
 pub(super) const RECV_EXAMPLES: &str = "\
 Examples:
   manyflow recv http://192.0.2.1:8080/session.sdp
@@ -32,13 +34,20 @@ Examples:
   manyflow recv image.sdp --interface eth0 --group-key group.key
 
   # Accept only what the owner of a key has signed
-  manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub";
+  manyflow recv http://192.0.2.1:8080/session.sdp --trust builds.key.pub
+
+  # Stand by, and receive each session that the owner of the key announces
+  manyflow recv --follow sap --trust builds.key.pub --output images
+  manyflow recv --follow https://builds.example.net:8443 --trust builds.key.pub --only 'fw-*' --max-size 2GB";
 
 /// Arguments of `recv`.
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
     /// The session description: an http:// or https:// address, a file, or - for standard input
-    pub(crate) session: String,
+    #[arg(required_unless_present = "follow")]
+    pub(crate) session: Option<String>,
+    #[command(flatten)]
+    pub(crate) follow: FollowArgs,
     /// The folder for received files; a file appears when it is complete
     #[arg(long, default_value = ".")]
     pub(crate) output: PathBuf,
@@ -48,7 +57,8 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Receive a session of another program, whose description gives no digest of the table of
-    /// files: anyone who can send packets can then choose names and contents of files
+    /// files: anyone who can send packets can then choose names and contents of files. With
+    /// --follow, also accept announcements that no trusted key has signed
     #[arg(long)]
     pub(crate) allow_unverified: bool,
     /// Accept the session description only if this key has signed it: a file with a public key, or

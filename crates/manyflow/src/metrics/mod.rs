@@ -37,6 +37,15 @@ pub(crate) async fn serve<P: Reported>(
     Pages::of(sessions).serve(address, display).await
 }
 
+/// Serves the metrics of sessions that come and go, as [`serve`] does: those that `read` returns.
+pub(crate) async fn serve_changing<P: Reported>(
+    address: Option<SocketAddr>,
+    read: impl Fn() -> Vec<(Option<String>, P)> + Send + Sync + 'static,
+    display: &Display,
+) -> Result<Option<MetricsServer>> {
+    Pages::of_sessions(read).serve(address, display).await
+}
+
 /// The pages of a role.
 pub(crate) struct Pages(Vec<Page>);
 

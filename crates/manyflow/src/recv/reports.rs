@@ -1,5 +1,7 @@
 //! The reports of `recv` to the sender.
 
+use std::path::Path;
+
 use anyhow::Result;
 use manyflow_files::completion::{
     Failure, Identity, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
@@ -17,18 +19,21 @@ use manyflow_terminal::display::{Display, OutputError};
 use manyflow_terminal::usage;
 
 /// A plan of reports, and the receiver that makes them.
-pub(super) struct Reports {
+pub(crate) struct Reports {
     plan: ReportPlan,
     pub(super) identity: Identity,
 }
 
 impl Reports {
-    /// Returns what to report, if the sender asks for reports.
+    /// Returns what to report, if the sender asks for reports. `session` is where the description
+    /// was loaded from, and `output` the folder of the files.
     ///
     /// # Errors
     /// If the key of `--identity` cannot be read.
-    pub(super) fn new(
+    pub(crate) fn new(
         args: &RecvArgs,
+        session: &str,
+        output: &Path,
         description: &SessionDescription,
         group: Option<&GroupKey>,
     ) -> Result<Option<Reports>> {
@@ -39,7 +44,7 @@ impl Reports {
             .map(SigningKey::read)
             .transpose();
         let key = key.map_err(|error| usage(format!("--identity: {error}")))?;
-        let plan = ReportPlan::new(description, group, &args.session);
+        let plan = ReportPlan::new(description, group, session);
         let Some(plan) = plan.filter(|_| !options.no_report) else {
             return Ok(None);
         };
@@ -49,20 +54,20 @@ impl Reports {
                 Identity::keyed(name.unwrap_or_else(ReceiverName::of_host), key)
             }
             (None, Some(name), _) => Identity::named(name),
-            (None, None, Some(id)) => Identity::of_folder(&args.output, &id),
+            (None, None, Some(id)) => Identity::of_folder(output, &id),
             (None, None, None) => Identity::named(ReceiverName::of_host()),
         };
         Ok(Some(Reports { plan, identity }))
     }
 
-    pub(super) fn start(self, progress: watch::Receiver<Progress>) -> Reporting {
+    pub(crate) fn start(self, progress: watch::Receiver<Progress>) -> Reporting {
         Reporting::start(self.plan, self.identity, progress)
     }
 }
 
 /// Reports how the receiver has ended, until the sender answers or the user interrupts. The files
 /// are here in any case, so a sender that does not answer is no error.
-pub(super) async fn end(
+pub(crate) async fn end(
     reporting: Reporting,
     ended: &Result<()>,
     display: &Display,

@@ -8,6 +8,7 @@ use manyflow_files::sending::{self, Conflict, ReceiverMemory};
 use manyflow_net::interfaces::own_addresses;
 use manyflow_net::multicast::Choice;
 use manyflow_net::publish::Publisher;
+use manyflow_net::sap;
 use serde_json::json;
 
 use super::description;
@@ -178,6 +179,12 @@ impl Prepared {
             let source = self.session.description.source;
             let is_named = self.args.interface.is_some();
             announce_multicast(source, is_named, self.args.ttl, display)?;
+            if self.args.sign.is_some() {
+                let group = sap::group_for(self.session.description.first_group);
+                display.print_line(&format!(
+                    "announced by SAP on {group}, for receivers with --follow sap"
+                ))?;
+            }
         }
         announce_urls("recv", urls, display)?;
         display.print_json(

@@ -20,7 +20,7 @@ use super::read_key;
 use crate::cli::StreamRecvArgs;
 use crate::keygen::trusted_keys;
 use crate::metrics;
-use crate::recv::{announce_route, route_to};
+use crate::recv::{announce_route, way};
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::{END_GRACE, elapsed, interrupted};
 use manyflow_terminal::usage;
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     print_session(&description, signer, &lines)?;
     let consumer = Consumer::open(&args, &lines)?;
     let source = description.source;
-    let config = config(&args, description)?;
+    let config = config(&args, description).await?;
     announce_route(&config.route, source, &lines)?;
     let (watched, progress) = watch::channel(StreamReceiveProgress::default());
     let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], &lines).await?;
@@ -142,13 +142,14 @@ fn print_session(
     }))
 }
 
-fn config(args: &StreamRecvArgs, description: StreamDescription) -> Result<StreamReceiveConfig> {
-    let route = route_to(
-        &args.relay,
-        args.interface.as_deref(),
-        &args.session,
-        description.amt_relay.as_ref(),
-    )?;
+async fn config(
+    args: &StreamRecvArgs,
+    description: StreamDescription,
+) -> Result<StreamReceiveConfig> {
+    let way = way(&args.relay, args.interface.as_deref());
+    let flow = description.flows().first().copied();
+    let route = way.route(&args.session, description.amt_relay.as_ref(), flow);
+    let route = route.await.map_err(|error| usage(error.to_string()))?;
     Ok(StreamReceiveConfig {
         groups_max: args.groups_max,
         key: read_key(args.key.as_deref())?,

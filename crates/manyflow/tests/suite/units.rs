@@ -9,15 +9,16 @@ use common::run;
 
 const PROGRAM: &str = "/usr/local/bin/manyflow";
 
-/// The units, by the command that they run.
-fn units() -> [(&'static str, PathBuf); 10] {
+/// The units, by the command that they run. That of standing receivers has another name.
+fn units() -> [(&'static str, PathBuf); 11] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
     let commands = [
-        "send", "recv", "relay", "daemon", "bridge", "switch", "store", "member", "gateway",
-        "router",
+        "send", "recv", "follow", "relay", "daemon", "bridge", "switch", "store", "member",
+        "gateway", "router",
     ];
     commands.map(|command| {
         let name = format!("manyflow-{command}@.service");
+        let command = if command == "follow" { "recv" } else { command };
         (command, folder.join(name))
     })
 }

@@ -1,5 +1,6 @@
 //! The attacks, by what they forge, or by the role that they attack.
 
+mod announcements;
 mod daemons;
 mod floods;
 mod gateway;
