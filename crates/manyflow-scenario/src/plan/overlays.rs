@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use manyflow_core::EndpointId;
-use manyflow_overlay::topology::TopologyError;
+use manyflow_overlay::topology::{TopologyError, WEIGHT_MAX};
 use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
 use crate::plan::endpoints::Ids;
@@ -232,6 +232,11 @@ fn daemons(table: &OverlayTable, topology: &Topology) -> Result<Vec<u32>, Fault>
 type Link = (DaemonId, DaemonId, u32);
 
 /// Returns an overlay link for each link of the network that joins two daemons.
+///
+/// The weights are in proportion to the delays of these links. Messages then take the routes of the
+/// network, which are those of the shortest delay. With equal weights, an overlay link could be on
+/// a path although the network has a shorter route between its ends, and the route shares links
+/// of the network with other overlay links.
 fn network_links(topology: &Topology, by_node: &BTreeMap<u32, DaemonId>) -> Vec<Link> {
     let mut known = BTreeSet::new();
     let mut links = Vec::new();
@@ -240,10 +245,16 @@ fn network_links(topology: &Topology, by_node: &BTreeMap<u32, DaemonId>) -> Vec<
         if let [Some(from), Some(to)] = ends
             && known.insert((from.min(to), from.max(to)))
         {
-            links.push((from, to, 1));
+            links.push((from, to, link.config.delay.as_secs_f64()));
         }
     }
+    let longest_s = links.iter().map(|link| link.2).fold(0.0, f64::max);
+    let weight = |delay_s: f64| (delay_s / longest_s * f64::from(WEIGHT_MAX)).round() as u32;
+    // Without any delay, the quotient is no number, and the weight 1.
+    let links = links.into_iter();
     links
+        .map(|(from, to, delay_s)| (from, to, weight(delay_s).max(1)))
+        .collect()
 }
 
 /// Returns the overlay links that the table lists.

@@ -30,7 +30,9 @@ pub struct OverlayTable {
     pub name: String,
     /// Nodes and groups of nodes; each node has a daemon.
     pub daemons: Vec<String>,
-    /// The links between daemons: a list of pairs such as `["A", "B"]`, or of tables.
+    /// The links between daemons: a list of pairs such as `["A", "B"]`, or of tables. Those of the
+    /// default have weights in proportion to their delays, so that messages take the routes of the
+    /// network.
     ///
     /// Default: where a link of the network joins two daemons.
     #[serde(default)]

@@ -102,6 +102,43 @@ fn without_links_each_network_link_between_daemons_is_used() {
 }
 
 #[test]
+fn without_links_messages_take_the_routes_of_the_network() {
+    let ring = r#"title = "A ring whose last link is slower than the way around"
+[run]
+duration = "1 s"
+[nodes]
+names = ["A", "B", "C", "D"]
+[[links]]
+chain = ["A", "B", "C", "D"]
+delay = "10 ms"
+[[links]]
+between = ["D", "A"]
+delay = "40 ms"
+[[overlays]]
+name = "spines"
+daemons = ["A", "B", "C", "D"]
+controller = "none"
+[[sessions]]
+name = "one"
+protocol = "overlay"
+sender = "A"
+receivers = ["D"]
+"#;
+    let hops = |text: &str| {
+        let plan = plan(&parse(text).unwrap());
+        let daemon = manyflow_overlay::DaemonId;
+        plan.overlays.0[0]
+            .topology
+            .path(daemon(0), daemon(3))
+            .count()
+    };
+    assert_eq!(hops(ring), 3);
+    // A link that is as short as the way around is better: it is one hop.
+    assert_eq!(hops(&ring.replace("40 ms", "29 ms")), 1);
+    assert_eq!(hops(&ring.replace("delay = ", "loss = 0 # ")), 1);
+}
+
+#[test]
 fn the_name_of_an_entry_stands_for_all_its_sessions() {
     let many = CHAIN
         .replace("name = \"two\"", "name = \"two-{i}\"\ncount = 3")
