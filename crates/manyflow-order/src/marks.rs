@@ -6,7 +6,9 @@
 //! memory. An overlay without messages has no marks.
 //!
 //! Marks keep a distance, the *pace*, from each other: an eighth of the time that a round takes, so
-//! that messages wait little and busy daemons send one mark for many of them.
+//! that messages wait little and busy daemons send one mark for many of them. Those by which
+//! messages become safe keep it, too: at once, they would double the marks of busy daemons, which
+//! fill thin links when there are many daemons.
 
 use core::time::Duration;
 
@@ -48,8 +50,6 @@ pub(crate) struct Marks {
 enum Want {
     Nothing,
     Idle,
-    /// A message waits until this daemon says that it has it.
-    Acknowledge,
     Now,
 }
 
@@ -108,9 +108,7 @@ impl Marks {
                 self.idle_since = None;
                 None
             }
-            // The first acknowledgement after a mark that closes a round need not keep a distance.
-            Want::Acknowledge if self.unclosed == 0 => Some(now),
-            Want::Acknowledge | Want::Now => Some(paced),
+            Want::Now => Some(paced),
             Want::Idle => {
                 let since = *self.idle_since.get_or_insert(now);
                 Some(paced.max(since + self.config.idle))
@@ -123,11 +121,9 @@ impl Marks {
             return Want::Nothing;
         }
         let can_acknowledge = present.complete_with(self.closed) > self.received;
-        if self.has_sent || present.highest_closed() > self.closed {
+        let delays_safety = present.awaits_safety() && can_acknowledge;
+        if self.has_sent || present.highest_closed() > self.closed || delays_safety {
             return Want::Now;
-        }
-        if present.awaits_safety() && can_acknowledge {
-            return Want::Acknowledge;
         }
         let own = &present.streams[present.own];
         let is_long = own.len() > RECORDS_MAX;
