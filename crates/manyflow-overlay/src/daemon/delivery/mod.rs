@@ -20,7 +20,7 @@
 mod inbox;
 mod slow;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::outbox::Outbox;
 use crate::Event;
@@ -37,8 +37,9 @@ use slow::{Slow, SlowMembers};
 #[derive(Debug)]
 pub(super) struct Delivery<P> {
     config: OverlayConfig,
-    /// The members of each group at this daemon. No list is empty.
-    members: BTreeMap<GroupId, Vec<ClientId>>,
+    /// The members of each group at this daemon. One set for all groups: with many small groups, a
+    /// list for each would take several times the memory.
+    members: BTreeSet<(GroupId, ClientId)>,
     /// The number of further members for which members stand. No map is empty, and no number zero.
     represented: BTreeMap<GroupId, BTreeMap<ClientId, u32>>,
     /// Other daemons' messages to groups with members here, in the order of their origins.
@@ -69,7 +70,7 @@ impl<P: Payload + Default> Delivery<P> {
     pub(super) fn new(config: OverlayConfig) -> Delivery<P> {
         Delivery {
             config,
-            members: BTreeMap::new(),
+            members: BTreeSet::new(),
             represented: BTreeMap::new(),
             flows: BTreeMap::new(),
             inboxes: BTreeMap::new(),
@@ -90,26 +91,14 @@ impl<P: Payload + Default> Delivery<P> {
     /// Adds a member. Returns whether it is new.
     pub(super) fn join(&mut self, group: GroupId, client: ClientId) -> bool {
         debug_assert!(self.inboxes.contains_key(&client), "{client:?} is unknown");
-        let members = self.members.entry(group).or_default();
-        let is_new = !members.contains(&client);
-        if is_new {
-            members.push(client);
-        }
-        is_new
+        self.members.insert((group, client))
     }
 
     /// Removes a member and its deadline. Returns whether there was such a member. Senders that
     /// wait for it continue to wait until [`resume_senders`](Delivery::resume_senders).
     pub(super) fn leave(&mut self, group: GroupId, client: ClientId) -> bool {
-        let Some(members) = self.members.get_mut(&group) else {
+        if !self.members.remove(&(group, client)) {
             return false;
-        };
-        let Some(place) = members.iter().position(|member| *member == client) else {
-            return false;
-        };
-        members.remove(place);
-        if members.is_empty() {
-            self.members.remove(&group);
         }
         self.slow.forget_deadline(group, client);
         self.forget_represented(group, client);
@@ -119,8 +108,7 @@ impl<P: Payload + Default> Delivery<P> {
     /// Sets the number of members for which a member stands, at least 1. Returns whether it has
     /// changed.
     pub(super) fn set_represented(&mut self, group: GroupId, client: ClientId, count: u32) -> bool {
-        let members = self.members.get(&group);
-        if members.is_none_or(|members| !members.contains(&client)) {
+        if !self.members.contains(&(group, client)) {
             return false;
         }
         let further = count - 1;
@@ -150,13 +138,13 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Returns the groups of a client.
     pub(super) fn groups_of(&self, client: ClientId) -> Vec<GroupId> {
-        let groups = self.members.iter();
-        let groups = groups.filter(|(_, members)| members.contains(&client));
-        groups.map(|(group, _)| *group).collect()
+        let members = self.members.iter();
+        let own = members.filter(|(_, member)| *member == client);
+        own.map(|(group, _)| *group).collect()
     }
 
     pub(super) fn has_members(&self, group: GroupId) -> bool {
-        self.members.contains_key(&group)
+        members_of(&self.members, group).next().is_some()
     }
 
     /// Holds another daemon's message until its turn.
@@ -199,8 +187,7 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Returns the number of a group's members at this daemon, with those for which others stand.
     pub(super) fn count(&self, group: GroupId) -> u32 {
-        let members = self.members.get(&group);
-        let members = members.map_or(0, |members| members.len() as u32);
+        let members = members_of(&self.members, group).count() as u32;
         let further = self.represented.get(&group).into_iter().flatten();
         further.fold(members, |sum, (_, further)| sum.saturating_add(*further))
     }
@@ -227,7 +214,7 @@ impl<P: Payload + Default> Delivery<P> {
         outbox: &mut Outbox<P>,
     ) -> bool {
         let mut must_pause = false;
-        for &client in self.members.get(&data.group).into_iter().flatten() {
+        for client in members_of(&self.members, data.group) {
             let Some(inbox) = self.inboxes.get_mut(&client) else {
                 // The client is disconnecting and has not left this group yet.
                 continue;
@@ -304,12 +291,11 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Reports the number of a group's members at all daemons to its members at this daemon.
     pub(super) fn show_view(&self, group: GroupId, members: u32, outbox: &mut Outbox<P>) {
-        let Some(clients) = self.members.get(&group) else {
-            return;
-        };
-        outbox.push_event(Event::View { group, members });
-        for client in clients {
-            outbox.notify_client(*client, ClientFrame::View { group, members });
+        if self.has_members(group) {
+            outbox.push_event(Event::View { group, members });
+        }
+        for client in members_of(&self.members, group) {
+            outbox.notify_client(client, ClientFrame::View { group, members });
         }
     }
 
@@ -326,4 +312,13 @@ impl<P: Payload + Default> Delivery<P> {
         let members = self.members.len() + self.represented.len();
         members + self.flows.len() + early + self.slow.state_size()
     }
+}
+
+/// Returns the members of a group in a set, in the order in which they were connected.
+fn members_of(
+    members: &BTreeSet<(GroupId, ClientId)>,
+    group: GroupId,
+) -> impl Iterator<Item = ClientId> {
+    let all = (group, ClientId(0))..=(group, ClientId(u32::MAX));
+    members.range(all).map(|(_, client)| *client)
 }
