@@ -3,10 +3,13 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use subtle::ConstantTimeEq;
 
+use super::jwt::{Account, JwtError, JwtUser, SIGNERS};
 use super::nats::ConnectOptions;
-use super::nats::subject::matches;
+use super::nats::subject::{matches, overlap};
 use super::nkey::{Nkey, Nonce};
 
 /// The priority of a client whose user has none, in percent.
@@ -52,6 +55,9 @@ pub enum Proof {
     Credentials(Credentials),
     /// By a signature of the daemon's nonce with the seed of this key.
     Nkey(Nkey),
+    /// By a JWT that this account has signed, and a signature of the daemon's nonce with the seed
+    /// of the JWT's user. Stands for all users of the account.
+    Account(Account),
     /// By a name in their certificate, if they send neither a secret nor a signature: an address of
     /// mail, a name of DNS, or the subject as RFC 4514 writes it. Clients show a certificate only
     /// to a daemon whose [`client_tls`](super::DaemonConfig::client_tls) verifies them.
@@ -61,6 +67,12 @@ pub enum Proof {
 impl From<Credentials> for Proof {
     fn from(credentials: Credentials) -> Proof {
         Proof::Credentials(credentials)
+    }
+}
+
+impl From<Account> for Proof {
+    fn from(account: Account) -> Proof {
+        Proof::Account(account)
     }
 }
 
@@ -111,42 +123,75 @@ impl Access {
 
     /// Returns whether clients may have to sign a nonce.
     pub(super) fn needs_nonce(&self) -> bool {
-        let is_key = |user: &User| matches!(user.proof, Proof::Nkey(_));
+        let is_key = |user: &User| matches!(user.proof, Proof::Nkey(_) | Proof::Account(_));
         matches!(self, Access::Users(users) if users.iter().any(is_key))
     }
 
-    /// Returns what a client with these options, which connects from an address, may do; `None` if
-    /// it may not connect.
+    /// Returns what a client with these options, which connects from an address, may do. If it may
+    /// not connect, returns what is wrong with its JWT, if that may help its user.
     pub(super) fn admit(
         &self,
         options: &ConnectOptions,
         from: IpAddr,
         shown: &Shown,
-    ) -> Option<Permissions> {
+        now: SystemTime,
+    ) -> Result<Permissions, Option<JwtError>> {
         let users = match self {
             Access::Open => {
                 let user = format!("the clients at {}", from.to_canonical());
-                return Some(Permissions {
+                return Ok(Permissions {
                     user: Rc::from(user),
                     ..Permissions::default()
                 });
             }
             Access::Users(users) => users,
         };
-        let place = find(users, options, shown)?;
-        let user = &users[place];
-        Some(Permissions {
-            name: Some(Rc::from(user.proof.shown_name())),
-            user: Rc::from(match &user.proof {
+        let now_s = now
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs());
+        let (place, jwt) = match options.jwt.as_deref() {
+            None | Some("") => (find(users, options, shown).ok_or(None)?, None),
+            Some(_) => match find_account(users, options, shown, now_s) {
+                Ok((place, user)) => (place, Some(user)),
+                // A library can send a JWT and what the daemon knows the user by.
+                Err(error) => (find(users, options, shown).ok_or(Some(error))?, None),
+            },
+        };
+        Ok(users[place].permissions(place, jwt))
+    }
+}
+
+impl User {
+    /// Returns the permissions of a client of this entry, the one at `place`. An account's user has
+    /// those of its JWT as far as the entry has them, too.
+    fn permissions(&self, place: usize, jwt: Option<JwtUser>) -> Permissions {
+        let name = match &jwt {
+            Some(user) => user.key.to_string(),
+            None => self.proof.shown_name(),
+        };
+        let own = |allow: &Option<Vec<String>>| Subjects {
+            allow: allow.clone(),
+            deny: Vec::new(),
+        };
+        let mut permissions = Permissions {
+            user: Rc::from(match &self.proof {
                 Proof::Credentials(Credentials::Token(_)) => {
                     format!("the user with the token of entry {}", place + 1)
                 }
-                proof => format!("the user {}", proof.shown_name()),
+                _ => format!("the user {name}"),
             }),
-            priority: user.priority,
-            publish: user.publish.clone(),
-            subscribe: user.subscribe.clone(),
-        })
+            name: Some(Rc::from(name)),
+            priority: self.priority,
+            publish: vec![own(&self.publish)],
+            subscribe: vec![own(&self.subscribe)],
+            expires: None,
+        };
+        if let Some(user) = jwt {
+            permissions.publish.push(user.publish);
+            permissions.subscribe.push(user.subscribe);
+            permissions.expires = user.expires;
+        }
+        permissions
     }
 }
 
@@ -157,6 +202,30 @@ pub(super) struct Shown {
     pub(super) nonce: Option<Nonce>,
     /// The names in the client's certificate.
     pub(super) names: Vec<String>,
+    /// Whether the client has connected over WebSocket.
+    pub(super) is_websocket: bool,
+}
+
+/// Returns the place of the account that has signed the client's JWT, and the user. If there is no
+/// such account, returns what is wrong with the JWT.
+fn find_account(
+    users: &[User],
+    options: &ConnectOptions,
+    shown: &Shown,
+    now_s: u64,
+) -> Result<(usize, JwtUser), JwtError> {
+    let mut wrong = JwtError::Signature(SIGNERS);
+    for (place, user) in users.iter().enumerate() {
+        let Proof::Account(account) = &user.proof else {
+            continue;
+        };
+        match account.admit(options, shown, now_s) {
+            Ok(user) => return Ok((place, user)),
+            Err(JwtError::Signature(_)) => {}
+            Err(error) => wrong = error,
+        }
+    }
+    Err(wrong)
 }
 
 /// Returns the place of the first user that a client is. Names in its certificate count only
@@ -171,7 +240,7 @@ fn find(users: &[User], options: &ConnectOptions, shown: &Shown) -> Option<usize
     position(&|proof| match proof {
         Proof::Credentials(credentials) => credentials.fit(options),
         Proof::Nkey(key) => options.are_signed_by(key, shown.nonce),
-        Proof::Certificate(_) => false,
+        Proof::Certificate(_) | Proof::Account(_) => false,
     })
 }
 
@@ -186,6 +255,7 @@ impl Proof {
             Proof::Credentials(Credentials::Password { name, .. }) => name.clone(),
             Proof::Credentials(Credentials::Token(_)) => "[REDACTED]".to_owned(),
             Proof::Nkey(key) => key.to_string(),
+            Proof::Account(account) => account.key().to_owned(),
             Proof::Certificate(name) => name.clone(),
         }
     }
@@ -193,7 +263,13 @@ impl Proof {
 
 impl ConnectOptions {
     fn have_credentials(&self) -> bool {
-        let texts = [&self.user, &self.pass, &self.auth_token, &self.nkey];
+        let texts = [
+            &self.user,
+            &self.pass,
+            &self.auth_token,
+            &self.nkey,
+            &self.jwt,
+        ];
         let mut given = texts.into_iter().flatten();
         given.any(|text| !text.is_empty())
     }
@@ -231,8 +307,28 @@ pub(super) struct Permissions {
     /// The user's name, which the monitoring shows; `None` without users.
     pub(super) name: Option<Rc<str>>,
     pub(super) priority: u16,
-    publish: Option<Vec<String>>,
-    subscribe: Option<Vec<String>>,
+    /// All of them have to permit a subject.
+    publish: Vec<Subjects>,
+    subscribe: Vec<Subjects>,
+    /// The time at which the connection ends, in seconds since 1970.
+    pub(super) expires: Option<u64>,
+}
+
+/// The subjects that a client may use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Subjects {
+    /// All if `None`.
+    pub(super) allow: Option<Vec<String>>,
+    pub(super) deny: Vec<String>,
+}
+
+impl Subjects {
+    fn allow(&self, pattern: &[u8]) -> bool {
+        let Some(allow) = &self.allow else {
+            return true;
+        };
+        allow.iter().any(|own| matches(own.as_bytes(), pattern))
+    }
 }
 
 impl Default for Permissions {
@@ -241,29 +337,27 @@ impl Default for Permissions {
             user: Rc::from(""),
             name: None,
             priority: PRIORITY,
-            publish: None,
-            subscribe: None,
+            publish: Vec::new(),
+            subscribe: Vec::new(),
+            expires: None,
         }
     }
 }
 
 impl Permissions {
     pub(super) fn may_publish(&self, subject: &[u8]) -> bool {
-        allows(&self.publish, subject)
+        let denies = |pattern: &String| matches(pattern.as_bytes(), subject);
+        let mut all = self.publish.iter();
+        all.all(|own| own.allow(subject) && !own.deny.iter().any(denies))
     }
 
+    /// Returns whether the client may subscribe to a pattern. One that contains a subject that is
+    /// denied is denied as a whole.
     pub(super) fn may_subscribe(&self, pattern: &[u8]) -> bool {
-        allows(&self.subscribe, pattern)
+        let denies = |denied: &String| overlap(denied.as_bytes(), pattern);
+        let mut all = self.subscribe.iter();
+        all.all(|own| own.allow(pattern) && !own.deny.iter().any(denies))
     }
-}
-
-fn allows(patterns: &Option<Vec<String>>, subject: &[u8]) -> bool {
-    let Some(patterns) = patterns else {
-        return true;
-    };
-    patterns
-        .iter()
-        .any(|pattern| matches(pattern.as_bytes(), subject))
 }
 
 #[cfg(test)]
@@ -282,7 +376,8 @@ mod tests {
     }
 
     fn admit(access: &Access, options: &ConnectOptions) -> Option<Permissions> {
-        access.admit(options, FROM, &Shown::default())
+        let shown = Shown::default();
+        access.admit(options, FROM, &shown, SystemTime::now()).ok()
     }
 
     #[test]
@@ -306,8 +401,8 @@ mod tests {
                 nonce: shown,
                 ..Shown::default()
             };
-            let admitted = access.admit(&options, FROM, &shown);
-            admitted.map(|permissions| permissions.name.unwrap())
+            let admitted = access.admit(&options, FROM, &shown, SystemTime::now());
+            admitted.ok().map(|permissions| permissions.name.unwrap())
         };
         let name = admitted(0, 0, 0, Some(nonces[0])).unwrap();
         assert_eq!(*name, pairs[0].public_key());
@@ -323,7 +418,8 @@ mod tests {
             nonce: Some(nonces[0]),
             ..Shown::default()
         };
-        assert!(access.admit(&unsigned, FROM, &shown).is_none());
+        let admitted = access.admit(&unsigned, FROM, &shown, SystemTime::now());
+        assert!(admitted.is_err());
     }
 
     #[test]
@@ -338,9 +434,13 @@ mod tests {
         let access = Access::Users(users.collect());
         let admitted = |options: &ConnectOptions, names: &[&str]| {
             let names = names.iter().map(|name| name.to_string()).collect();
-            let shown = Shown { nonce: None, names };
-            let admitted = access.admit(options, FROM, &shown);
-            admitted.map(|permissions| permissions.name.unwrap().to_string())
+            let shown = Shown {
+                names,
+                ..Shown::default()
+            };
+            let admitted = access.admit(options, FROM, &shown, SystemTime::now());
+            let permissions = admitted.ok()?;
+            Some(permissions.name.unwrap().to_string())
         };
         let none = options(None, None, None);
         let both = ["ann@example.net", "a.example.net"];

@@ -15,6 +15,7 @@ use manyflow_overlay::{DaemonId, OverlayConfig, SlowPolicy};
 
 use super::access::Access;
 use super::hello::is_name;
+use super::origins::is_origin;
 use super::security::LinkSecurity;
 use super::spread::wire::DAEMON_NAME_BYTES_MAX;
 
@@ -143,6 +144,14 @@ pub struct DaemonConfig {
     /// The host and port that clients of other daemons get for this one. If `None`, that of
     /// `clients`; for an unspecified address, those of this machine's interfaces.
     pub advertise: Option<String>,
+    /// The host and port over WebSocket that clients of other daemons get for this one, as with
+    /// `advertise`.
+    pub advertise_ws: Option<String>,
+    /// The origins of pages in browsers that may connect over WebSocket, such as
+    /// `https://www.example.net`, besides the pages of the host and port that they connect to; `*`
+    /// stands for all. Without this check, any page that a browser of this network shows could use
+    /// a daemon without users.
+    pub origins: Vec<String>,
     /// The daemons that this one connects to.
     pub links: Vec<LinkConfig>,
     /// The names of daemons that may connect besides those of `links`; every name if `None`.
@@ -186,6 +195,8 @@ impl DaemonConfig {
             clients_ws: None,
             clients_spread: None,
             advertise: None,
+            advertise_ws: None,
+            origins: Vec::new(),
             links: Vec::new(),
             accepts: None,
             security,
@@ -204,9 +215,11 @@ impl DaemonConfig {
     pub fn number(&self) -> DaemonId {
         self.id.unwrap_or_else(|| super::daemon_id(&self.name))
     }
-    /// Returns the addresses that clients of other daemons get, if this one listens at `local`.
-    pub(super) fn advertised(&self, local: SocketAddr) -> Vec<String> {
-        if let Some(address) = &self.advertise {
+
+    /// Returns the addresses that clients of other daemons get, if this one listens at `local`, and
+    /// the file has `given` for it.
+    pub(super) fn advertised(local: SocketAddr, given: &Option<String>) -> Vec<String> {
+        if let Some(address) = given {
             return vec![address.clone()];
         }
         let ips = match local.ip().is_unspecified() {
@@ -226,14 +239,23 @@ impl DaemonConfig {
             .as_ref()
             .is_some_and(Identity::verifies_clients);
         let in_range = |weight| (1..=WEIGHT_MAX).contains(&weight);
-        let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
         let is_address = |text: &String| Address::parse(text, None).is_ok();
         let path = self.clients.as_deref().and_then(unix_socket::path_of);
+        self.check_times_and_sizes()?;
         ConfigError::first_of([
             (
-                "advertise",
+                "advertise, advertise-ws",
                 "the host and port at which clients of other daemons reach this one",
-                self.advertise.iter().all(is_address),
+                self.advertise
+                    .iter()
+                    .chain(&self.advertise_ws)
+                    .all(is_address),
+            ),
+            (
+                "origins",
+                "such as https://www.example.net, null or *, and only with `clients-ws`",
+                self.origins.iter().all(|text| is_origin(text))
+                    && (self.origins.is_empty() || self.clients_ws.is_some()),
             ),
             (
                 "clients",
@@ -272,10 +294,21 @@ impl DaemonConfig {
                 "1 to 65,535",
                 self.links.iter().all(|link| in_range(link.weight)),
             ),
+        ])
+    }
+
+    fn check_times_and_sizes(&self) -> Result<(), ConfigError> {
+        let (least, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
+        ConfigError::first_of([
             (
                 "hold",
                 "100 ms to 1 h",
                 (least..=hour).contains(&self.overlay.hold),
+            ),
+            (
+                "group-memory",
+                "at least 1 MB",
+                self.overlay.state_bytes >= 1_000_000,
             ),
             (
                 "ping-interval",

@@ -1,7 +1,7 @@
 //! The public keys of users: NKEYs, the text of NATS for keys of Ed25519.
 //!
 //! The text is 56 letters and digits: base 32 (RFC 4648, without padding) of a byte for the kind of
-//! key, the 32 bytes of the key, and a checksum. The daemon only reads keys of users and verifies
+//! key, the 32 bytes of the key, and a checksum. The daemon only reads public keys and verifies
 //! with ring, as TLS does: the crate `nkeys` would link a second Ed25519 and a second random
 //! generator. Tests compare with it.
 
@@ -45,15 +45,25 @@ impl FromStr for Nkey {
         if text.starts_with("SU") {
             return Err(NkeyError::Seed);
         }
-        let bytes = BASE32_NOPAD.decode(text.as_bytes());
-        let bytes = bytes.map_err(|_| NkeyError::Invalid)?;
-        match bytes.split_last_chunk::<2>() {
-            Some(([USER, key @ ..], sum)) if checksum(&bytes[..bytes.len() - 2]) == *sum => {
-                key.try_into().map(Nkey).map_err(|_| NkeyError::Invalid)
-            }
-            _ => Err(NkeyError::Invalid),
-        }
+        decode_key(text, USER).map(Nkey).ok_or(NkeyError::Invalid)
     }
+}
+
+/// Returns the public key of a text that begins with `prefix` as a byte; `None` if it is none.
+pub(super) fn decode_key(text: &str, prefix: u8) -> Option<[u8; 32]> {
+    let bytes = BASE32_NOPAD.decode(text.as_bytes()).ok()?;
+    let (body, sum) = bytes.split_last_chunk::<2>()?;
+    let (first, key) = body.split_first()?;
+    match *first == prefix && checksum(body) == *sum {
+        true => key.try_into().ok(),
+        false => None,
+    }
+}
+
+/// Returns whether `signature` is that of a key for a text.
+pub(super) fn is_signature(key: &[u8; 32], text: &[u8], signature: &[u8]) -> bool {
+    let key = UnparsedPublicKey::new(&ED25519, key);
+    key.verify(text, signature).is_ok()
 }
 
 impl fmt::Display for Nkey {
@@ -72,8 +82,7 @@ impl Nkey {
         let Ok(signature) = decoded.or_else(|_| STANDARD.decode(signature)) else {
             return false;
         };
-        let key = UnparsedPublicKey::new(&ED25519, &self.0);
-        key.verify(nonce.text().as_bytes(), &signature).is_ok()
+        is_signature(&self.0, nonce.text().as_bytes(), &signature)
     }
 }
 

@@ -13,8 +13,9 @@ use tokio::task::JoinHandle;
 /// Payloads of at most this many bytes are copied behind their headers. A slice of its own in a
 /// system call costs more than such a copy.
 const COPIED_BYTES_MAX: usize = 512;
-/// The number of bytes that the buffer for headers and short payloads grows by.
-const HEADERS_BYTES: usize = 16 * 1024;
+/// The number of bytes that the buffer for headers and short payloads grows by: first the lower
+/// one, so that thousands of clients that get little take little, then twice as many each time.
+const HEADERS_BYTES: (usize, usize) = (512, 16 * 1024);
 /// The maximum number of bytes of answers that wait.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of slices in a system call.
@@ -39,6 +40,8 @@ struct Queue {
     slices: VecDeque<Bytes>,
     /// Headers and short payloads behind the slices.
     tail: BytesMut,
+    /// The number of bytes that the tail last grew by.
+    growth: usize,
 }
 
 impl Queue {
@@ -48,6 +51,16 @@ impl Queue {
             self.slices.push_back(tail);
         }
         self.slices.push_back(slice);
+    }
+
+    /// Appends bytes to the tail.
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        if self.tail.capacity() - self.tail.len() < bytes.len() {
+            let (least, most) = HEADERS_BYTES;
+            self.growth = (2 * self.growth).clamp(least, most);
+            self.tail.reserve(self.growth.max(bytes.len()));
+        }
+        self.tail.extend_from_slice(bytes);
     }
 }
 
@@ -66,13 +79,10 @@ impl Outgoing {
         let mut bytes = payload.len();
         for part in header {
             bytes += part.len();
-            if queue.tail.capacity() - queue.tail.len() < part.len() {
-                queue.tail.reserve(HEADERS_BYTES.max(part.len()));
-            }
-            queue.tail.extend_from_slice(part);
+            queue.push_bytes(part);
         }
         if payload.len() <= COPIED_BYTES_MAX {
-            queue.tail.extend_from_slice(&payload);
+            queue.push_bytes(&payload);
         } else {
             queue.push_slice(payload);
         }

@@ -234,6 +234,20 @@ struct Sockets {
     spread: Option<ClientSocket>,
 }
 
+impl Sockets {
+    /// Returns the addresses that clients of other daemons get: over TCP, and over WebSocket.
+    fn advertised(&self, config: &DaemonConfig) -> [Vec<String>; 2] {
+        [
+            (&self.clients, &config.advertise),
+            (&self.clients_ws, &config.advertise_ws),
+        ]
+        .map(|(socket, given)| {
+            let at = socket.as_ref().and_then(ClientSocket::address);
+            at.map_or(Vec::new(), |at| DaemonConfig::advertised(at, given))
+        })
+    }
+}
+
 /// Listens for clients on a Unix socket, or on TCP.
 async fn listen_for_clients(
     key: &'static str,
@@ -346,8 +360,7 @@ impl Server {
         check_clock(&mut config, incarnation);
         let controller = controller(&config.controller, id, incarnation)?;
         let limits = ClientLimits::of(&config);
-        let clients_at = sockets.clients.as_ref().and_then(ClientSocket::address);
-        let advertised = clients_at.map_or(Vec::new(), |local| config.advertised(local));
+        let advertised = sockets.advertised(&config);
         let clients = client_listener(sockets.clients)?;
         let clients_ws = client_listener(sockets.clients_ws)?;
         let hello = hello(&config, id, incarnation);
@@ -383,6 +396,7 @@ impl Server {
                 server_id: facts.server_id.clone(),
                 name: config.name,
                 local: at.host_and_port(),
+                origins: config.origins,
                 tls: config.client_tls,
                 greeting_bytes: Cell::new(0),
                 arrivals: Rc::clone(&arrivals),

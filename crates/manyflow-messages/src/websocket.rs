@@ -5,6 +5,7 @@
 //! that has not sent CONNECT has small limits, because anybody can be such a client.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,13 +17,14 @@ use futures_sink::Sink;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 use tokio_websockets::server::Builder;
-use tokio_websockets::{Limits, Message, WebSocketStream};
+use tokio_websockets::{CloseCode, Limits, Message, WebSocketStream};
 
 use super::client_names::names_shown_in;
 use super::client_stream::ClientStream;
 use super::nats::parse::CONNECT_BYTES_MAX;
 use super::nats::serve::Front;
 use super::nats::session::Peer;
+use super::origins::may_connect;
 use super::server::TLS_TIMEOUT;
 
 /// The number of connections that may be between their first byte and CONNECT at once. Others wait.
@@ -84,7 +86,13 @@ async fn greet_and_serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
             .map_err(io::Error::other)?;
         let bytes_max = front.limits.payload_bytes_max;
         let (socket, names) = socket.await?;
-        let mut stream = accept(socket, bytes_max, Rc::clone(&is_known)).await?;
+        let (page, mut stream) = accept(socket, bytes_max, Rc::clone(&is_known)).await?;
+        if let Some(page) = page.filter(|page| !page.may_connect(&front.origins)) {
+            let from = peer.address.ip();
+            front.core.borrow_mut().refuse_origin(from, &page.origin);
+            stream.close_for_policy().await?;
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         stream.write_all(front.info(peer).as_bytes()).await?;
         stream.flush().await?;
         Ok::<_, io::Error>((permit, names, stream))
@@ -103,6 +111,18 @@ async fn greet_and_serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     }
 }
 
+/// The headers of a request by a page in a browser.
+struct Page {
+    origin: String,
+    host: Option<String>,
+}
+
+impl Page {
+    fn may_connect(&self, others: &[String]) -> bool {
+        may_connect(&self.origin, self.host.as_deref(), others)
+    }
+}
+
 /// Completes the handshake of a client whose messages have at most `payload_bytes_max` bytes.
 /// `is_known` becomes true when the client has sent CONNECT.
 ///
@@ -112,15 +132,24 @@ async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     socket: S,
     payload_bytes_max: usize,
     is_known: Rc<Cell<bool>>,
-) -> io::Result<WebSocket<S>> {
+) -> io::Result<(Option<Page>, WebSocket<S>)> {
     let limits = Limits::default().max_payload_len(Some(CONNECT_BYTES_MAX));
     let socket = Metered {
         socket,
         left: STRANGER_BYTES_MAX,
     };
     let accepted = Builder::new().limits(limits).accept(socket).await;
-    let (_, stream) = accepted.map_err(io::Error::other)?;
-    Ok(WebSocket {
+    let (request, stream) = accepted.map_err(io::Error::other)?;
+    // A header that is no text is no origin that may connect.
+    let header = |name: &str| {
+        let value = request.headers().get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let page = header("origin").map(|origin| Page {
+        origin,
+        host: header("host"),
+    });
+    let socket = WebSocket {
         stream,
         frame_bytes_max: payload_bytes_max + FRAME_BYTES_MORE,
         is_known,
@@ -130,7 +159,8 @@ async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         reader: None,
         writer: None,
         frame: BytesMut::new(),
-    })
+    };
+    Ok((page, socket))
 }
 
 /// The bytes of a client's frames, and frames of the bytes for it.
@@ -160,6 +190,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
             limits.set_max_payload_len(Some(self.frame_bytes_max));
             self.stream.get_mut().left = usize::MAX;
         }
+    }
+
+    /// Ends the connection, and reports that the client may not have one.
+    async fn close_for_policy(&mut self) -> io::Result<()> {
+        let code = CloseCode::POLICY_VIOLATION;
+        let mut message = Some(Message::close(Some(code), "this page may not connect"));
+        poll_fn(|context| {
+            let mut stream = Pin::new(&mut self.stream);
+            ready!(stream.as_mut().poll_ready(context))?;
+            if let Some(message) = message.take() {
+                stream.as_mut().start_send(message)?;
+            }
+            stream.poll_flush(context)
+        })
+        .await
+        .map_err(io::Error::other)
     }
 
     /// Writes the answers to pings. Both tasks can flush the stream, which wakes only the last one.

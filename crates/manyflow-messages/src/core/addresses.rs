@@ -13,27 +13,29 @@ use manyflow_overlay::{ClientFrame, GroupId};
 use super::DaemonCore;
 use crate::nats::interest::GroupName;
 
-/// The beginning of the names of these groups. The address follows.
-const CLIENTS: &[u8] = b"$MF.clients.";
+/// The beginnings of the names of these groups, over TCP and over WebSocket. The address follows.
+const CLIENTS: [&[u8]; 2] = [b"$MF.clients.", b"$MF.clients-ws."];
 /// The maximum number of addresses that a client gets: those of others may come from a daemon that
 /// lies.
 const ADDRESSES_MAX: usize = 128;
 
-/// The addresses that daemons have announced, by their groups.
+/// The addresses that daemons have announced, by their groups, each over WebSocket or not.
 #[derive(Debug, Default)]
-pub(super) struct ClientAddresses(BTreeMap<GroupId, String>);
+pub(super) struct ClientAddresses(BTreeMap<GroupId, (bool, String)>);
 
 impl ClientAddresses {
     /// Adds the address of a group that has members now. Returns whether it is one.
     pub(super) fn add(&mut self, group: GroupId, pattern: &[u8]) -> bool {
-        let address = pattern.strip_prefix(CLIENTS);
-        let address = address.and_then(|address| core::str::from_utf8(address).ok());
-        let address = address.filter(|address| Address::parse(address, None).is_ok());
-        let Some(address) = address else {
-            return false;
-        };
-        self.0.insert(group, address.to_owned());
-        true
+        for (begin, is_websocket) in CLIENTS.into_iter().zip([false, true]) {
+            let address = pattern.strip_prefix(begin);
+            let address = address.and_then(|address| core::str::from_utf8(address).ok());
+            let address = address.filter(|address| Address::parse(address, None).is_ok());
+            if let Some(address) = address {
+                self.0.insert(group, (is_websocket, address.to_owned()));
+                return true;
+            }
+        }
+        false
     }
 
     /// Removes the address of a group without members. Returns whether it was one.
@@ -42,9 +44,10 @@ impl ClientAddresses {
     }
 
     /// Returns the addresses that a client may use which has connected from an address.
-    fn of_client(&self, client: IpAddr) -> Vec<&str> {
+    fn of_client(&self, client: IpAddr, is_websocket: bool) -> Vec<&str> {
         let is_here = client.to_canonical().is_loopback();
-        let mut addresses: Vec<_> = self.0.values().map(String::as_str).collect();
+        let of_kind = self.0.values().filter(|(kind, _)| *kind == is_websocket);
+        let mut addresses: Vec<_> = of_kind.map(|(_, address)| address.as_str()).collect();
         // A loopback address leads every other machine to itself.
         addresses.retain(|address| is_here || !is_loopback(address));
         addresses.sort_unstable();
@@ -60,15 +63,17 @@ fn is_loopback(address: &str) -> bool {
 }
 
 impl DaemonCore {
-    /// Announces the addresses at which clients connect to this daemon.
-    pub(crate) fn announce_addresses(&mut self, addresses: &[String]) {
+    /// Announces the addresses at which clients connect to this daemon: over TCP, over WebSocket.
+    pub(crate) fn announce_addresses(&mut self, addresses: &[Vec<String>; 2]) {
         let client = self.daemon.connect(self.clock.now(), 100);
-        for address in addresses {
-            let name = GroupName {
-                pattern: Bytes::from([CLIENTS, address.as_bytes()].concat()),
-                queue: None,
-            };
-            self.join(client, &name);
+        for (begin, addresses) in CLIENTS.into_iter().zip(addresses) {
+            for address in addresses {
+                let name = GroupName {
+                    pattern: Bytes::from([begin, address.as_bytes()].concat()),
+                    queue: None,
+                };
+                self.join(client, &name);
+            }
         }
         self.announcer = Some(client);
         self.pump();
@@ -83,9 +88,10 @@ impl DaemonCore {
         }
     }
 
-    /// Returns the addresses of all daemons for a client that has connected from an address.
-    pub(crate) fn addresses_of_daemons(&self, client: IpAddr) -> Vec<&str> {
-        self.client_addresses.of_client(client)
+    /// Returns the addresses of all daemons for a client that has connected from an address, over
+    /// WebSocket or not.
+    pub(crate) fn addresses_of_daemons(&self, client: IpAddr, is_websocket: bool) -> Vec<&str> {
+        self.client_addresses.of_client(client, is_websocket)
     }
 }
 
@@ -109,9 +115,12 @@ mod tests {
             assert!(addresses.add(GroupId(number as u32), pattern.as_bytes()));
         }
         let near = IpAddr::from([127, 0, 0, 1]);
-        assert_eq!(addresses.of_client(near).len(), 4);
+        assert_eq!(addresses.of_client(near, false).len(), 4);
         let far = IpAddr::from([192, 0, 2, 9]);
-        assert_eq!(addresses.of_client(far), ["192.0.2.1:4222"]);
+        assert_eq!(addresses.of_client(far, false), ["192.0.2.1:4222"]);
+        assert!(addresses.of_client(near, true).is_empty());
+        assert!(addresses.add(GroupId(9), b"$MF.clients-ws.192.0.2.1:8080"));
+        assert_eq!(addresses.of_client(far, true), ["192.0.2.1:8080"]);
     }
 
     #[test]
@@ -125,7 +134,7 @@ mod tests {
             assert!(addresses.add(GroupId(number), pattern.as_bytes()));
         }
         let client = IpAddr::from([192, 0, 2, 9]);
-        assert_eq!(addresses.of_client(client).len(), ADDRESSES_MAX);
+        assert_eq!(addresses.of_client(client, false).len(), ADDRESSES_MAX);
         assert!(addresses.remove(GroupId(7)) && !addresses.remove(GroupId(7)));
     }
 }

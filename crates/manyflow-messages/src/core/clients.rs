@@ -32,6 +32,13 @@ fn log_refused_clients(from: IpAddr, count: u64, reason: &str) {
     );
 }
 
+fn log_refused_origins(from: IpAddr, count: u64, origin: &str) {
+    tracing::warn!(
+        "refused {count} WebSockets of browsers at {from}, the last of a page of {origin}: to let its \
+         pages in, list this origin in `origins`"
+    );
+}
+
 fn log_refused_daemons(from: IpAddr, count: u64, reason: &str) {
     match count {
         1 => tracing::warn!(peer = %from, reason, "refused a connection of a daemon"),
@@ -112,7 +119,7 @@ impl DaemonCore {
             return;
         }
         // The bytes of a subscription live long. Copies keep no buffer of the socket alive.
-        let [pattern, sid] = [pattern, sid].map(|bytes| Bytes::copy_from_slice(&bytes));
+        let pattern = Bytes::copy_from_slice(&pattern);
         let queue = queue.map(|queue| Bytes::copy_from_slice(&queue));
         let name = GroupName {
             pattern: pattern.clone(),
@@ -125,14 +132,14 @@ impl DaemonCore {
         self.shares.add(&session.user, bytes);
         let subscription = Subscription {
             pattern,
-            queue,
+            queue: queue.map(Box::new),
             group,
             max: None,
             delivered: 0,
         };
-        let must_join = self.sessions[key].subscribe(sid.clone(), subscription);
+        let must_join = self.sessions[key].subscribe(&sid, subscription);
         if name.queue.is_some() {
-            self.join_queue(name, key, sid);
+            self.join_queue(name, key, Bytes::copy_from_slice(&sid));
         } else if must_join {
             let client = self.sessions[key].client;
             self.join(client, &name);
@@ -219,7 +226,7 @@ impl DaemonCore {
         if let Some(queue) = subscription.queue {
             let name = GroupName {
                 pattern: subscription.pattern,
-                queue: Some((queue, self.hello.id)),
+                queue: Some((*queue, self.hello.id)),
             };
             self.leave_queue(&name, key, sid);
         } else if must_leave {
@@ -229,7 +236,7 @@ impl DaemonCore {
 
     /// Counts a subscription no longer.
     fn give_back(&mut self, key: SessionKey, subscription: &Subscription, sid: &[u8]) {
-        let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
+        let (pattern, queue) = (&subscription.pattern, subscription.queue_name());
         let bytes = subscription_bytes(pattern, queue, sid);
         let session = &mut self.sessions[key];
         session.group_bytes -= bytes;
@@ -259,9 +266,11 @@ impl DaemonCore {
             let (own, all) = (session.group_bytes, self.shares.of_user(user));
             tracing::warn!(
                 "refused {count} subscriptions: the last was of client {} at {}, whose subscriptions \
-                 take {own} bytes, and those of {user} {all}",
+                 take {own} bytes, and those of {user} {all}, of {} for all: a larger `group-memory` in \
+                 the files of all daemons makes room for more",
                 peer.number,
                 peer.address,
+                self.shares.pool(),
             );
         }
     }
@@ -293,11 +302,23 @@ impl DaemonCore {
         }
     }
 
+    /// Handles a page in a browser that may not connect.
+    pub(crate) fn refuse_origin(&mut self, from: IpAddr, origin: &str) {
+        let origin: String = origin.chars().take(NAME_CHARS_MAX).collect();
+        let (now, origin) = (self.clock.now(), format!("\"{}\"", origin.escape_debug()));
+        if let Some((count, origin)) = self.refused_origins.count(now, from, origin, true) {
+            log_refused_origins(from, count, &origin);
+        }
+    }
+
     /// Logs refusals that are not in the log yet, once in a while.
     pub(crate) fn log_refusals(&mut self) {
         let now = self.clock.now();
         for (from, count, reason) in self.refused_clients.take_due(now) {
             log_refused_clients(from, count, &reason);
+        }
+        for (from, count, origin) in self.refused_origins.take_due(now) {
+            log_refused_origins(from, count, &origin);
         }
         for (from, count, reason) in self.refused_daemons.take_due(now) {
             log_refused_daemons(from, count, &reason);
@@ -345,7 +366,7 @@ impl DaemonCore {
     fn end_slow_subscription(&mut self, key: SessionKey, sid: &[u8]) {
         if let Some((subscription, _)) = self.sessions[key].unsubscribe(sid) {
             self.give_back(key, &subscription, sid);
-            let (pattern, queue) = (&subscription.pattern, subscription.queue.as_deref());
+            let (pattern, queue) = (&subscription.pattern, subscription.queue_name());
             let error = subscription_refused(pattern, queue, Reason::SlowConsumer);
             self.sessions[key].report(&error);
         }

@@ -142,6 +142,7 @@ pub(super) struct DaemonCore {
     refused_subscriptions: Seldom,
     /// Clients with wrong credentials, by address.
     refused_clients: Refusals,
+    refused_origins: Refusals,
     /// Connections from other daemons that were refused, by address.
     refused_daemons: Refusals,
     /// Spread clients that were refused or violated the protocol, by address.
@@ -197,6 +198,7 @@ impl DaemonCore {
             chosen: Vec::new(),
             refused_subscriptions: Seldom::default(),
             refused_clients: Refusals::default(),
+            refused_origins: Refusals::default(),
             refused_daemons: Refusals::default(),
             refused_spread: Refusals::default(),
             trust: Trust::default(),

@@ -40,7 +40,7 @@ impl Watched {
             port: front.map_or(0, |front| front.local.1),
             auth_required: front.is_some_and(|front| front.access.is_restricted()),
             tls_required: tls,
-            connect_urls: front.map_or(Vec::new(), |front| front.advertised.clone()),
+            connect_urls: front.map_or(Vec::new(), |front| front.advertised[0].clone()),
             max_connections: self.facts.connections_max,
             ping_interval: limits.map_or(0, |limits| limits.ping_interval.as_nanos() as u64),
             ping_max: PINGS_MAX,
@@ -264,7 +264,7 @@ impl Subscription {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         SubDetail {
             subject: text(&self.pattern),
-            qgroup: self.queue.as_deref().map(text),
+            qgroup: self.queue_name().map(text),
             sid: text(sid),
             msgs: self.delivered,
             max: self.max,

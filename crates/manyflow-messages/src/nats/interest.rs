@@ -87,19 +87,23 @@ impl Targets {
 /// The groups of one pattern.
 #[derive(Debug, Default)]
 struct Groups {
-    /// The number of announcements of each group.
-    plain: BTreeMap<GroupId, u32>,
+    /// The group of members without a queue group, which the pattern alone determines, and the
+    /// number of its announcements.
+    plain: Option<(GroupId, u32)>,
     queues: BTreeMap<Bytes, Queue>,
 }
 
 impl Groups {
     fn is_empty(&self) -> bool {
-        self.plain.is_empty() && self.queues.is_empty()
+        self.plain.is_none() && self.queues.is_empty()
     }
 
     fn add(&mut self, name: &GroupName, turns: &mut Turns) {
         match &name.queue {
-            None => *self.plain.entry(name.number()).or_default() += 1,
+            None => {
+                let (_, count) = self.plain.get_or_insert_with(|| (name.number(), 0));
+                *count += 1;
+            }
             Some((queue, daemon)) => {
                 let queue = self.queues.entry(queue.clone());
                 let queue = queue.or_insert_with(|| turns.new_queue());
@@ -110,7 +114,12 @@ impl Groups {
 
     fn remove(&mut self, name: &GroupName) {
         match &name.queue {
-            None => decrease(&mut self.plain, name.number()),
+            None => {
+                if let Some((_, count)) = &mut self.plain {
+                    *count -= 1;
+                }
+                self.plain.take_if(|(_, count)| *count == 0);
+            }
             Some((queue, daemon)) => {
                 if let Some(places) = self.queues.get_mut(queue)
                     && places.remove((*daemon, name.number()))
@@ -118,15 +127,6 @@ impl Groups {
                     self.queues.remove(queue);
                 }
             }
-        }
-    }
-}
-
-fn decrease(groups: &mut BTreeMap<GroupId, u32>, group: GroupId) {
-    if let Some(count) = groups.get_mut(&group) {
-        *count -= 1;
-        if *count == 0 {
-            groups.remove(&group);
         }
     }
 }
@@ -257,7 +257,7 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn add(&mut self, groups: &'a Groups) {
-        self.groups.extend(groups.plain.keys());
+        self.groups.extend(groups.plain.map(|(group, _)| group));
         for (name, queue) in &groups.queues {
             let queues = self.queues.entry(name.clone()).or_default();
             if !queues.iter().any(|known| core::ptr::eq(*known, queue)) {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use manyflow_net::tls::Identity;
@@ -20,10 +20,12 @@ use crate::accept::Arrivals;
 use crate::access::{Access, Permissions, Shown};
 use crate::config::DaemonConfig;
 use crate::core::{DaemonCore, Phase, SessionKey};
+use crate::jwt::JwtError;
 use crate::outgoing::Outgoing;
 
-/// The number of bytes that the buffer of a socket grows by.
-const READ_BYTES: usize = 64 * 1024;
+/// The number of bytes that the buffer of a socket grows by: first the lower one, so that thousands
+/// of clients that send little take little, then twice as many each time.
+const READ_BYTES: (usize, usize) = (2 * 1024, 64 * 1024);
 /// The number of bytes that the buffer of a client has before CONNECT. Larger CONNECTs double it.
 const GREETING_BYTES: usize = 1024;
 /// The maximum number of bytes of the buffers of all clients before CONNECT, besides the first
@@ -31,6 +33,8 @@ const GREETING_BYTES: usize = 1024;
 const GREETINGS_BYTES_MAX: usize = 32 << 20;
 /// The number of PINGs that a client may leave unanswered.
 pub(crate) const PINGS_MAX: u32 = 2;
+/// The maximum time until a JWT expires that counts, in seconds.
+const DECADE_S: u64 = 315_360_000;
 /// The time within which a client must send CONNECT.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -67,8 +71,11 @@ pub(crate) struct Front {
     pub(crate) server_id: String,
     /// The host and port at which clients connect.
     pub(crate) local: (String, u16),
-    /// The addresses that other daemons announce to their clients for this one.
-    pub(crate) advertised: Vec<String>,
+    /// The addresses that other daemons announce to their clients for this one: over TCP, and over
+    /// WebSocket.
+    pub(crate) advertised: [Vec<String>; 2],
+    /// The origins of further pages that may connect over WebSocket.
+    pub(crate) origins: Vec<String>,
     /// The certificate for clients, which then have to use TLS.
     pub(crate) tls: Option<Identity>,
     /// The bytes of the buffers of clients that have not sent CONNECT.
@@ -109,11 +116,11 @@ impl Front {
             "client_ip": peer.address.ip().to_string(),
         });
         let core = self.core.borrow();
-        let addresses = core.addresses_of_daemons(peer.address.ip());
-        let is_other = |address: &&str| !self.advertised.iter().any(|own| own == address);
-        // A daemon without others has no list, as a nats-server without a cluster. Daemons announce
-        // no addresses of WebSockets.
-        if !peer.is_websocket && addresses.iter().any(is_other) {
+        let addresses = core.addresses_of_daemons(peer.address.ip(), peer.is_websocket);
+        let own = &self.advertised[usize::from(peer.is_websocket)];
+        let is_other = |address: &&str| !own.iter().any(|own| own == address);
+        // A daemon without others has no list, as a nats-server without a cluster.
+        if addresses.iter().any(is_other) {
             info["connect_urls"] = addresses.into();
         }
         if let Some(nonce) = peer.nonce {
@@ -160,13 +167,16 @@ impl Front {
             shown: Shown {
                 nonce: peer.nonce,
                 names,
+                is_websocket: peer.is_websocket,
             },
             out: Rc::clone(&out),
             permissions: None,
             session: None,
             bytes: BytesMut::new(),
+            growth: 0,
             greeting_bytes: 0,
             unanswered: 0,
+            expires: None,
             pinged_at: None,
             pings: WaitingPings::default(),
         };
@@ -187,12 +197,11 @@ impl Front {
 }
 
 /// Returns the error for a client that is no user. Libraries know its first two words.
-fn violation(options: &ConnectOptions) -> String {
-    let reason = match options.jwt.as_deref() {
-        None | Some("") => "",
-        Some(_) => ": a daemon reads no JWT, give its file the public nkey of the user",
-    };
-    format!("Authorization Violation{reason}")
+fn violation(reason: Option<JwtError>) -> String {
+    match reason {
+        None => "Authorization Violation".to_owned(),
+        Some(reason) => format!("Authorization Violation: {reason}"),
+    }
 }
 
 /// Reads the options of CONNECT.
@@ -242,10 +251,14 @@ pub(super) struct Connection<'a> {
     pub(super) permissions: Option<Permissions>,
     session: Option<SessionKey>,
     bytes: BytesMut,
+    /// The number of bytes that the buffer last grew by.
+    growth: usize,
     /// The part of [`Front::greeting_bytes`] that this connection has.
     greeting_bytes: usize,
     /// The number of PINGs that the client has not answered.
     unanswered: u32,
+    /// When the client's JWT expires.
+    expires: Option<Instant>,
     /// When the daemon sent its last PING, until the client answers.
     pinged_at: Option<Instant>,
     /// The client's PINGs that have not been answered.
@@ -282,7 +295,11 @@ impl Connection<'_> {
             self.handle_operations(key).await?;
             self.answer_pings(key);
             let (may_read, waiting) = (self.may_read(key), self.waiting(key));
-            let wake_at = self.pings.deadline().map_or(ping_at, |at| at.min(ping_at));
+            if self.expires.is_some_and(|at| at <= Instant::now()) {
+                return Err(End::Refused("User Authentication Expired".to_owned()));
+            }
+            let deadlines = [self.pings.deadline(), self.expires];
+            let wake_at = deadlines.into_iter().flatten().fold(ping_at, Instant::min);
             tokio::select! {
                 read = self.read(reader), if may_read => read?,
                 () = notified(waiting.as_deref()), if waiting.is_some() => {}
@@ -344,8 +361,10 @@ impl Connection<'_> {
                 self.borrow_greeting_bytes(more)?;
             }
             self.bytes.reserve(more);
-        } else if self.session.is_some() && free < READ_BYTES / 4 {
-            self.bytes.reserve(READ_BYTES);
+        } else if self.session.is_some() && free <= self.growth / 4 {
+            let (least, most) = READ_BYTES;
+            self.growth = (2 * self.growth).clamp(least, most);
+            self.bytes.reserve(self.growth);
         }
         if reader.read_buf(&mut self.bytes).await? == 0 {
             return Err(End::Closed);
@@ -401,12 +420,26 @@ impl Connection<'_> {
         let mut core = self.front.core.borrow_mut();
         let from = self.peer.address.ip();
         let may_try = core.may_guess(from);
-        let permissions = self.front.access.admit(&options, from, &self.shown);
-        let Some(permissions) = permissions.filter(|_| may_try) else {
-            let name = options.user.as_deref().or(options.nkey.as_deref());
-            core.refuse_credentials(from, name, may_try);
-            return Err(End::Refused(violation(&options)));
+        // Nothing about credentials is said when too many before them were wrong.
+        let admitted = match may_try {
+            true => {
+                let now = SystemTime::now();
+                self.front.access.admit(&options, from, &self.shown, now)
+            }
+            false => Err(None),
         };
+        let permissions = match admitted {
+            Ok(permissions) => permissions,
+            Err(reason) => {
+                let name = options.user.as_deref().or(options.nkey.as_deref());
+                core.refuse_credentials(from, name, may_try);
+                return Err(End::Refused(violation(reason)));
+            }
+        };
+        let wall_s = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall_s = wall_s.map_or(0, |wall| wall.as_secs());
+        let left = permissions.expires.map(|at| at.saturating_sub(wall_s));
+        self.expires = left.map(|left| Instant::now() + Duration::from_secs(left.min(DECADE_S)));
         let key = core.connect(Rc::clone(&self.out), &permissions, self.peer);
         let session = core.session(key);
         session.options = options;

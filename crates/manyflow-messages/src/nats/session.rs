@@ -62,7 +62,7 @@ pub(crate) struct ConnectOptions {
     /// The signature of the nonce in INFO, in base 64.
     #[serde(default)]
     pub(crate) sig: Option<String>,
-    /// A JWT, which a daemon does not read.
+    /// The JWT of the user.
     #[serde(default)]
     pub(crate) jwt: Option<String>,
 }
@@ -75,11 +75,19 @@ fn yes() -> bool {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) pattern: Bytes,
-    pub(crate) queue: Option<Bytes>,
+    /// Few subscriptions have one: the others do without its memory.
+    pub(crate) queue: Option<Box<Bytes>>,
     pub(crate) group: GroupId,
     /// The number of messages after which the subscription ends.
     pub(crate) max: Option<u64>,
     pub(crate) delivered: u64,
+}
+
+impl Subscription {
+    /// Returns the name of the queue group.
+    pub(crate) fn queue_name(&self) -> Option<&[u8]> {
+        self.queue.as_deref().map(|queue| &queue[..])
+    }
 }
 
 /// The other end of a client's connection.
@@ -139,9 +147,11 @@ pub(crate) struct NatsSession {
     pub(crate) rtt: Option<Duration>,
     /// The memory that the subscriptions take at most.
     pub(crate) group_bytes: usize,
-    subscriptions: HashMap<Bytes, Subscription>,
-    /// The subscriptions of each group that this client is a member of, without queue groups.
-    by_group: HashMap<GroupId, BTreeSet<Bytes>>,
+    subscriptions: HashMap<Rc<[u8]>, Subscription>,
+    /// The subscriptions of each group that this client is a member of, without queue groups. One
+    /// set for all groups: a set for each would take several times the memory, because most groups
+    /// have one subscription.
+    by_group: BTreeSet<(GroupId, Option<Rc<[u8]>>)>,
     /// Messages that have not entered the overlay, with their groups.
     pub(crate) pending: VecDeque<(GroupSet, Bytes)>,
     /// Whether the daemon has a message of this client that has not entered.
@@ -187,7 +197,7 @@ impl NatsSession {
             rtt: None,
             group_bytes: 0,
             subscriptions: HashMap::new(),
-            by_group: HashMap::new(),
+            by_group: BTreeSet::new(),
             pending: VecDeque::new(),
             is_sending: false,
             held: HeldMessages::default(),
@@ -220,15 +230,16 @@ impl NatsSession {
     }
 
     /// Adds a subscription. Returns whether the client must join the group for it.
-    pub(crate) fn subscribe(&mut self, sid: Bytes, subscription: Subscription) -> bool {
+    pub(crate) fn subscribe(&mut self, sid: &[u8], subscription: Subscription) -> bool {
         let (group, is_queue) = (subscription.group, subscription.queue.is_some());
-        self.subscriptions.insert(sid.clone(), subscription);
+        let sid: Rc<[u8]> = Rc::from(sid);
+        self.subscriptions.insert(Rc::clone(&sid), subscription);
         if is_queue {
             return false;
         }
-        let sids = self.by_group.entry(group).or_default();
-        sids.insert(sid);
-        sids.len() == 1
+        let is_first = self.sids_in(group).next().is_none();
+        self.by_group.insert((group, Some(sid)));
+        is_first
     }
 
     /// Ends a subscription after `max` messages, those that were delivered already included.
@@ -244,44 +255,40 @@ impl NatsSession {
     /// Removes a subscription. Returns it, and whether the client must leave its group.
     pub(crate) fn unsubscribe(&mut self, sid: &[u8]) -> Option<(Subscription, bool)> {
         let subscription = self.subscriptions.remove(sid)?;
-        let mut must_leave = false;
-        if subscription.queue.is_none()
-            && let Some(sids) = self.by_group.get_mut(&subscription.group)
-        {
-            sids.remove(sid);
-            must_leave = sids.is_empty();
-            if must_leave {
-                self.by_group.remove(&subscription.group);
-            }
-        }
+        let group = subscription.group;
+        let entry = (group, Some(Rc::from(sid)));
+        let was_member = self.by_group.remove(&entry);
+        let must_leave = was_member && self.sids_in(group).next().is_none();
         Some((subscription, must_leave))
     }
 
     /// Returns all subscriptions with their identifiers, in no order.
-    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&Bytes, &Subscription)> {
-        self.subscriptions.iter()
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&[u8], &Subscription)> {
+        self.subscriptions.iter().map(|(sid, of)| (&**sid, of))
     }
 
     /// Returns the identifiers of all subscriptions.
     pub(crate) fn sids(&self) -> Vec<Bytes> {
-        let sids = self.subscriptions.keys().chain(self.ordered.sids());
-        sids.cloned().collect()
+        let sids = self.subscriptions.keys();
+        let sids = sids.map(|sid| Bytes::copy_from_slice(sid));
+        sids.chain(self.ordered.sids().cloned()).collect()
     }
 
     /// Returns the identifiers of a group's subscriptions.
     pub(crate) fn sids_of(&self, group: GroupId) -> Vec<Bytes> {
-        let sids = self.by_group.get(&group);
-        sids.into_iter().flatten().cloned().collect()
+        let sids = self.sids_in(group);
+        sids.map(Bytes::copy_from_slice).collect()
+    }
+
+    fn sids_in(&self, group: GroupId) -> impl Iterator<Item = &[u8]> {
+        sids_in(&self.by_group, group)
     }
 
     /// Sends a message of a group to the client, once for each subscription. Returns subscriptions
     /// that have had their last message.
     pub(crate) fn deliver(&mut self, group: GroupId, message: &Published) -> Vec<Bytes> {
         let mut ended = Vec::new();
-        let Some(sids) = self.by_group.get(&group) else {
-            return ended;
-        };
-        for sid in sids {
+        for sid in sids_in(&self.by_group, group) {
             let Some(subscription) = self.subscriptions.get_mut(sid) else {
                 continue;
             };
@@ -296,7 +303,7 @@ impl NatsSession {
                 .max
                 .is_some_and(|max| subscription.delivered >= max)
             {
-                ended.push(sid.clone());
+                ended.push(Bytes::copy_from_slice(sid));
             }
         }
         ended
@@ -380,6 +387,17 @@ impl NatsSession {
             b"\r\n",
         ]);
     }
+}
+
+/// Returns the identifiers of a group's subscriptions in a set. None is `None`, which comes before
+/// all of them.
+fn sids_in(
+    set: &BTreeSet<(GroupId, Option<Rc<[u8]>>)>,
+    group: GroupId,
+) -> impl Iterator<Item = &[u8]> {
+    let first = set.range((group, None)..);
+    let of_group = first.take_while(move |(of, _)| *of == group);
+    of_group.filter_map(|(_, sid)| sid.as_deref())
 }
 
 /// Writes MSG or HMSG. Returns the number of bytes of headers and payload.
@@ -503,8 +521,8 @@ mod tests {
     #[tokio::test]
     async fn each_subscription_of_a_group_gets_the_message() {
         let mut session = session();
-        assert!(session.subscribe(Bytes::from("1"), subscription("a.*", 5)));
-        assert!(!session.subscribe(Bytes::from("2"), subscription("a.*", 5)));
+        assert!(session.subscribe(b"1", subscription("a.*", 5)));
+        assert!(!session.subscribe(b"2", subscription("a.*", 5)));
         assert!(!session.limit(b"2", Some(1)));
         let ended = session.deliver(GroupId(5), &message("PUB a.b r 2\r\nhi\r\n"));
         assert_eq!(ended, ["2"]);
@@ -526,7 +544,7 @@ mod tests {
         ] {
             let mut session = session();
             session.options.headers = headers;
-            session.subscribe(Bytes::from("1"), subscription("a", 5));
+            session.subscribe(b"1", subscription("a", 5));
             session.deliver(GroupId(5), &message(bytes));
             assert_eq!(written(&session).await, expected);
         }
@@ -535,8 +553,8 @@ mod tests {
     #[test]
     fn a_client_leaves_a_group_with_its_last_subscription() {
         let mut session = session();
-        session.subscribe(Bytes::from("1"), subscription("a", 5));
-        session.subscribe(Bytes::from("2"), subscription("a", 5));
+        session.subscribe(b"1", subscription("a", 5));
+        session.subscribe(b"2", subscription("a", 5));
         assert!(!session.unsubscribe(b"1").unwrap().1);
         assert!(session.unsubscribe(b"2").unwrap().1);
         assert!(session.unsubscribe(b"2").is_none());

@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The memory that a subscription takes at most besides its texts, in bytes: as a subscription, and
-/// as a group of the overlay.
+/// The memory that a subscription takes at most besides its texts, in bytes. That of its group is
+/// counted in the state of the daemon.
 const SUBSCRIPTION_BYTES: usize = 512;
 /// The maximum of a share, as a multiple of what is left.
 const MULTIPLE: usize = 3;
@@ -32,6 +32,11 @@ impl Shares {
             taken: 0,
             users: HashMap::new(),
         }
+    }
+
+    /// Returns the bytes of the pool.
+    pub(crate) fn pool(&self) -> usize {
+        self.pool
     }
 
     /// Returns the bytes that the subscriptions of a user take.

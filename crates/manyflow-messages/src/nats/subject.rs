@@ -56,6 +56,18 @@ pub fn matches(pattern: &[u8], subject: &[u8]) -> bool {
     subject.next().is_none()
 }
 
+/// Returns whether a subject can match both patterns.
+pub fn overlap(a: &[u8], b: &[u8]) -> bool {
+    let (mut a, mut b) = (a.split(is_dot), b.split(is_dot));
+    loop {
+        match (a.next(), b.next()) {
+            (Some(b">"), Some(_)) | (Some(_), Some(b">")) => return true,
+            (Some(one), Some(other)) if one == other || one == b"*" || other == b"*" => {}
+            (one, other) => return one.is_none() && other.is_none(),
+        }
+    }
+}
+
 fn is_dot(byte: &u8) -> bool {
     *byte == b'.'
 }
@@ -63,6 +75,25 @@ fn is_dot(byte: &u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_overlap_if_a_subject_matches_both() {
+        for (a, b, expected) in [
+            ("a.b", "a.b", true),
+            ("a.b", "a.c", false),
+            ("a.b", "a", false),
+            ("a.*", "*.b", true),
+            ("a.*", "b.*", false),
+            ("a.>", "a", false),
+            ("a.>", "*.b.c", true),
+            (">", "a.b", true),
+            ("a.*.c", "a.b.>", true),
+            ("a.*.c", "a.b.d", false),
+        ] {
+            let (a, b) = (a.as_bytes(), b.as_bytes());
+            assert_eq!((overlap(a, b), overlap(b, a)), (expected, expected));
+        }
+    }
 
     #[test]
     fn patterns_match_whole_tokens() {

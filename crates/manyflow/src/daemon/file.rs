@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::Result;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_messages::{
-    Access, CLIENT_PORT, CLIENT_SPREAD_PORT, CLIENT_WS_PORT, ControllerConfig, Credentials,
-    DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig, LinkSecurity, LinkTls, Nkey, Proof, User,
-    group_number,
+    Access, Account, CLIENT_PORT, CLIENT_SPREAD_PORT, CLIENT_WS_PORT, ControllerConfig,
+    Credentials, DAEMON_PORT, DaemonConfig, EVICT_AFTER, LinkConfig, LinkSecurity, LinkTls, Nkey,
+    Proof, User, group_number,
 };
 use manyflow_net::tls::Identity;
 use manyflow_overlay::cost_benefit::Benefits;
@@ -29,6 +29,11 @@ use manyflow_terminal::usage;
 
 /// The key of tables of patterns that stands for all others.
 const DEFAULT: &str = "default";
+
+/// The ways of a table of users to name users.
+const USER_KINDS: &str = "a user has either a name and a password-file, or a token-file, or an nkey, \
+                          or the name in a certificate, or an account, or an account-jwt and its \
+                          operator";
 
 /// The file of a daemon.
 #[derive(Debug, Deserialize)]
@@ -49,6 +54,11 @@ pub(super) struct DaemonFile {
     clients_spread: Option<String>,
     /// The address of `clients` as clients of other daemons reach it.
     advertise: Option<String>,
+    /// The same for `clients_ws`.
+    advertise_ws: Option<String>,
+    /// The origins of further pages that may connect to `clients_ws`.
+    #[serde(default)]
+    origins: Vec<String>,
     metrics: Option<String>,
     /// Neither TLS nor passwords.
     #[serde(default)]
@@ -59,7 +69,10 @@ pub(super) struct DaemonFile {
     client_tls: Option<ClientTlsTable>,
     /// The daemons that may connect besides those of `links`; every daemon if missing.
     accept: Option<Vec<String>>,
-    connections_max: Option<usize>,
+    pub(super) connections_max: Option<usize>,
+    /// The memory of all groups with members.
+    #[serde(default, deserialize_with = "bytes")]
+    group_memory: Option<usize>,
     /// The time for which messages are kept for members that cannot be reached.
     #[serde(default, deserialize_with = "duration")]
     hold: Option<Duration>,
@@ -134,6 +147,11 @@ struct UserTable {
     token_file: Option<PathBuf>,
     nkey: Option<String>,
     certificate: Option<String>,
+    /// The public key of an account, which signs JWTs of users.
+    account: Option<String>,
+    /// The JWT of an account that `operator` has signed.
+    account_jwt: Option<PathBuf>,
+    operator: Option<String>,
     priority: Option<u16>,
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
@@ -249,6 +267,7 @@ impl DaemonFile {
             client_tls: self.client_tls()?,
             overlay: self.overlay_config(OverlayConfig {
                 hold: self.hold.unwrap_or(defaults.overlay.hold),
+                state_bytes: self.group_memory.unwrap_or(defaults.overlay.state_bytes),
                 ..defaults.overlay
             }),
             controller: match self.controller {
@@ -274,6 +293,8 @@ impl DaemonFile {
             clients_ws: self.clients_ws,
             clients_spread: self.clients_spread,
             advertise: self.advertise,
+            advertise_ws: self.advertise_ws,
+            origins: self.origins,
             links: self.links.into_iter().map(link).collect(),
             accepts: self.accept,
             connections_max: self.connections_max.unwrap_or(defaults.connections_max),
@@ -345,7 +366,10 @@ impl DaemonFile {
         };
         let (password, token) = (&table.password_file, &table.token_file);
         let keys = (&table.nkey, &table.certificate);
-        let mut user = match (&table.name, password, token, keys) {
+        if let Some(account) = self.account(table)? {
+            return Ok(with_rights(User::new(account), table));
+        }
+        let user = match (&table.name, password, token, keys) {
             (Some(name), Some(path), None, (None, None)) => User::new(Credentials::Password {
                 name: name.clone(),
                 password: secret(path)?,
@@ -357,18 +381,34 @@ impl DaemonFile {
             }
             (None, None, None, (None, Some(name))) => User::new(Proof::Certificate(name.clone())),
             _ => {
-                return Err(usage(
-                    "a user has either a name and a password-file, or a token-file, or an nkey, or \
-                     the name in a certificate",
-                ));
+                return Err(usage(USER_KINDS));
             }
         };
-        if let Some(priority) = table.priority {
-            user.priority = priority;
-        }
-        user.publish = table.publish.clone();
-        user.subscribe = table.subscribe.clone();
-        Ok(user)
+        Ok(with_rights(user, table))
+    }
+
+    /// Returns the account of a table, if it has one.
+    fn account(&self, table: &UserTable) -> Result<Option<Account>> {
+        let (files, texts) = (
+            [&table.password_file, &table.token_file],
+            [&table.name, &table.nkey, &table.certificate],
+        );
+        let has_others =
+            files.iter().any(|file| file.is_some()) || texts.iter().any(|text| text.is_some());
+        let account = match (&table.account, &table.account_jwt, &table.operator) {
+            (None, None, None) => return Ok(None),
+            (Some(key), None, None) if !has_others => {
+                Account::of_key(key).map_err(|error| usage(format!("account: {error}")))?
+            }
+            (None, Some(path), Some(operator)) if !has_others => {
+                let path = self.folder.join(path);
+                let text = manyflow_terminal::failure::read_description(&path)?;
+                let account = Account::of_jwt(&text, operator);
+                account.map_err(|error| usage(format!("{}: {error}", path.display())))?
+            }
+            _ => return Err(usage(USER_KINDS)),
+        };
+        Ok(Some(account))
     }
 
     /// Returns the benefits of messages.
@@ -405,6 +445,16 @@ impl DaemonFile {
     }
 }
 
+/// Returns a user with the priority and the permissions of its table.
+fn with_rights(user: User, table: &UserTable) -> User {
+    User {
+        priority: table.priority.unwrap_or(user.priority),
+        publish: table.publish.clone(),
+        subscribe: table.subscribe.clone(),
+        ..user
+    }
+}
+
 fn link((name, entry): (String, LinkEntry)) -> LinkConfig {
     let table = match entry {
         LinkEntry::Address(address) => LinkTable {
@@ -435,13 +485,36 @@ mod tests {
 
     #[test]
     fn times_and_sizes_have_units() {
-        let lines = "hold = \"20 s\"\nping-interval = \"1 min\"\nmax-payload = \"2 MiB\"";
+        let lines = "hold = \"20 s\"\nping-interval = \"1 min\"\nmax-payload = \"2 MiB\"\n\
+                     group-memory = \"3 GB\"";
         let config = read(lines).unwrap().config().unwrap();
         assert_eq!(config.overlay.hold, Duration::from_secs(20));
         assert_eq!(config.ping_interval, Duration::from_secs(60));
         assert_eq!(config.payload_bytes_max, 2 << 20);
+        assert_eq!(config.overlay.state_bytes, 3_000_000_000);
         let defaults = read("").unwrap().config().unwrap();
         assert_eq!(defaults.overlay.hold, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn an_entry_of_users_can_be_an_account() {
+        let key = "AD7SEANS6BCBF6FHIB7SQ3UGJVPW53BXOALP75YXJBBXQL7EAFB6NJNA";
+        let entry = format!("clients = \"127.0.0.1:0\"\n[[users]]\naccount = \"{key}\"");
+        let config = read(&entry).unwrap().config().unwrap();
+        let Access::Users(users) = config.access else {
+            panic!("{:?}", config.access);
+        };
+        assert!(matches!(&users[0].proof, Proof::Account(own) if own.key() == key));
+        for (from, to, reason) in [
+            ("account =", "name = \"ann\"\naccount =", "or an account"),
+            ("account =", "operator = \"O\"\naccount =", "or an account"),
+            ("account =", "operator =", "or an account"),
+            ("AD7", "OD7", "account: it is not the public key"),
+        ] {
+            let error = read(&entry.replace(from, to)).unwrap().config();
+            let error = error.err().unwrap().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `manyflow daemon`: a daemon of an overlay for group messages, and the server of its clients.
 
 mod file;
+mod open_files;
 mod pages;
 
 use std::time::Duration;
@@ -24,7 +25,9 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         None => DaemonFile::of_arguments(&args)?,
     };
     let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics()?));
-    let config = file.config()?;
+    let is_asked = file.connections_max.is_some();
+    let mut config = file.config()?;
+    config.connections_max = open_files::room_for(config.connections_max, is_asked);
     let has_tls = config.client_tls.is_some();
     let daemon = manyflow_messages::start(config)
         .await

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use manyflow_messages::{
-    Access, Credentials, DaemonConfig, DaemonError, DaemonHandle, Nkey, Proof, User, start,
+    Access, Account, Credentials, DaemonConfig, DaemonError, DaemonHandle, Nkey, Proof, User, start,
 };
 use manyflow_net::tls::Identity;
 use nkeys::KeyPair;
@@ -90,9 +92,104 @@ async fn a_client_with_a_jwt_learns_why_it_is_refused() {
     let mut client = Nats::open(&daemon).await;
     let connect = r#"CONNECT {"jwt":"eyJ0eXAiOiJKV1QifQ.e30.AA","sig":"AA"}"#;
     client.send(&format!("{connect}\r\n")).await;
-    let error = "-ERR 'Authorization Violation: a daemon reads no JWT, give its file the public nkey of the user'";
+    let error = "-ERR 'Authorization Violation: the JWT is not signed by an account of the daemon'";
     assert_eq!(client.line().await, error);
     client.closed().await;
+}
+
+/// A file of nats-py's tests (`nats/tests/nkeys/foo-user.creds`), with a JWT of version 1.
+const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----
+eyJ0eXAiOiJqd3QiLCJhbGciOiJlZDI1NTE5In0.eyJqdGkiOiJXTURGT1dHV1JGWkRGRFVSM0dPUkdESEtUTTdDUlZBVDQ1RkRFMllNRUY1N0VOQ0JBVFFRIiwiaWF0IjoxNTUzODQwOTQ0LCJpc3MiOiJBRDdTRUFOUzZCQ0JGNkZISUI3U1EzVUdKVlBXNTNCWE9BTFA3NVlYSkJCWFFMN0VBRkI2TkpOQSIsIm5hbWUiOiJmb28tdXNlciIsInN1YiI6IlVDSzVON042Nk9CT0lORlhBWUMyQUNKUVlGU09ENFZZTlU2QVBFSlRBVkZaQjJTVkhMS0dFVzdMIiwidHlwZSI6InVzZXIiLCJuYXRzIjp7InB1YiI6e30sInN1YiI6e319fQ.Vri09BN561m37GvuSWoGN9L9TSkwQbjC_jIv1BCJcoxZqNc_Pa7WbR12b3SAS4_Ip2D9-2HCwyYib1JUEIO8Bg
+------END NATS USER JWT------
+
+-----BEGIN USER NKEY SEED-----
+SUAMLK2ZNL35WSMW37E7UD4VZ7ELPKW7DHC3BWBSD2GCZ7IUQQXZIORRBU
+------END USER NKEY SEED------
+";
+/// The account that has signed it.
+const ACCOUNT: &str = "AD7SEANS6BCBF6FHIB7SQ3UGJVPW53BXOALP75YXJBBXQL7EAFB6NJNA";
+
+async fn connect_with_credentials(daemon: &DaemonHandle) -> Result<async_nats::Client, String> {
+    let options = async_nats::ConnectOptions::with_credentials(CREDENTIALS).unwrap();
+    let address = daemon.addresses().clients.unwrap().to_string();
+    let connected = within(options.connect(address)).await;
+    connected.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn the_credentials_of_nats_py_are_those_of_a_user_of_its_account() {
+    let account = Account::of_key(ACCOUNT).unwrap();
+    let user = User {
+        publish: Some(vec!["a.>".to_owned()]),
+        ..User::new(account)
+    };
+    let daemon = start_for(vec![user]).await;
+    let client = connect_with_credentials(&daemon).await.unwrap();
+    let mut own = client.subscribe("a.b").await.unwrap();
+    client.publish("a.b", "signed".into()).await.unwrap();
+    let next = std::future::poll_fn(|context| {
+        futures_core::Stream::poll_next(std::pin::Pin::new(&mut own), context)
+    });
+    assert_eq!(within(next).await.unwrap().payload, "signed");
+    let other = Account::of_key(&KeyPair::new_account().public_key()).unwrap();
+    let daemon = start_for(vec![User::new(other)]).await;
+    let error = connect_with_credentials(&daemon).await.unwrap_err();
+    assert!(error.contains("not signed by an account"), "{error}");
+}
+
+/// Returns the JWT of a user that an account has signed, with further claims.
+fn jwt_of(user: &KeyPair, account: &KeyPair, mut claims: Value) -> String {
+    let encode = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
+    claims["iss"] = account.public_key().into();
+    claims["sub"] = user.public_key().into();
+    claims["nats"]["type"] = "user".into();
+    let header = encode(br#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let signed = format!("{header}.{}", encode(claims.to_string().as_bytes()));
+    let signature = encode(&account.sign(signed.as_bytes()).unwrap());
+    format!("{signed}.{signature}")
+}
+
+/// Connects with a JWT, by hand.
+async fn connect_with_jwt(daemon: &DaemonHandle, user: &KeyPair, jwt: &str) -> Nats {
+    let (mut client, info) = Nats::open_with_info(daemon).await;
+    let info: Value = serde_json::from_str(&info).unwrap();
+    let nonce = info["nonce"].as_str().unwrap();
+    let signature = URL_SAFE_NO_PAD.encode(user.sign(nonce.as_bytes()).unwrap());
+    let options = serde_json::json!({"jwt": jwt, "sig": signature, "verbose": false});
+    client.send(&format!("CONNECT {options}\r\n")).await;
+    client
+}
+
+#[tokio::test]
+async fn a_jwt_gives_permissions_until_it_expires() {
+    let (user, account) = (KeyPair::new_user(), KeyPair::new_account());
+    let own = Account::of_key(&account.public_key()).unwrap();
+    let daemon = start_for(vec![User::new(own)]).await;
+    let now = std::time::SystemTime::now();
+    let now_s = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let nats = serde_json::json!({
+        "pub": {"allow": ["a.>"], "deny": ["a.secret"]},
+        "sub": {"deny": ["a.secret"]},
+    });
+    let claims = serde_json::json!({"exp": now_s + 2, "nats": nats});
+    let jwt = jwt_of(&user, &account, claims);
+    let mut client = connect_with_jwt(&daemon, &user, &jwt).await;
+    client.send("SUB a.* 1\r\nSUB a.b 2\r\n").await;
+    let error = "-ERR 'Permissions Violation for Subscription to \"a.*\"'";
+    assert_eq!(client.line().await, error);
+    client
+        .send("PUB a.secret 1\r\nx\r\nPUB b 1\r\nx\r\nPUB a.b 1\r\nx\r\n")
+        .await;
+    for subject in ["a.secret", "b"] {
+        let error = format!("-ERR 'Permissions Violation for Publish to \"{subject}\"'");
+        assert_eq!(client.line().await, error);
+    }
+    assert_eq!(client.message().await.0, "MSG a.b 2 1");
+    assert_eq!(client.line().await, "-ERR 'User Authentication Expired'");
+    client.closed().await;
+    let mut again = connect_with_jwt(&daemon, &user, &jwt).await;
+    let error = "-ERR 'Authorization Violation: the JWT of the user has expired'";
+    assert_eq!(again.line().await, error);
 }
 
 /// An authority, and a daemon whose clients show its certificates.

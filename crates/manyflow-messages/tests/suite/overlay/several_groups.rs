@@ -90,3 +90,65 @@ async fn a_header_sends_a_message_to_the_groups_of_several_subjects() {
     sender.send("PUB a 4\r\nlast\r\n").await;
     assert_eq!(first.message().await.1, b"last");
 }
+
+/// Reads messages until `count` numbers have come by the subscriptions of a client. Each number
+/// comes for the first time after all lower ones, by whichever subscription.
+async fn read_in_order(member: &mut Nats, count: usize) {
+    let (mut next, mut by) = (0, std::collections::BTreeSet::new());
+    while next < count {
+        let (line, payload) = member.message().await;
+        let text = String::from_utf8(payload).unwrap();
+        // Others have shown that the member has joined.
+        let Ok(number) = text.parse::<usize>() else {
+            continue;
+        };
+        assert!(number <= next, "{number} instead of {next}: {line}");
+        next = next.max(number + 1);
+        by.insert(line.split(' ').nth(2).unwrap().to_owned());
+    }
+    assert!(by.len() > 1, "by several subscriptions");
+}
+
+#[tokio::test]
+async fn over_intact_links_of_streams_a_senders_order_holds_over_all_subscriptions() {
+    const COUNT: usize = 2000;
+    let daemons = line(3).await;
+    let mut sender = Nats::connect(&daemons[0]).await;
+    let mut member = Nats::connect(&daemons[2]).await;
+    let subscriptions = "SUB a 1\r\nSUB b.* 2\r\nSUB b.c 3\r\nSUB d 4\r\n";
+    member.send_and_wait(subscriptions).await;
+    wait_until(&daemons[0], |status| status.groups >= 4).await;
+    for subject in ["a", "b.c", "d"] {
+        wait_for_path(&mut sender, &mut member, subject).await;
+    }
+    let subjects = ["a", "b.c", "d", "b.e"];
+    let messages: String = (0..COUNT)
+        .map(|number| {
+            let (subject, text) = (subjects[number % 4], number.to_string());
+            format!("PUB {subject} {}\r\n{text}\r\n", text.len())
+        })
+        .collect();
+    sender.send(&messages).await;
+    read_in_order(&mut member, COUNT).await;
+}
+
+#[tokio::test]
+async fn one_order_holds_over_all_ordered_groups_of_a_client() {
+    const COUNT: usize = 300;
+    let daemons = line(2).await;
+    let mut sender = Nats::connect(&daemons[0]).await;
+    let mut member = Nats::connect_with(&daemons[1], r#"{"verbose":false}"#).await;
+    let subscriptions = "SUB $MF.agreed.g 1\r\nSUB $MF.agreed.h 2\r\nSUB $MF.agreed.i 3\r\n";
+    member.send_and_wait(subscriptions).await;
+    let messages: String = (0..COUNT)
+        .map(|number| {
+            let (group, text) = (["g", "h", "i"][number % 3], number.to_string());
+            format!("PUB $MF.agreed.{group} {}\r\n{text}\r\n", text.len())
+        })
+        .collect();
+    // The member's own message shows that it has joined all groups.
+    member.send("PUB $MF.agreed.i 4\r\nmine\r\n").await;
+    assert_eq!(member.message().await.1, b"mine");
+    sender.send(&messages).await;
+    read_in_order(&mut member, COUNT).await;
+}

@@ -107,12 +107,19 @@ impl Nats {
 
     /// Opens a connection and reads INFO.
     pub(crate) async fn open(daemon: &DaemonHandle) -> Nats {
+        Nats::open_with_info(daemon).await.0
+    }
+
+    /// Opens a connection and returns it with INFO, as JSON.
+    pub(crate) async fn open_with_info(daemon: &DaemonHandle) -> (Nats, String) {
         let address = daemon.addresses().clients.unwrap();
         let (reader, writer) = TcpStream::connect(address).await.unwrap().into_split();
         let reader = BufReader::new(reader);
         let mut nats = Nats { reader, writer };
-        assert!(nats.line().await.starts_with("INFO {"));
-        nats
+        let line = nats.line().await;
+        let info = line.strip_prefix("INFO ");
+        let info = info.unwrap_or_else(|| panic!("{line:?} instead of INFO"));
+        (nats, info.to_owned())
     }
 
     pub(crate) async fn send(&mut self, text: &str) {

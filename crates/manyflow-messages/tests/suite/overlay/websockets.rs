@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_websockets::{Limits, MaybeTlsStream, Message, WebSocketStream};
 
 use crate::nats_clients::make_identity;
-use crate::overlay::stage::{Nats, config, within};
+use crate::overlay::stage::{Nats, config, link, within};
 
 fn with_websockets(name: &str) -> DaemonConfig {
     DaemonConfig {
@@ -208,6 +208,78 @@ async fn requests_that_ask_for_no_websocket_are_refused() {
     let line = [b"X: ", &[b'x'; 1000][..], b"\r\n"].concat();
     let endless = async { while socket.write_all(&line).await.is_ok() {} };
     within(endless).await;
+}
+
+/// Opens a WebSocket as a page of `origin` does. Returns the first byte of the first frame.
+async fn open_from(daemon: &DaemonHandle, origin: &str) -> u8 {
+    let address = daemon.addresses().clients_ws.unwrap();
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{origin}\r\n"
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    let read = async {
+        loop {
+            let head = bytes.windows(4).position(|part| part == b"\r\n\r\n");
+            if let Some(first) = head.and_then(|head| bytes.get(head + 4)) {
+                return *first;
+            }
+            assert!(socket.read_buf(&mut bytes).await.unwrap() > 0, "{bytes:?}");
+        }
+    };
+    within(read).await
+}
+
+#[tokio::test]
+async fn pages_connect_where_they_were_loaded_from_or_if_they_are_listed() {
+    const BINARY: u8 = 0x82;
+    const CLOSE: u8 = 0x88;
+    let config = DaemonConfig {
+        origins: vec!["https://www.example.net".to_owned()],
+        ..with_websockets("a")
+    };
+    let daemon = start(config).await.unwrap();
+    let address = daemon.addresses().clients_ws.unwrap();
+    for (origin, expected) in [
+        (String::new(), BINARY),
+        (format!("Origin: http://{address}\r\n"), BINARY),
+        ("Origin: https://www.example.net\r\n".to_owned(), BINARY),
+        ("Origin: http://www.example.net\r\n".to_owned(), CLOSE),
+        ("Origin: null\r\n".to_owned(), CLOSE),
+    ] {
+        assert_eq!(open_from(&daemon, &origin).await, expected, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_learns_where_other_daemons_take_websockets() {
+    let first = start_with_websockets().await;
+    let second = DaemonConfig {
+        links: vec![link("a", first.addresses().daemons.unwrap())],
+        advertise_ws: Some("b.example.net:8080".to_owned()),
+        ..with_websockets("b")
+    };
+    let second = start(second).await.unwrap();
+    let own = second.addresses().clients_ws.unwrap();
+    let urls = async {
+        loop {
+            let url = format!("ws://{}/", first.addresses().clients_ws.unwrap());
+            let builder = tokio_websockets::ClientBuilder::new().uri(&url).unwrap();
+            let mut frames = Frames(builder.connect().await.unwrap().0);
+            let info = frames.text().await.unwrap();
+            let info: serde_json::Value = serde_json::from_str(&info[5..]).unwrap();
+            match info.get("connect_urls") {
+                Some(urls) => return urls.to_string(),
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let urls = within(urls).await;
+    let here = first.addresses().clients_ws.unwrap();
+    assert_eq!(urls, format!("[\"{here}\",\"b.example.net:8080\"]"));
+    assert!(!urls.contains(&own.to_string()), "{urls}");
 }
 
 #[tokio::test]
