@@ -233,6 +233,8 @@ fn restrictions_are_checked_or_refused() {
 }
 
 proptest::proptest! {
+    // Each case makes keys, which takes some time without optimisation.
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
     #[test]
     fn texts_that_nobody_has_signed_are_refused(
         header in r#"\{"alg":"(ed25519|ed25519-nkey|none)"\}|\PC{0,20}"#,
