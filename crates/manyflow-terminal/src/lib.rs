@@ -9,6 +9,7 @@
 //! | `events.rs` | [`events::Table`]: the objects of `--json`, which builds with assertions check |
 //! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
 //! | `status/` | the status page of commands that send and receive files |
+//! | `openmetrics.rs` | the metrics of roles, as the lab shows them |
 //! | `shown.rs` | text from the network, made safe for a terminal |
 //! | `failure.rs` | errors of the command line, and the exit codes of all errors |
 //! | `signals.rs` | the signals that end a command |
@@ -17,6 +18,7 @@
 pub mod display;
 pub mod events;
 pub mod failure;
+pub mod openmetrics;
 pub mod options;
 pub mod program;
 pub mod receivers;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use manyflow_messages::{STATUS_PATH, StatusUrl, fetch_page};
 use manyflow_net::metrics::METRICS_PATH;
+use manyflow_terminal::openmetrics::{Family, parse};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -13,7 +14,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::log::Log;
-use super::openmetrics::{Family, parse};
 
 /// The time between two looks at a role. Roles change their metrics twice a second.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@
 //! | `assets.rs`, `figures.rs` | the page and the scenarios that the program holds |
 //! | `api.rs` | what the page asks for: checks, runs, exports |
 //! | `runs.rs`, `log.rs`, `pace.rs` | runs in threads, their events, and their speed |
-//! | `attach.rs`, `openmetrics.rs` | the metrics of live roles |
+//! | `attach.rs` | the metrics of live roles |
 //! | `order.rs` | daemons and members of ordered groups, whose links the page cuts |
 
 mod api;
@@ -17,7 +17,6 @@ mod attach;
 mod figures;
 mod guard;
 mod log;
-mod openmetrics;
 mod order;
 mod pace;
 mod reply;

@@ -9,7 +9,7 @@ const SAMPLES_MAX: usize = 4096;
 
 /// A family of metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Family {
+pub struct Family {
     name: String,
     help: String,
     is_counter: bool,
@@ -18,13 +18,13 @@ pub(super) struct Family {
 
 /// A sample with its labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Sample {
+pub struct Sample {
     labels: BTreeMap<String, String>,
     value: f64,
 }
 
 /// Returns the families of a page, in its order. Lines that are not understood are left out.
-pub(super) fn parse(text: &str) -> Vec<Family> {
+pub fn parse(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     let mut count = 0;
     for line in text.lines() {
