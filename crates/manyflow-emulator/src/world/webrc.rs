@@ -131,7 +131,7 @@ impl Beginning<'_> {
         command.extend(fixed.map(Into::into));
         let port = FIRST_PORT + u16::from(self.place);
         command.extend(["--port".into(), port.to_string().into()]);
-        let content = ["--fec", "none", "--in-order", "--threads", "1"];
+        let content = ["--fec", "none", "--threads", "1"];
         command.extend(content.map(Into::into));
         let options = sender_options(&session.config);
         command.extend(options.into_iter().map(Into::into));
