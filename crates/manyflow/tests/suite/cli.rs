@@ -462,12 +462,22 @@ fn help_shows_examples_that_the_command_line_accepts() {
         assert!(!examples.is_empty(), "{}", help.stdout);
         for example in examples {
             // With `--help` added, the command line is only checked for unknown options.
-            let words: Vec<_> = example.split(' ').skip(1).chain(["--help"]).collect();
-            run(&words).succeeded(example);
+            let words = shell_words(example);
+            let words = words.iter().map(String::as_str).skip(1);
+            run(&words.chain(["--help"]).collect::<Vec<_>>()).succeeded(example);
         }
     }
     let help = run(&["--help"]).succeeded("help");
     assert!(help.stdout.contains("Exit codes:"), "{}", help.stdout);
+}
+
+/// Returns the words of a command line, as a shell divides it.
+fn shell_words(line: &str) -> Vec<String> {
+    let print = format!("printf '%s\\n' {line}");
+    let output = Command::new("sh").args(["-c", &print]).output().unwrap();
+    assert!(output.status.success(), "{line}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
 }
 
 #[test]
