@@ -28,9 +28,10 @@ const RATE_MIN: Rate = Rate::from_bits_per_s(50_000_000);
 /// slow paths than these have.
 const TRAIN_PACKETS: u32 = 4;
 /// Sessions above this rate send files of more than this length in windows: to decode a file at
-/// its end takes more than a tenth of the time that its packets take.
+/// its end takes more than a tenth of the time that its packets take. The repair symbols of shorter
+/// files fit into memory, and receivers far below the session's rate need fewer packets of them.
 const WINDOWS_FROM: Rate = Rate::from_bits_per_s(300_000_000);
-const WINDOWS_FROM_BYTES: u64 = 64_000_000;
+const WINDOWS_FROM_BYTES: u64 = 200_000_000;
 /// Files of more than this length are sent in windows at every rate: their repair symbols and
 /// their bookkeeping would take too much room.
 const WINDOWS_ALWAYS_FROM_BYTES: u64 = 1_000_000_000;
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn large_files_of_fast_sessions_are_sent_in_windows() {
         let rate = Rate::from_bits_per_s;
-        assert!(is_in_windows(rate(GBIT), 100_000_000));
+        assert!(is_in_windows(rate(GBIT), 300_000_000));
         assert!(
             !is_in_windows(rate(GBIT), 10_000_000),
             "decoding takes no time"
