@@ -116,7 +116,7 @@ fn zoned(local: SocketAddrV6) -> String {
 }
 
 /// Returns the catalogue of descriptions: their paths, and their digests, so that receivers fetch
-/// what they do not know. Paths need no escapes.
+/// only descriptions that are new to them. JSON takes the paths as they are.
 fn catalogue(descriptions: &BTreeMap<String, String>) -> String {
     let sessions = descriptions.iter().map(|(path, text)| {
         let digest = Sha256::digest(text);

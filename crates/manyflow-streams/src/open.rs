@@ -45,6 +45,8 @@ pub struct StreamSendConfig {
     /// The address of a relay for receivers without multicast. Reports come there; without it, to
     /// a free port.
     pub listen: Option<SocketAddr>,
+    /// Whether the relay takes any free port if that of `listen` is taken.
+    pub or_any_port: bool,
     /// The key that seals reports.
     pub key: Option<HopKey>,
 }
@@ -64,6 +66,7 @@ impl StreamSendConfig {
             multicast,
             port: GROUP_PORT,
             listen: None,
+            or_any_port: false,
             key: None,
         }
     }
@@ -206,6 +209,7 @@ fn open_server(
     };
     let options = RelayOptions {
         streams: Some(streams),
+        or_any_port: config.or_any_port,
         ..RelayOptions::default()
     };
     // Reports of receivers of IP multicast come here, too.

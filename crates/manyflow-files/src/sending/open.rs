@@ -1,13 +1,12 @@
 //! Opens the sockets of a session, and describes the session.
 
-use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::units::Rate;
-use manyflow_net::amt::{RelayServer, tunnel_source};
+use manyflow_net::amt::{RelayOptions, RelayServer, tunnel_source};
 use manyflow_net::description::{HostPort, ntp_seconds};
 use manyflow_net::mtu::{Egress, Tunnel, fitting_payload};
 use manyflow_net::multicast::{Groups, MulticastSender};
@@ -215,13 +214,11 @@ fn open_relay(
         ..RelayConfig::default()
     };
     let address = relay.listen;
-    let mut server = RelayServer::bind(address, config, flows(description));
-    if relay.or_any_port
-        && let Err(ErrorKind::AddrInUse) = server.as_ref().map_err(io::Error::kind)
-    {
-        let any = SocketAddr::new(address.ip(), 0);
-        server = RelayServer::bind(any, config, flows(description));
-    }
+    let options = RelayOptions {
+        or_any_port: relay.or_any_port,
+        ..RelayOptions::default()
+    };
+    let server = RelayServer::bind_with(address, config, flows(description), options);
     let server = server.map_err(|cause| OpenError::Listen { address, cause })?;
     description.amt_relay = Some(host_port(server.local_addr()));
     Ok(server)

@@ -103,6 +103,8 @@ pub struct RelayOptions {
     pub links: Vec<DownstreamLink>,
     /// Layered sessions.
     pub streams: Option<StreamsConfig>,
+    /// Whether any free port will do if that of the address is taken.
+    pub or_any_port: bool,
 }
 
 impl RelayServer {
@@ -117,7 +119,7 @@ impl RelayServer {
         Self::bind_with(address, config, flows, RelayOptions::default())
     }
 
-    /// Starts a relay as [`bind`](Self::bind) does, with links and layered sessions.
+    /// Starts a relay as [`bind`](Self::bind) does, with links, layered sessions, or another port.
     ///
     /// # Errors
     /// As [`bind`](Self::bind), or if a parameter of the layered sessions is outside its range.
@@ -130,10 +132,20 @@ impl RelayServer {
         flows: Vec<Flow>,
         options: RelayOptions,
     ) -> io::Result<Self> {
-        let port = Port::new(open_socket(address)?)?;
+        let RelayOptions {
+            links,
+            streams,
+            or_any_port,
+        } = options;
+        let socket = open_socket(address).or_else(|error| match error.kind() {
+            io::ErrorKind::AddrInUse if or_any_port => {
+                open_socket(SocketAddr::new(address.ip(), 0))
+            }
+            _ => Err(error),
+        });
+        let port = Port::new(socket?)?;
         allow_fragments(port.socket(), address.ip())?;
         let clock = Clock::start();
-        let RelayOptions { links, streams } = options;
         let streams = streams.map(|config| Streams::new(config, &links, clock.now()));
         let machines = Machines {
             relay: Relay::new(clock.now(), config, flows.clone(), random_seed()).with_links(&links),

@@ -204,6 +204,7 @@ impl Forwarder {
         let options = RelayOptions {
             links: config.links,
             streams: config.streams,
+            ..RelayOptions::default()
         };
         let server = match config.listen {
             Some(address) => Some(

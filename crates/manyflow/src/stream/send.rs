@@ -1,8 +1,5 @@
 //! `manyflow stream send`: sends the units of a source in layers.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
-
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_files::sending::place::relay_address;
@@ -30,12 +27,12 @@ const UNITS_MAX: usize = 2;
 
 pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let identity = args.servers.identity()?;
-    control(&args)?;
+    let control = control(&args)?;
     let source = feed::open(&args)?;
     let OpenedStream {
         description,
         sender,
-    } = open(&args)?;
+    } = OpenedStream::open(config(&args, control)?).map_err(explain)?;
     let signing = signing_key(args.sign.as_deref())?;
     let text = description.to_sdp(signing.as_ref());
     let text = text.map_err(|error| usage(error.to_string()))?;
@@ -43,8 +40,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
         crate::send::description::write(path, &text)?;
     }
     let descriptions = [(DESCRIPTION_PATH.to_owned(), text.clone())];
-    let leaves_way_open = args.multicast.is_none() && args.listen.is_none();
-    let publication = Publication::of(args.servers.publish, leaves_way_open);
+    let publication = Publication::of(args.servers.publish, args.leaves_way_open());
     let publisher = publish(publication, descriptions.into(), identity).await?;
     let urls = publisher
         .as_ref()
@@ -91,6 +87,14 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     Ok(())
 }
 
+impl StreamSendArgs {
+    /// Whether the user leaves the way to receivers open: packets then go through a relay, and the
+    /// description is published.
+    fn leaves_way_open(&self) -> bool {
+        self.multicast.is_none() && self.listen.is_none()
+    }
+}
+
 /// Ends the source, and its program if there is one. Returns the error of a source that has ended.
 async fn end_feeding(feeding: JoinHandle<Result<(), SourceError>>) -> Result<()> {
     if feeding.is_finished() {
@@ -127,34 +131,17 @@ fn control(args: &StreamSendArgs) -> Result<SendControl> {
     })
 }
 
-/// Opens the stream. Without an address for its relay, and without groups, the relay is on all
-/// addresses, on its usual port or any free one.
-fn open(args: &StreamSendArgs) -> Result<OpenedStream> {
-    let address = match args.multicast {
-        None => Some(args.listen.unwrap_or_else(relay_address)),
-        Some(_) => args.listen,
-    };
-    let opened = OpenedStream::open(config(args, address)?);
-    let opened = match (opened, address) {
-        (Err(StreamOpenError::Listen { cause, .. }), Some(address))
-            if args.listen.is_none() && cause.kind() == ErrorKind::AddrInUse =>
-        {
-            let any = SocketAddr::new(address.ip(), 0);
-            OpenedStream::open(config(args, Some(any))?)
-        }
-        (opened, _) => opened,
-    };
-    opened.map_err(explain)
-}
-
-/// Returns the stream that the options describe, with a relay on this address.
-fn config(args: &StreamSendArgs, listen: Option<SocketAddr>) -> Result<StreamSendConfig> {
+/// Returns the stream that the options describe. Without an address for its relay, and without
+/// groups, the relay is on all addresses, on its usual port or any free one.
+fn config(args: &StreamSendArgs, control: SendControl) -> Result<StreamSendConfig> {
     let groups = groups(args.multicast, args.interface.as_deref(), args.ttl);
+    let leaves_way_open = args.leaves_way_open();
     Ok(StreamSendConfig {
-        control: control(args)?,
+        control,
         fits_mtu: args.packet.is_none(),
         port: args.port,
-        listen,
+        listen: args.listen.or_else(|| leaves_way_open.then(relay_address)),
+        or_any_port: leaves_way_open,
         key: read_key(args.key.as_deref())?,
         ..StreamSendConfig::new(&args.name, groups)
     })
