@@ -40,6 +40,9 @@ pub(super) struct Delivery<P> {
     /// The members of each group at this daemon. One set for all groups: with many small groups, a
     /// list for each would take several times the memory.
     members: BTreeSet<(GroupId, ClientId)>,
+    /// The same by client: when thousands of clients leave at once, none of them may take the time
+    /// of all members.
+    groups: BTreeSet<(ClientId, GroupId)>,
     /// The number of further members for which members stand. No map is empty, and no number zero.
     represented: BTreeMap<GroupId, BTreeMap<ClientId, u32>>,
     /// Other daemons' messages to groups with members here, in the order of their origins.
@@ -71,6 +74,7 @@ impl<P: Payload + Default> Delivery<P> {
         Delivery {
             config,
             members: BTreeSet::new(),
+            groups: BTreeSet::new(),
             represented: BTreeMap::new(),
             flows: BTreeMap::new(),
             inboxes: BTreeMap::new(),
@@ -91,6 +95,7 @@ impl<P: Payload + Default> Delivery<P> {
     /// Adds a member. Returns whether it is new.
     pub(super) fn join(&mut self, group: GroupId, client: ClientId) -> bool {
         debug_assert!(self.inboxes.contains_key(&client), "{client:?} is unknown");
+        self.groups.insert((client, group));
         self.members.insert((group, client))
     }
 
@@ -100,6 +105,7 @@ impl<P: Payload + Default> Delivery<P> {
         if !self.members.remove(&(group, client)) {
             return false;
         }
+        self.groups.remove(&(client, group));
         self.slow.forget_deadline(group, client);
         self.forget_represented(group, client);
         true
@@ -138,9 +144,8 @@ impl<P: Payload + Default> Delivery<P> {
 
     /// Returns the groups of a client.
     pub(super) fn groups_of(&self, client: ClientId) -> Vec<GroupId> {
-        let members = self.members.iter();
-        let own = members.filter(|(_, member)| *member == client);
-        own.map(|(group, _)| *group).collect()
+        let all = (client, GroupId(0))..=(client, GroupId(u32::MAX));
+        self.groups.range(all).map(|(_, group)| *group).collect()
     }
 
     pub(super) fn has_members(&self, group: GroupId) -> bool {
