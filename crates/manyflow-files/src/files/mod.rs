@@ -16,6 +16,7 @@ mod selection;
 mod sources;
 mod spool;
 mod store;
+mod tables;
 mod write_behind;
 
 use std::fs;

@@ -34,6 +34,7 @@ use tempfile::TempPath;
 use super::FileError;
 use super::handles::Handles;
 use super::number::RECEIVER;
+use super::tables;
 use super::write_behind::WriteBehind;
 
 /// The beginning of the names of spools. Received files cannot have such names.
@@ -47,8 +48,6 @@ const READ_WRITE: u32 = 0o600;
 const RECORD_BYTES: usize = 16;
 /// The name of the file whose lock the process holds.
 const LOCK: &str = "lock";
-/// The file with the signed tables of an image, each behind its length in 4 bytes.
-const TABLES: &str = "tables";
 /// The kind of record that marks an object whose files are in the output folder.
 const STORED: u32 = 4;
 
@@ -140,16 +139,7 @@ impl Spool {
                 fs::remove_file(&path)?;
             }
         }
-        let path = self.folder.join(TABLES);
-        let bytes = read_if_exists(&path)?.unwrap_or_default();
-        let tables = split_tables(&bytes);
-        // A table that is incomplete, because its process was killed, is cut off.
-        let length: usize = tables.iter().map(|table| table.len() + 4).sum();
-        if length < bytes.len() {
-            let file = OpenOptions::new().write(true).open(path)?;
-            file.set_len(length as u64)?;
-        }
-        Ok(tables)
+        tables::read(&self.folder)
     }
 
     /// Writes pending symbols and records. They then survive the end of the process.
@@ -273,10 +263,7 @@ impl Storage for Spool {
 
     fn record_table(&mut self, table: &[u8]) -> io::Result<()> {
         if self.has_sections {
-            let tables = self.folder.join(TABLES);
-            let mut tables = OpenOptions::new().create(true).append(true).open(tables)?;
-            let length = (table.len() as u32).to_be_bytes();
-            return tables.write_all(&[&length, table].concat());
+            return tables::append(&self.folder, table);
         }
         let path = self.folder.join("table.new");
         fs::write(&path, table)?;
@@ -307,18 +294,6 @@ fn remove_contents(folder: &Path) -> io::Result<()> {
     }
     // The last file, since the next process may begin as soon as it has gone.
     fs::remove_file(folder.join(LOCK))
-}
-
-/// Returns the tables of an image's sections; the last may be incomplete, and is left out then.
-fn split_tables(mut bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut tables = Vec::new();
-    while let Some((length, rest)) = bytes.split_first_chunk()
-        && let Some((table, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)
-    {
-        tables.push(table.to_owned());
-        bytes = rest;
-    }
-    tables
 }
 
 /// Returns the file of an object.
@@ -550,7 +525,9 @@ mod tests {
         let folder = home.path().join(&names(home.path())[0]);
         assert!(folder.join("7").exists());
         // A process was killed while it wrote a table.
-        let tables = OpenOptions::new().append(true).open(folder.join(TABLES));
+        let tables = OpenOptions::new()
+            .append(true)
+            .open(folder.join(tables::TABLES));
         tables.unwrap().write_all(&[0, 0, 0, 9, 1]).unwrap();
         for more in [&b"four"[..], b"five"] {
             let (mut spool, _) = Spool::open(home.path(), Some(&DIGEST)).unwrap();

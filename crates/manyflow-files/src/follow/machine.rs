@@ -354,7 +354,7 @@ impl Follower {
         self.start_waiting(now);
     }
 
-    /// Starts sessions that are due, and forgets those that are no longer announced.
+    /// Starts sessions that are due. Forgets sessions that are no longer announced.
     pub fn handle_timeout(&mut self, now: Time) {
         self.end_sessions(|entry| now >= entry.heard + sap::TIMEOUT_MIN);
         self.start_waiting(now);

@@ -261,7 +261,7 @@ fn open_listeners(interface: Option<&Interface>) -> Result<Vec<Listener>, Multic
     Ok([Some(first), second.ok()].into_iter().flatten().collect())
 }
 
-/// Hands in the next announcement. Deletions, and packets that are none, are ignored.
+/// Hands in the next announcement. Ignores deletions, and packets that announce nothing.
 async fn hear_next(
     listeners: &mut [Listener],
     source: SourceId,

@@ -78,7 +78,7 @@ pub struct SendConfig {
     pub group: Option<(GroupKey, bool)>,
     /// The forward error correction scheme.
     pub scheme: FecScheme,
-    /// Whether files are sent from begin to end, in portions of 16 MB, instead of all together;
+    /// Whether files are sent from begin to end, in windows of 4 to 16 MB, instead of all together;
     /// `None` chooses by the session's rate and the length of the files.
     pub in_order: Option<bool>,
     /// Whether the table of files has the MD5 of each file, besides its SHA-256.

@@ -22,10 +22,10 @@ const RELAY_PORT: u16 = 2268;
 const UNKNOWN_SPEED: Rate = Rate::from_bits_per_s(1_000_000_000);
 /// The relay's rate on such interfaces: their own queue limits it.
 const UNLIMITED: Rate = Rate::from_bits_per_s(100_000_000_000);
-/// The lowest rate that a slow machine makes a session have.
+/// The rate of a session on a machine that sends more slowly.
 const RATE_MIN: Rate = Rate::from_bits_per_s(50_000_000);
-/// The packets of a train. Longer trains show capacities above 0.3 Gbit/s, too, but take more of
-/// slow paths than these have.
+/// The packets of a train. Longer trains would also show capacities above 0.3 Gbit/s, but paths
+/// below 2 Mbit/s would lose packets of them all the time.
 const TRAIN_PACKETS: u32 = 4;
 /// Sessions above this rate send files of more than this length in windows: to decode a file at
 /// its end takes more than a tenth of the time that its packets take. The repair symbols of shorter
@@ -87,13 +87,11 @@ pub(super) fn is_in_windows(rate: Rate, bytes: u64) -> bool {
 
 /// Returns the speed of the fastest interface by which packets leave; `None` if it is not known.
 fn speed(groups: Option<&Groups>, relay: Option<IpAddr>) -> Option<Rate> {
-    let of_groups = groups.map(|groups| match &groups.interface {
-        Some(interface) => interface.clone(),
-        None => {
-            let towards = interface_towards(groups.range.first);
-            Interface::Name(towards.map_or(String::new(), |own| own.interface))
-        }
-    });
+    let of_route = |groups: &Groups| {
+        let towards = interface_towards(groups.range.first).ok()?;
+        Some(Interface::Name(towards.interface))
+    };
+    let of_groups = groups.and_then(|groups| groups.interface.clone().or_else(|| of_route(groups)));
     fastest_speed(|own| {
         let carries_groups = of_groups.as_ref().is_some_and(|interface| match interface {
             Interface::Name(name) => *name == own.interface,

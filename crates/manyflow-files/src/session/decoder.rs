@@ -476,3 +476,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,7 @@ mod image;
 mod limits;
 mod numbers;
 mod patience;
+mod progress;
 mod queue;
 mod receive;
 mod send;
@@ -37,7 +38,8 @@ pub use content::Content;
 pub use decoder::{DecoderError, FileDone};
 pub use group::{GroupOpener, GroupSealer};
 pub use limits::memory_for_table;
-pub use receive::{Progress, ProgressSinks, ReceiveError, Received, receive};
+pub use progress::{PacketCounts, Progress, ProgressSinks, Received};
+pub use receive::{ReceiveError, receive};
 pub use send::{SendProgress, SessionSender};
 pub use transport::flows;
 

@@ -12,17 +12,16 @@ use manyflow_net::inlet::{Route, TransportError};
 use manyflow_net::multicast;
 use manyflow_object::alc;
 use manyflow_object::error::PacketError;
-use manyflow_object::receiver as object;
 use manyflow_webrc::{
-    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Refusals, Session, SessionError,
+    self as webrc, Cci, ConfigError, EndReason, Event, Receiver, Session, SessionError,
 };
-use tokio::sync::{mpsc, watch};
 
 use super::config::ReceiveConfig;
 use super::decoder::{Decoder, DecoderError, DecoderEvent, FileDone};
 use super::group::GroupOpener;
 use super::limits::{limits, opener};
 use super::patience::Patience;
+use super::progress::{PacketCounts, Progress, ProgressSinks, Received};
 use super::session_of;
 use super::transport::SessionInlet;
 use crate::image::{ImageOutput, Pace};
@@ -107,75 +106,6 @@ pub enum ReceiveError {
     /// The caller stopped the receiver.
     #[error("stopped before all files were complete; run the same command again to continue")]
     Stopped,
-}
-
-/// A receiver's progress so far.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct Progress {
-    /// Counts of files and symbols.
-    pub objects: object::Progress,
-    /// State of the rate control; `None` before the first packet, also after a silent session was
-    /// joined again.
-    pub webrc: Option<webrc::Status>,
-    /// Packets received and lost, over all joins of the session.
-    pub packets: PacketCounts,
-    /// The highest number of waves that were joined at a time.
-    pub waves_max: u32,
-}
-
-/// Counts of packets.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct PacketCounts {
-    /// Packets received on joined channels, in the session's format.
-    pub received: u64,
-    /// Packets lost, as the sequence numbers show.
-    pub lost: u64,
-    /// Datagrams that are not packets of the session, those of `forged` included.
-    pub refused: u64,
-    /// Packets without a valid MAC of the session's group key, or with one that was used before.
-    pub unauthenticated: u64,
-    /// Packets that the rate control refused, by kind.
-    pub forged: Refusals,
-}
-
-impl PacketCounts {
-    /// Returns the fraction of lost packets, 0 to 1.
-    pub fn loss(&self) -> f64 {
-        self.lost as f64 / (self.received + self.lost).max(1) as f64
-    }
-}
-
-/// The result of receiving a session.
-#[derive(Clone, Debug)]
-pub struct Received {
-    /// The complete files, in the order of completion.
-    pub files: Vec<FileDone>,
-    /// Time from the first join to the last file.
-    pub elapsed: Duration,
-    /// The final progress.
-    pub progress: Progress,
-}
-
-/// The channels on which a receiver reports its progress.
-#[derive(Clone, Debug)]
-pub struct ProgressSinks {
-    /// The progress, several times per second.
-    pub progress: watch::Sender<Progress>,
-    /// Each file, as soon as it is on disk.
-    pub files: mpsc::UnboundedSender<FileDone>,
-}
-
-impl ProgressSinks {
-    /// Returns the channels' sending ends, and their receiving ends.
-    pub fn channels() -> (
-        ProgressSinks,
-        watch::Receiver<Progress>,
-        mpsc::UnboundedReceiver<FileDone>,
-    ) {
-        let (progress, watched) = watch::channel(Progress::default());
-        let (files, done) = mpsc::unbounded_channel();
-        (ProgressSinks { progress, files }, watched, done)
-    }
 }
 
 /// Receives a session until all its files are on disk, and reports progress to `sinks`.
