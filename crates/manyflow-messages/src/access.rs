@@ -56,7 +56,7 @@ pub enum Proof {
     /// By a signature of the daemon's nonce with the seed of this key.
     Nkey(Nkey),
     /// By a JWT that this account has signed, and a signature of the daemon's nonce with the seed
-    /// of the JWT's user. Stands for all users of the account.
+    /// of the JWT's user. One entry admits all users of the account.
     Account(Account),
     /// By a name in their certificate, if they send neither a secret nor a signature: an address of
     /// mail, a name of DNS, or the subject as RFC 4514 writes it. Clients show a certificate only

@@ -49,7 +49,8 @@ impl FromStr for Nkey {
     }
 }
 
-/// Returns the public key of a text that begins with `prefix` as a byte; `None` if it is none.
+/// Returns the public key in a text whose first decoded byte is `prefix`; `None` if the text is
+/// not such a key.
 pub(super) fn decode_key(text: &str, prefix: u8) -> Option<[u8; 32]> {
     let bytes = BASE32_NOPAD.decode(text.as_bytes()).ok()?;
     let (body, sum) = bytes.split_last_chunk::<2>()?;

@@ -6,8 +6,8 @@
 //! packets, alternate with full visits to half of the windows:
 //!
 //! ```text
-//! windows            0 1 2 3 4 5 6 7   0 1 2 3 4 5 6 7   0 1 2 3   0 1 2 3 4 5 6 7   4 5 6 7   0 ...
-//! visits             source symbols    short             full      short             full      short
+//! windows   0 1 2 3 4 5 6 7   0 1 2 3 4 5 6 7   0 1 2 3   0 1 2 3 4 5 6 7   4 5 6 7   0 ...
+//! visits    source symbols    short             full      short             full      short
 //! ```
 
 /// The part of a window's packets in a short visit: one of this number.

@@ -207,7 +207,7 @@ def send(
         tls_cert: A file with the certificate for HTTPS instead of HTTP, and those between it and its authority (PEM).
         tls_key: The file with the private key of the certificate (PEM).
         rate: The rate of all channels together, which no receiver can exceed: a number with bit/s, kbit/s, Mbit/s or Gbit/s.
-            By default nine tenths of the interface's speed, or what half of a core of this machine sends.
+            By default nine tenths of the interface's speed, or less on a machine that sends more slowly.
         profile: ``lan`` for local networks, ``wan`` for paths of 100 ms and more.
         until_done: The number of receivers after whose reports the session ends, 1 to 1,000,000.
         reports: The address and UDP port for these reports.

@@ -99,7 +99,7 @@ pub(crate) struct SendArgs {
     #[arg(long)]
     pub(crate) archive: bool,
     /// The maximum total rate of all channels, which no receiver can exceed [default: nine tenths
-    /// of the interface's speed, or as much as this machine sends with half of a core]
+    /// of the interface's speed, or less on a machine that sends more slowly]
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
     /// Time slots and base rate, for local networks or for wide-area paths
