@@ -1,4 +1,4 @@
-//! A decoder that is told of the session's packets, without a network.
+//! The decoder without a network: tests pass the session's packets to it.
 
 use manyflow_object::sender::{ObjectSender, SenderConfig, SourceFile};
 use manyflow_webrc::CciFormat;
