@@ -139,12 +139,13 @@ test-bare: ## Run `make demo` and `make test` in a clean Debian without the tool
 	@scripts/setup bare
 	scripts/test-bare
 
-size: build ## Print the lines and bytes of the installed program, and fail beyond the limits
-	scripts/size "$${CARGO_TARGET_DIR:-target}/release/manyflow"
+size: ## Print the lines and bytes of the program as packages have it, and fail beyond the limits
+	@scripts/setup
+	scripts/size "$$(scripts/package program)"
 
-static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/release/manyflow
+static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/dist/manyflow
 	@scripts/setup static
-	cargo build --release --locked --target x86_64-unknown-linux-musl -p manyflow
+	cargo build --profile dist --locked --target x86_64-unknown-linux-musl -p manyflow
 
 book: build ## Build the documentation as a book, target/book/html/index.html
 	@scripts/setup book
