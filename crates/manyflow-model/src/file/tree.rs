@@ -171,16 +171,22 @@ impl Node {
         }
     }
 
+    /// Returns the value at `path`.
+    pub fn find(&self, path: &[String]) -> Option<&Node> {
+        path.iter().try_fold(self, |here, key| here.next(key))
+    }
+
     /// Returns the place of the value at `path`, or of the innermost existing table around it.
     pub fn locate(&self, path: &[String]) -> Range<usize> {
-        let mut here = self;
-        for key in path {
-            match here.get(key).or_else(|| here.only_holder(key)?.get(key)) {
-                Some(next) => here = next,
-                None => break,
-            }
+        let (mut here, mut path) = (self, path.iter());
+        while let Some(next) = path.next().and_then(|key| here.next(key)) {
+            here = next;
         }
         here.span.clone()
+    }
+
+    fn next(&self, key: &str) -> Option<&Node> {
+        self.get(key).or_else(|| self.only_holder(key)?.get(key))
     }
 
     /// Returns the only item of a list that has this key.

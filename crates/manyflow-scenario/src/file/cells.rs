@@ -180,7 +180,10 @@ impl Scenario {
         }
         for (path, value) in &settings {
             // A path may have numbers instead of names, but the place of its value is its own.
-            let is_swept = |axis: &Axis| self.tree.locate(&axis.path) == value.span;
+            let is_swept = |axis: &Axis| {
+                let found = self.tree.find(&axis.path);
+                found.is_some_and(|node| node.span == value.span)
+            };
             if let Some(axis) = self.sweep.axes.iter().find(|axis| is_swept(axis)) {
                 let message = format!("the scenario sweeps this key: set `sweep.{}`", axis.key);
                 return Err(

@@ -112,6 +112,17 @@ fn settings_replace_values_of_the_file() {
         let error = read(&settings).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
+    // Neither key stands in the file, nor does the table that they share.
+    let swept = SOUND.replacen(
+        "[sweep]",
+        "[sweep]\nlinks.bottleneck.red.maximum = [10, 15]",
+        1,
+    );
+    let read = |setting| Scenario::parse_form("two.toml", &swept, form(&[setting]));
+    let scenario = read("links.bottleneck.red.minimum=4").unwrap();
+    assert_eq!(scenario.cells(), 12);
+    let error = read("links.bottleneck.red.maximum=12").unwrap_err();
+    assert!(error.to_string().contains("the scenario sweeps"), "{error}");
 }
 
 #[test]
