@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::event::{Cause, Delivery, Event};
 use crate::names::{GroupViewId, Service};
 
 /// Everything that one client did and saw.
@@ -38,6 +39,25 @@ pub enum TraceEvent {
     Transitional(Arc<str>),
     /// The client has left a group.
     Left(Arc<str>),
+}
+
+impl TraceEvent {
+    /// Returns what a client sees by an event of its daemon. `number` returns the number of a
+    /// message, which its sender has put into it.
+    pub fn seen(event: Event, number: impl FnOnce(&Delivery) -> u64) -> TraceEvent {
+        match event {
+            Event::Delivered(delivery) => TraceEvent::Delivered(number(&delivery)),
+            Event::View(view) => TraceEvent::View(Viewed {
+                group: view.group,
+                id: view.id,
+                members: view.members,
+                by_network: view.cause == Cause::Network,
+                stayed: view.stayed,
+            }),
+            Event::Transitional { group, .. } => TraceEvent::Transitional(group),
+            Event::Left { group, .. } => TraceEvent::Left(group),
+        }
+    }
 }
 
 /// A message that was sent.

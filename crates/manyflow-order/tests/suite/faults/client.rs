@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use manyflow_order::check::{End, Trace, TraceEvent, Viewed};
-use manyflow_order::{Cause, ClientId, Event, is_last_part};
+use manyflow_order::check::{End, Trace, TraceEvent};
+use manyflow_order::{ClientId, Delivery, Event, is_last_part};
 
 /// A connected client.
 #[derive(Debug)]
@@ -41,21 +41,7 @@ impl Client {
 
     /// Adds an event to the trace.
     pub(super) fn see(&mut self, event: Event) {
-        self.events.push(match event {
-            Event::Delivered(delivery) => {
-                let number = delivery.payload[..8].try_into().unwrap();
-                TraceEvent::Delivered(u64::from_be_bytes(number))
-            }
-            Event::View(view) => TraceEvent::View(Viewed {
-                group: view.group,
-                id: view.id,
-                members: view.members,
-                by_network: view.cause == Cause::Network,
-                stayed: view.stayed,
-            }),
-            Event::Transitional { group, .. } => TraceEvent::Transitional(group),
-            Event::Left { group, .. } => TraceEvent::Left(group),
-        });
+        self.events.push(TraceEvent::seen(event, number_of));
     }
 
     pub(super) fn trace(self, end: End) -> Trace {
@@ -65,4 +51,9 @@ impl Client {
             end,
         }
     }
+}
+
+/// Returns the number that the sender of a message has put into it.
+fn number_of(delivery: &Delivery) -> u64 {
+    u64::from_be_bytes(delivery.payload[..8].try_into().unwrap())
 }

@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use manyflow_core::{Contents, Time};
-use manyflow_order::check::{End, Sent, Trace, TraceEvent, Viewed};
-use manyflow_order::{
-    Attachment, Cause, ClientId as UserId, Event, OrderConfig, Outgoing, Service,
-};
+use manyflow_order::check::{End, Sent, Trace, TraceEvent};
+use manyflow_order::{Attachment, ClientId as UserId, Delivery, OrderConfig, Outgoing, Service};
 use manyflow_overlay::{ClientFrame, ClientId, Daemon, DaemonId, GroupId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -201,7 +199,7 @@ impl Ordered {
             any = true;
             let mut users = self.users.iter_mut();
             if let Some(user) = users.find(|user| user.id == event.to()) {
-                user.events.push(seen(event));
+                user.events.push(TraceEvent::seen(event, number_of));
             }
         }
         any | attachment.transmit(now, daemon)
@@ -271,20 +269,7 @@ impl Ordered {
     }
 }
 
-fn seen(event: Event) -> TraceEvent {
-    match event {
-        Event::Delivered(delivery) => {
-            let number = delivery.payload[..8].try_into().unwrap();
-            TraceEvent::Delivered(u64::from_be_bytes(number))
-        }
-        Event::View(view) => TraceEvent::View(Viewed {
-            group: view.group,
-            id: view.id,
-            members: view.members,
-            by_network: view.cause == Cause::Network,
-            stayed: view.stayed,
-        }),
-        Event::Transitional { group, .. } => TraceEvent::Transitional(group),
-        Event::Left { group, .. } => TraceEvent::Left(group),
-    }
+/// Returns the number that the sender of a message has put into it.
+fn number_of(delivery: &Delivery) -> u64 {
+    u64::from_be_bytes(delivery.payload[..8].try_into().unwrap())
 }
