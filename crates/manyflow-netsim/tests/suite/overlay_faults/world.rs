@@ -87,7 +87,7 @@ fn build(plan: &Plan) -> (Network, Outcome) {
         let daemon = DaemonEndpoint::new(
             plan.config.clone(),
             &plan.link_kind,
-            controller(plan, here),
+            controller(plan.control, here, plan.seed),
             here,
             Arc::clone(&topology),
             Arc::clone(&addresses),
@@ -117,13 +117,14 @@ fn build(plan: &Plan) -> (Network, Outcome) {
     (network, outcome)
 }
 
-fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
-    match plan.control {
+/// Returns a daemon's controller.
+pub(crate) fn controller(control: Control, here: DaemonId, seed: u64) -> Box<dyn Controller> {
+    match control {
         Control::Open => Box::new(Open),
         Control::Tfrc => Box::new(Tfrc::new(TfrcConfig::default(), here).unwrap()),
         Control::CostBenefit => {
             let config = CostBenefitConfig::default();
-            Box::new(CostBenefit::new(config, here, plan.seed).unwrap())
+            Box::new(CostBenefit::new(config, here, seed).unwrap())
         }
     }
 }

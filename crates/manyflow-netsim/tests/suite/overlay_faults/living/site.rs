@@ -10,6 +10,7 @@ use manyflow_overlay::{ClientFrame, Daemon, DaemonId, Event, Frame, LinkKind, Tr
 use super::clients::Person;
 use super::ordered::Ordered;
 use super::plan::{LAST, Plan};
+use crate::overlay_faults::world::controller;
 
 /// A frame of a connection between two daemons. A frame of another connection is dropped, as a
 /// socket does.
@@ -140,7 +141,7 @@ impl Site {
             true => 50,
             false => 100 + self.lives as u32,
         };
-        let controller = super::world::controller(&self.plan, here);
+        let controller = controller(self.plan.control, here, self.plan.seed);
         let daemon = Daemon::new(self.plan.config.clone(), controller, here, incarnation);
         let mut daemon = daemon.unwrap();
         if let Some(ordered) = &mut self.ordered {

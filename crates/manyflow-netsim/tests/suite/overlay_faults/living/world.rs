@@ -8,16 +8,12 @@ use manyflow_core::Time;
 use manyflow_netsim::{Change, Network, Probe};
 use manyflow_order::check::Trace;
 use manyflow_order::{Attachment, Orderer, ViewId};
-use manyflow_overlay::controller::{Controller, Open};
-use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
-use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
-use manyflow_overlay::{DaemonId, Event};
+use manyflow_overlay::Event;
 
 use super::clients::{Log, Person, Task};
 use super::ordered::{Ordered, Traces};
 use super::plan::Plan;
 use super::site::{Numbered, Site, is_after_faults};
-use crate::overlay_faults::plan::Control;
 
 /// The time at which senders that are not done count as stuck.
 const LIMIT: Time = Time::from_nanos(1_200_000_000_000);
@@ -164,17 +160,6 @@ fn build(
 
 fn logs(count: usize) -> Vec<Log> {
     (0..count).map(|_| Log::default()).collect()
-}
-
-pub(super) fn controller(plan: &Plan, here: DaemonId) -> Box<dyn Controller> {
-    match plan.control {
-        Control::Open => Box::new(Open),
-        Control::Tfrc => Box::new(Tfrc::new(TfrcConfig::default(), here).unwrap()),
-        Control::CostBenefit => {
-            let config = CostBenefitConfig::default();
-            Box::new(CostBenefit::new(config, here, plan.seed).unwrap())
-        }
-    }
 }
 
 impl fmt::Display for Outcome {
