@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::errors::{in_python, live_error};
 use crate::member::Member;
-use crate::runtime::{future_into_py, runtime};
+use crate::runtime::{drop_in_runtime, future_into_py, runtime};
 
 /// Connects to the daemon at `address`. `tls` is whether to use TLS, with the authorities in the
 /// file `ca` instead of those of the platform.
@@ -233,15 +233,7 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        // A stream that is dropped tells the daemon in a task of the runtime around it. In a forked
-        // process, the stream is still that of its parent, which goes on.
-        match runtime() {
-            Ok(runtime) => {
-                let _runtime = runtime.enter();
-                self.state.take();
-            }
-            Err(_) => std::mem::forget(self.state.take()),
-        }
+        drop_in_runtime(self.state.take());
     }
 }
 

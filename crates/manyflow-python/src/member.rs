@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use crate::live::raise;
-use crate::runtime::{future_into_py, runtime};
+use crate::runtime::{drop_in_runtime, future_into_py};
 
 struct State {
     address: String,
@@ -112,14 +112,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // As for `Messages`: a member that is dropped leaves in a task of the runtime around it.
-        match runtime() {
-            Ok(runtime) => {
-                let _runtime = runtime.enter();
-                self.state.take();
-            }
-            Err(_) => std::mem::forget(self.state.take()),
-        }
+        drop_in_runtime(self.state.take());
     }
 }
 

@@ -42,3 +42,15 @@ where
     runtime()?;
     pyo3_async_runtimes::tokio::future_into_py(py, future)
 }
+
+/// Drops a value whose `drop` speaks to its daemon in a task of the runtime around it. In a forked
+/// process, the value is still that of its parent, which goes on with it: there it is forgotten.
+pub(crate) fn drop_in_runtime<T>(value: T) {
+    match runtime() {
+        Ok(runtime) => {
+            let _runtime = runtime.enter();
+            drop(value);
+        }
+        Err(_) => std::mem::forget(value),
+    }
+}
