@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use manyflow_core::{Ecn, Length, Time};
+use manyflow_fuzz::overlay::drain;
 use manyflow_overlay::controller::{Controller, Open};
 use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
@@ -332,36 +333,20 @@ impl World {
     }
 
     fn drain(&mut self) {
-        let mut frames = 0;
-        // Handles timers that are due; each advances the state.
-        for _ in 0..BURST_MAX {
-            while let Some(transmit) = self.daemon.poll_transmit() {
-                frames += 1;
-                self.note(&transmit);
+        let sent = &mut self.sent;
+        drain(&mut self.daemon, self.now, BURST_MAX, |_, transmit| {
+            if let Transmit::Daemon(
+                to,
+                Frame::Segment {
+                    sequence: number, ..
+                }
+                | Frame::Datagram { number, .. },
+                _,
+            ) = transmit
+            {
+                let sent = &mut sent[usize::from(to.0)];
+                *sent = (*sent).max(number.advance(1).0);
             }
-            while self.daemon.poll_event().is_some() {}
-            while self.daemon.poll_interest().is_some() {}
-            if self.daemon.poll_timeout().is_none_or(|due| due > self.now) {
-                assert!(frames <= BURST_MAX, "{frames} answers to one input");
-                return;
-            }
-            self.daemon.handle_timeout(self.now);
-        }
-        panic!("its timer stays at the same time forever");
-    }
-
-    fn note(&mut self, transmit: &Transmit<Length>) {
-        if let Transmit::Daemon(
-            to,
-            Frame::Segment {
-                sequence: number, ..
-            }
-            | Frame::Datagram { number, .. },
-            _,
-        ) = transmit
-        {
-            let sent = &mut self.sent[usize::from(to.0)];
-            *sent = (*sent).max(number.advance(1).0);
-        }
+        });
     }
 }

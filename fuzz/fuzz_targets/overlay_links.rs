@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use manyflow_core::{Ecn, Length, Time};
+use manyflow_fuzz::overlay::drain;
 use manyflow_overlay::controller::Open;
 use manyflow_overlay::hop::DatagramHop;
 use manyflow_overlay::{
@@ -233,31 +234,14 @@ impl World {
             .handle_frame(self.now, from, &frame, Ecn::NotCapable, payload);
     }
 
-    fn drain(&mut self) {
-        let mut frames = 0;
-        // Handles timers that are due; each advances the state.
-        for _ in 0..BURST_MAX {
-            while let Some(transmit) = self.daemon.poll_transmit() {
-                frames += 1;
-                self.read(&transmit);
-            }
-            while self.daemon.poll_event().is_some() {}
-            while self.daemon.poll_interest().is_some() {}
-            if self.daemon.poll_timeout().is_none_or(|due| due > self.now) {
-                assert!(frames <= BURST_MAX, "{frames} answers to one input");
-                return;
-            }
-            self.daemon.handle_timeout(self.now);
-        }
-        panic!("its timer stays at the same time forever");
-    }
-
     /// The client reads at once.
-    fn read(&mut self, transmit: &Transmit<Length>) {
-        if let Transmit::Client(client, ClientFrame::Deliver { .. }, _) = transmit {
-            let took = ClientFrame::Took { messages: 1 };
-            self.daemon
-                .handle_client(self.now, *client, &took, Length(0));
-        }
+    fn drain(&mut self) {
+        let now = self.now;
+        drain(&mut self.daemon, now, BURST_MAX, |daemon, transmit| {
+            if let Transmit::Client(client, ClientFrame::Deliver { .. }, _) = transmit {
+                let took = ClientFrame::Took { messages: 1 };
+                daemon.handle_client(now, *client, &took, Length(0));
+            }
+        });
     }
 }

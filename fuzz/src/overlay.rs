@@ -1,9 +1,10 @@
 //! Messages from a hostile daemon of an overlay: forged states, numbers and acknowledgements, and
-//! bytes that are likely to be frames.
+//! bytes that are likely to be frames; and a run of the daemon that receives them.
 
+use manyflow_core::{Length, Time};
 use manyflow_overlay::{
-    Acknowledge, Answer, Body, Change, ChangeSeq, ClientId, DaemonId, Data, GroupId, Item, Message,
-    OriginSeq, Part, Resent, Summary, Welcome,
+    Acknowledge, Answer, Body, Change, ChangeSeq, ClientId, Daemon, DaemonId, Data, GroupId, Item,
+    Message, OriginSeq, Part, Resent, Summary, Transmit, Welcome,
 };
 
 /// An honest daemon.
@@ -191,4 +192,34 @@ pub fn variants(bytes: &FrameBytes) -> [FrameBytes; 4] {
     let mut other = link;
     other[16..18].fill(0);
     [*bytes, known, link, other]
+}
+
+/// Takes everything that a daemon sends, and handles its timers that are due. `on_sent` sees each
+/// frame, and may answer it.
+///
+/// # Panics
+/// Panics if the daemon sends more than `frames_max` frames, or if its timer stays at the same time
+/// forever.
+pub fn drain(
+    daemon: &mut Daemon<Length>,
+    now: Time,
+    frames_max: usize,
+    mut on_sent: impl FnMut(&mut Daemon<Length>, &Transmit<Length>),
+) {
+    let mut frames = 0;
+    // Each timer that is due advances the state.
+    for _ in 0..frames_max {
+        while let Some(transmit) = daemon.poll_transmit() {
+            frames += 1;
+            on_sent(daemon, &transmit);
+        }
+        while daemon.poll_event().is_some() {}
+        while daemon.poll_interest().is_some() {}
+        if daemon.poll_timeout().is_none_or(|due| due > now) {
+            assert!(frames <= frames_max, "{frames} answers to one input");
+            return;
+        }
+        daemon.handle_timeout(now);
+    }
+    panic!("its timer stays at the same time forever");
 }
