@@ -30,6 +30,26 @@ pub(super) struct Flow {
     pub(super) cpu_s: f64,
 }
 
+impl Flow {
+    /// Counts the bytes that arrive in `duration`, after a moment in which windows open.
+    pub(super) async fn measure(
+        received: &AtomicU64,
+        proxy: &Proxy,
+        duration: Duration,
+    ) -> Result<Flow> {
+        sleep(Duration::from_secs(1)).await;
+        let (before, cpu_before) = (received.load(Ordering::Relaxed), proxy.cpu_s()?);
+        let started = Instant::now();
+        sleep(duration).await;
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(Flow {
+            bytes: received.load(Ordering::Relaxed) - before,
+            seconds,
+            cpu_s: proxy.cpu_s()? - cpu_before,
+        })
+    }
+}
+
 /// Times from requests to answers in seconds.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Latency {
@@ -117,17 +137,7 @@ pub(super) async fn measure_throughput(
         senders
             .spawn(async move { while connection.send_frame(0, payload.clone()).await.is_ok() {} });
     }
-    // Windows are open after a moment.
-    sleep(Duration::from_secs(1)).await;
-    let (before, cpu_before) = (members.received.load(Ordering::Relaxed), switch.cpu_s()?);
-    let started = Instant::now();
-    sleep(duration).await;
-    let seconds = started.elapsed().as_secs_f64();
-    Ok(Flow {
-        bytes: members.received.load(Ordering::Relaxed) - before,
-        seconds,
-        cpu_s: switch.cpu_s()? - cpu_before,
-    })
+    Flow::measure(&members.received, switch, duration).await
 }
 
 /// Sends requests at a fixed rate, and measures the time to each answer.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::load::{Flow, Latency, MEMBERS, PEERS, REQUESTS_PER_MS};
 use super::process::Proxy;
@@ -88,16 +88,7 @@ pub(super) async fn measure_throughput(
             while stream.write_all(&frames).await.is_ok() {}
         });
     }
-    sleep(Duration::from_secs(1)).await;
-    let (before, cpu_before) = (servers.received.load(Ordering::Relaxed), proxy.cpu_s()?);
-    let started = Instant::now();
-    sleep(duration).await;
-    let seconds = started.elapsed().as_secs_f64();
-    Ok(Flow {
-        bytes: servers.received.load(Ordering::Relaxed) - before,
-        seconds,
-        cpu_s: proxy.cpu_s()? - cpu_before,
-    })
+    Flow::measure(&servers.received, proxy, duration).await
 }
 
 /// Sends requests at a fixed rate on one connection, and measures the time to each answer.
