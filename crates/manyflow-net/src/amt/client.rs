@@ -11,8 +11,7 @@ use manyflow_layered::hop;
 use socket2::SockRef;
 use tokio::io::Interest;
 
-use super::server::random_seed;
-use super::{any_address, open_socket};
+use super::{any_address, open_socket, random_seed};
 use crate::clock::Clock;
 use crate::udp::{Inbox, Port, route_to};
 

@@ -10,6 +10,8 @@ mod tunnel;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use rand::RngExt as _;
+use rand::rngs::StdRng;
 use socket2::{Domain, Protocol, Socket, Type};
 
 pub use self::client::{FromRelay, GatewayClient, Incoming, TunnelDatagram};
@@ -33,6 +35,11 @@ pub fn tunnel_source(listen: Option<SocketAddr>) -> IpAddr {
         socket.local_addr()
     });
     local.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
+
+/// Returns a random seed from the operating system.
+fn random_seed() -> [u8; 32] {
+    rand::make_rng::<StdRng>().random()
 }
 
 /// Opens a socket with large buffers. A socket bound to `[::]` accepts IPv4 as well.

@@ -16,15 +16,13 @@ use manyflow_core::Time;
 use manyflow_layered::Feedback;
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{HopStatus, Where};
-use rand::RngExt;
-use rand::rngs::StdRng;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::Instrument as _;
 
-use super::open_socket;
 use super::streams::{HopTotals, Streams, StreamsConfig};
+use super::{open_socket, random_seed};
 use crate::clock::Clock;
 use crate::mtu::allow_fragments;
 use crate::train::Train;
@@ -518,9 +516,4 @@ async fn serve(shared: Arc<Shared>) {
         }
         shared.handle_timeout();
     }
-}
-
-/// Returns a random seed from the operating system.
-pub(super) fn random_seed() -> [u8; 32] {
-    rand::make_rng::<StdRng>().random()
 }

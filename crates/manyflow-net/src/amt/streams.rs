@@ -10,7 +10,7 @@ use manyflow_layered::hop::HopRate;
 use manyflow_layered::relay::{Datagrams, HopStatus, RelayConfig, SessionInfo, StreamRelay};
 use manyflow_layered::{Data, Feedback, Message};
 
-use super::server::random_seed;
+use super::random_seed;
 
 /// Bytes before the UDP payload of a Multicast Data message with an IPv4 and an IPv6 datagram.
 const PAYLOAD_AT_V4: usize = 2 + 20 + 8;

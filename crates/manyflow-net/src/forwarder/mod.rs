@@ -9,30 +9,31 @@
 //! A forwarder joins a flow upstream when the first gateway joins it downstream, and leaves it with
 //! the last. It knows addresses, not contents: a packet leaves as it came, less one hop.
 
+mod config;
 mod flows;
 mod hosts;
 mod upward;
 
 use std::future::{pending, poll_fn};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use manyflow_amt::ip::{encode_data, pass_hop};
-use manyflow_amt::{DownstreamLink, Family, Flow, FlowMessages, RelayConfig, RelayEvent};
+use manyflow_amt::{Family, Flow, FlowMessages, RelayEvent};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+pub use self::config::{Feed, ForwarderConfig, ForwarderError};
 use self::flows::{Demand, FlowTable};
 use self::hosts::LocalHosts;
 pub use self::hosts::{HostsConfig, HostsStats};
 use self::upward::Upward;
 pub use self::upward::report_socket;
-use super::amt::{RelayOptions, RelaySender, RelayServer, RelayStats, StreamsConfig};
+use super::amt::{RelayOptions, RelaySender, RelayServer, RelayStats};
 use super::inlet::{Incoming, Inlet, Packet, Route, TransportError};
-use super::multicast::{Choice, Interface, MulticastError};
+use super::multicast::{Choice, Interface};
 use super::train::Train;
 
 /// Time between two looks at upstream's silence, and between two reports of progress.
@@ -44,80 +45,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 const SILENCE_LOGGED: Duration = Duration::from_secs(10);
 /// Maximum time for leaving upstream at the end.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
-
-/// Flows to forward, and the way on which they come.
-#[derive(Clone, Debug)]
-pub struct Feed {
-    /// The flows. Packets of others are dropped.
-    pub flows: Vec<Flow>,
-    /// The way from upstream.
-    pub route: Route,
-}
-
-/// The parameters of a [`Forwarder`].
-#[derive(Clone, Debug)]
-pub struct ForwarderConfig {
-    /// The flows that may be joined downstream.
-    pub feeds: Vec<Feed>,
-    /// Address on which gateways are served; `None` serves none.
-    pub listen: Option<SocketAddr>,
-    /// Bounds for gateways.
-    pub relay: RelayConfig,
-    /// Links to gateways with rates of their own.
-    pub links: Vec<DownstreamLink>,
-    /// The network whose hosts are served by IP multicast.
-    pub hosts: Option<HostsConfig>,
-    /// The layered sessions among the flows, with their hops to gateways. All their flows come on
-    /// one way.
-    pub streams: Option<StreamsConfig>,
-    /// The address to which reports of layered sessions go, if their packets come by IP multicast.
-    /// Otherwise reports go to the relay upstream.
-    pub reports_to: Option<SocketAddr>,
-}
-
-/// The reason why a forwarder cannot start or go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ForwarderError {
-    /// The way from upstream fails.
-    #[error(transparent)]
-    Upstream(#[from] TransportError),
-    /// The address for gateways cannot be used.
-    #[error("cannot listen on {address}: {cause}; choose another address or port")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's reason.
-        cause: io::Error,
-    },
-    /// The network of hosts cannot be served.
-    #[error(transparent)]
-    Hosts(#[from] MulticastError),
-    /// Hosts would receive packets twice, and the forwarder its own.
-    #[error("packets come from the interface {0}: name another one for the hosts they are sent to")]
-    SameInterface(String),
-    /// Multicast to hosts is only implemented for IPv4.
-    #[error(
-        "{0} is an IPv6 group, which hosts cannot receive from this relay: serve only gateways"
-    )]
-    Ipv6Hosts(IpAddr),
-    /// Layered sessions come on different ways.
-    #[error(
-        "the streams come from different relays: run one relay for each, or name the way of all with --relay"
-    )]
-    StreamsApart,
-    /// Layered sessions have no gateways to serve.
-    #[error("a relay of streams serves receivers on an address: name one with --listen")]
-    StreamsUnserved,
-    /// The socket for reports cannot be opened.
-    #[error("cannot report to {address}: {cause}; is there a route to the sender?")]
-    Reports {
-        /// The sender's address for reports.
-        address: SocketAddr,
-        /// The system's reason.
-        cause: io::Error,
-    },
-}
 
 /// The present load of a forwarder, and the counts of its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

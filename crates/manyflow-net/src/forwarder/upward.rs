@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use super::{ForwarderConfig, ForwarderError};
+use super::config::{ForwarderConfig, ForwarderError};
 use crate::inlet::Inlet;
 
 /// The way of layered sessions to their parent.
