@@ -1,12 +1,6 @@
 //! The headers of data packets and feedback packets (RFC 4654 section 2.2).
 
-use manyflow_core::Header;
-
 use crate::number::{RateCode, RttCode, Stamp};
-use crate::wire;
-
-/// The headers of IPv4 and UDP, which count as part of a packet (section 4.3.4).
-const LOWER_BYTES: u32 = 28;
 
 /// A receiver's number, unique in its session. It may simply be an IP address
 /// (RFC 4654 section 2.2.2).
@@ -72,17 +66,6 @@ pub struct Feedback {
     pub have_loss: bool,
     /// receiver_leave: the receiver is about to leave and must not limit the rate.
     pub leaving: bool,
-}
-
-impl Header for Message {
-    /// The encoded header, and the headers of IPv4 and UDP below it.
-    fn wire_bytes(&self) -> u32 {
-        let own = match self {
-            Message::Data(_) => wire::DATA_BYTES,
-            Message::Feedback(_) => wire::FEEDBACK_BYTES,
-        };
-        LOWER_BYTES + own as u32
-    }
 }
 
 const _: () = assert!(size_of::<Message>() <= 40, "headers are passed by value");

@@ -15,6 +15,7 @@
 //! RFC 4654 names the fields and their sizes (section 2.2) and leaves the format to the transport
 //! protocol. Senders set the bits shown as 0 to zero; decoders ignore them.
 
+use manyflow_core::Header;
 use manyflow_core::wire::{self, TooShort};
 
 use crate::header::{Data, Echo, Feedback, Message, ReceiverId};
@@ -35,6 +36,9 @@ pub const DATA_BYTES: usize = 24;
 /// The bytes of an encoded feedback header.
 pub const FEEDBACK_BYTES: usize = 16;
 
+/// The headers of IPv4 and UDP, which count as part of a packet (section 4.3.4).
+const LOWER_BYTES: u32 = 28;
+
 /// Why bytes cannot be decoded as a TFMCC header.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -45,6 +49,17 @@ pub enum WireError {
     /// The first byte names no known kind of header.
     #[error("kind {0} is unknown: 1 is data, 2 is feedback")]
     Kind(u8),
+}
+
+impl Header for Message {
+    /// The encoded header, and the headers of IPv4 and UDP below it.
+    fn wire_bytes(&self) -> u32 {
+        let own = match self {
+            Message::Data(_) => DATA_BYTES,
+            Message::Feedback(_) => FEEDBACK_BYTES,
+        };
+        LOWER_BYTES + own as u32
+    }
 }
 
 /// An encoded header.
