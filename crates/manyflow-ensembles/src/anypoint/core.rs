@@ -19,11 +19,11 @@ use slab::Slab;
 use super::answers::Answers;
 use super::arena::Arena;
 use super::cookies::Cookies;
-use super::end::{End, Path};
+use super::end::End;
 use super::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
 use super::options::Options;
 use super::timers::Timers;
-use super::way::Parts;
+use super::way::{Parts, Path};
 use super::{Number, rng, segment};
 
 /// Accepted connections that the application has not taken. Further peers repeat their Opens.

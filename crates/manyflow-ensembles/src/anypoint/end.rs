@@ -1,6 +1,5 @@
 //! One connection of a socket.
 
-use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -16,19 +15,12 @@ use super::options::{FRAME_BYTES_MAX, Options};
 use super::reassembly::{Message, Reassembly};
 use super::seal::{Role, SegmentOpener, SegmentSealer};
 use super::timers::Timer;
-use super::way::Way;
+use super::way::{Path, Way};
 use super::{Number, rng};
 use rand::RngExt as _;
 
 /// The length of the header of Data in bytes.
 const DATA_HEADER_BYTES: usize = 28;
-
-/// The other end of a connection, and the address at which it reached this host.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path {
-    pub(super) remote: SocketAddr,
-    pub(super) local: Option<IpAddr>,
-}
 
 /// A connection, and the tasks that wait for it.
 #[derive(Debug)]

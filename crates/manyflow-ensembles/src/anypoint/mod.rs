@@ -31,6 +31,7 @@ mod end;
 mod endpoint;
 pub mod envelope;
 pub mod fragment;
+mod header;
 mod options;
 mod reassembly;
 mod seal;

@@ -16,7 +16,7 @@ use manyflow_net::group_key::GroupKey;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
 
-use super::fragment::{HEADER_BYTES, Header};
+use super::header::{HEADER_BYTES, Header};
 
 /// The length of a salt in bytes.
 pub(super) const SALT_BYTES: usize = 16;

@@ -2,7 +2,7 @@
 //! divided into parts where they are too long for it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use manyflow_anypoint::PathMtu;
 use manyflow_core::time::Time;
@@ -10,7 +10,6 @@ use manyflow_net::trains::Trains;
 use manyflow_net::udp::Port;
 
 use super::Number;
-use super::end::Path;
 use super::envelope::{self, PARTS_MAX, PATH_HEADER_BYTES, Part, Short};
 use super::options::FRAME_BYTES_MAX;
 
@@ -18,6 +17,13 @@ use super::options::FRAME_BYTES_MAX;
 const DATAGRAM_BYTES_MAX: usize = FRAME_BYTES_MAX as usize + manyflow_anypoint::HEADER_BYTES_MAX;
 /// Maximum number of datagrams of a socket of which some parts have not arrived.
 const INCOMPLETE_MAX: usize = 256;
+
+/// The other end of a connection, and the address at which it reached this host.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    pub(super) remote: SocketAddr,
+    pub(super) local: Option<IpAddr>,
+}
 
 /// The state of the path to another host.
 #[derive(Debug, Default)]

@@ -21,10 +21,10 @@ use super::status::Counters;
 use crate::anypoint::answers::Answers;
 use crate::anypoint::arena::Arena;
 use crate::anypoint::cookies::Cookies;
-use crate::anypoint::end::Path;
 use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
 use crate::anypoint::way::Parts;
+use crate::anypoint::way::Path;
 use crate::anypoint::{Number, rng, segment};
 
 /// The low bits of a number toward members, which give the connection's slot. The others are

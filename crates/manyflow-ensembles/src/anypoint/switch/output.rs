@@ -12,7 +12,7 @@ use manyflow_net::udp::Port;
 use super::members::Members;
 use super::session::SwitchSession;
 use crate::anypoint::envelope::{self, NO_COOKIE, Short};
-use crate::anypoint::{end::Path, open_port, segment};
+use crate::anypoint::{open_port, segment, way::Path};
 
 /// The two sockets of a switch, and the datagrams that wait to be sent.
 #[derive(Debug)]

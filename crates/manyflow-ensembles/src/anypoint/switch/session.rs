@@ -11,9 +11,9 @@ use manyflow_core::time::Time;
 use super::members::{Members, STALLED_AFTER};
 use super::routing::{Routing, Rules};
 use super::status::MemberStatus;
-use crate::anypoint::end::Path;
 use crate::anypoint::options::FRAME_BYTES_MAX;
 use crate::anypoint::timers::Timer;
+use crate::anypoint::way::Path;
 use crate::anypoint::way::Way;
 use crate::anypoint::{Number, segment};
 
