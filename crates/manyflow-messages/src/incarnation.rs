@@ -3,12 +3,10 @@
 use std::time::SystemTime;
 
 use super::config::DaemonConfig;
+use super::signatures::INCARNATION_EPOCH;
 
 /// An [`incarnation`] below this one comes from a clock that is not set: the first second of 2026.
 const CLOCK_MIN: u32 = 189_388_800;
-
-/// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
-pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
 
 /// Returns a number that is greater after a restart: seconds since 2020.
 pub(super) fn incarnation() -> u32 {

@@ -19,7 +19,9 @@ use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::daemon_id;
-use super::incarnation::INCARNATION_EPOCH;
+
+/// The beginning of 2020, from which incarnations are counted, in seconds since 1970.
+pub(super) const INCARNATION_EPOCH: u64 = 1_577_836_800;
 
 /// The bytes before a statement when it is signed, so that no other use of the key gives a
 /// signature of a state. TLS signs bytes that begin with spaces (RFC 8446 section 4.4.3).

@@ -37,7 +37,7 @@ use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::{NatsSession, Traffic};
 use super::nats::shares::Shares;
 use super::outgoing::Outgoing;
-use super::refusals::Refusals;
+use super::refusals::{Refusals, Seldom};
 use super::spread::session::SpreadSession;
 use super::status::Counters;
 use super::{datagram, fragment};
@@ -47,7 +47,6 @@ pub(crate) use order::UserId;
 use queue::QueueGroup;
 use slow::SlowMembers;
 pub(super) use stop::Phase;
-pub(super) use trust::Seldom;
 use trust::Trust;
 
 /// The number of bytes waiting for a client's socket from which on the client counts as reading

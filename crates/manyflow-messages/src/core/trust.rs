@@ -8,38 +8,10 @@ use manyflow_overlay::{DaemonId, Misconduct};
 
 use super::DaemonCore;
 use super::status::daemon_name;
+use crate::refusals::{LOG_INTERVAL, Seldom};
 
 /// The time for which a neighbour that announced a state that no daemon can have is refused.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
-/// The time between two lines of the log about the same thing.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Says something in the log once in a while, and counts in between.
-#[derive(Debug, Default)]
-pub(crate) struct Seldom {
-    logged: Option<Time>,
-    count: u64,
-}
-
-impl Seldom {
-    /// Counts an event. Returns the number of events since the last line of the log, if it is time
-    /// for another line.
-    pub(crate) fn count(&mut self, now: Time) -> Option<u64> {
-        self.count += 1;
-        self.take(now)
-    }
-
-    /// Returns the number of events that no line of the log has counted, if there are any and it is
-    /// time for a line.
-    pub(crate) fn take(&mut self, now: Time) -> Option<u64> {
-        let is_recent = self.logged.is_some_and(|at| now - at < LOG_INTERVAL);
-        if is_recent || self.count == 0 {
-            return None;
-        }
-        self.logged = Some(now);
-        Some(core::mem::take(&mut self.count))
-    }
-}
 
 /// The daemons that disturb this one.
 #[derive(Debug, Default)]
@@ -145,22 +117,5 @@ impl DaemonCore {
                  or `id`, or a daemon of the overlay lies",
             );
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_the_log_counts_the_events_since_the_last_line() {
-        let mut seldom = Seldom::default();
-        let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
-        assert_eq!(seldom.take(at(0)), None);
-        let counts: Vec<_> = (0..130).filter_map(|s| seldom.count(at(s))).collect();
-        assert_eq!(counts, [1, 60, 60]);
-        assert_eq!(seldom.take(at(179)), None);
-        assert_eq!(seldom.take(at(180)), Some(9));
-        assert_eq!(seldom.take(at(240)), None);
     }
 }
