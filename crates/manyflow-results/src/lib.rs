@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+mod cells;
 mod chart;
 mod evaluate;
 mod html;
@@ -32,7 +33,8 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-pub use evaluate::{CellResult, Checked, Verdict};
+pub use cells::CellResult;
+pub use evaluate::{Checked, Verdict};
 
 use manyflow_model::tables::PlotTable;
 use manyflow_model::{FailedRun, Job, Outcome, Outline, Run};
@@ -95,7 +97,7 @@ impl<'a> Results<'a> {
             .iter()
             .filter_map(|run| run.as_ref().ok())
             .collect();
-        let cells = evaluate::cells(std::mem::take(&mut outline.cells), &runs);
+        let cells = cells::cells(std::mem::take(&mut outline.cells), &runs);
         let mut seeds: Vec<u64> = jobs.iter().map(|job| job.seed).collect();
         seeds.sort_unstable();
         seeds.dedup();

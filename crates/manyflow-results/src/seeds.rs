@@ -1,6 +1,6 @@
 //! Single seeds: those without a value, and those outside the bounds of an expectation.
 
-use super::evaluate::{Bounds, CellResult};
+use super::cells::{Bounds, CellResult};
 use manyflow_model::{Environment, Expression, Samples};
 
 /// The maximum number of seeds that a note lists.

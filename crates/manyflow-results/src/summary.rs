@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Results;
-use super::evaluate::{CellResult, Checked};
+use super::cells::CellResult;
+use super::evaluate::Checked;
 use manyflow_model::{Quantity, Samples, mean, spread};
 
 #[derive(Serialize)]
