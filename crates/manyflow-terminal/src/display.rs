@@ -1,6 +1,5 @@
 //! Output: bars for people, JSON lines for programs, and warnings between the bars.
 
-use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
@@ -16,6 +15,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::events::Table;
 use crate::failure::usage;
 use crate::options::{LogFormat, OutputArgs};
+pub use crate::output::OutputError;
+use crate::output::print_line;
 use crate::shown::{shown, shown_json, shown_lines, shown_log};
 
 /// The variable with the levels of the log.
@@ -268,23 +269,6 @@ impl Display {
     }
 }
 
-/// An error in writing to standard output: it is closed, or its disk is full.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output: {0}")]
-pub struct OutputError(io::Error);
-
-impl OutputError {
-    /// Whether the reader of standard output has closed it, as `head` does after its last line.
-    pub fn is_closed(&self) -> bool {
-        self.0.kind() == io::ErrorKind::BrokenPipe
-    }
-
-    /// Returns the error of a standard output that is closed.
-    pub fn closed() -> OutputError {
-        OutputError(io::ErrorKind::BrokenPipe.into())
-    }
-}
-
 /// Runs `watching`, which reports progress. The returned future completes when standard output can
 /// no longer be written to.
 pub fn watch(
@@ -308,10 +292,6 @@ pub fn watch(
         }
     };
     (task, unheard)
-}
-
-fn print_line(line: impl fmt::Display) -> Result<(), OutputError> {
-    writeln!(io::stdout(), "{line}").map_err(OutputError)
 }
 
 /// `1 file`, `2 files`.

@@ -13,7 +13,7 @@ use manyflow_net::inlet::TransportError;
 use manyflow_net::tls::TlsError;
 use manyflow_streams::StreamReceiveError;
 
-use crate::display::OutputError;
+use crate::output::OutputError;
 
 /// The exit code for what may succeed at a later attempt.
 pub const FAILURE: u8 = 1;

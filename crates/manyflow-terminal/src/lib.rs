@@ -6,6 +6,7 @@
 //! | `program.rs` | [`Program`]: from the command line to the exit code |
 //! | `options.rs` | [`OutputArgs`]: `--json`, `--quiet`, `--verbose`, `--log-format` |
 //! | `display.rs` | [`Display`]: bars for people, JSON for programs, the log |
+//! | `output.rs` | lines on standard output, and their error |
 //! | `events.rs` | [`events::Table`]: the objects of `--json`, which builds with assertions check |
 //! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
 //! | `status/` | the status page of commands that send and receive files |
@@ -20,6 +21,7 @@ pub mod events;
 pub mod failure;
 pub mod openmetrics;
 pub mod options;
+mod output;
 pub mod program;
 pub mod receivers;
 pub mod shown;
