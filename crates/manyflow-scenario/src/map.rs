@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::file::Scenario;
 use crate::plan::Plan;
-use crate::plan::endpoints::Paths;
 use crate::plan::overlays::Overlay;
+use crate::plan::routing::Paths;
 use crate::plan::sessions::PlannedSession;
 use manyflow_model::error::ScenarioError;
 

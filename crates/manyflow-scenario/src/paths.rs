@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::file::Scenario;
 use crate::plan::Plan;
-use crate::plan::endpoints::Paths;
+use crate::plan::routing::Paths;
 use crate::plan::topology::Topology;
 use manyflow_model::error::{Problem, ScenarioError};
 use manyflow_netsim::LinkId;

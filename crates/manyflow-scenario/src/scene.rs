@@ -7,7 +7,7 @@ use manyflow_overlay::DaemonId;
 
 use crate::builder::{Builder, agree, draw, interval_name};
 use crate::plan::Plan;
-use crate::plan::endpoints::{Ends, Role};
+use crate::plan::ids::{Ends, Role};
 use crate::plan::overlays::Affiliation;
 use crate::plan::sessions::MembershipInterval;
 use crate::protocols::kind;

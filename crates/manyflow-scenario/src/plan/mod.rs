@@ -1,11 +1,16 @@
 //! A cell with all generators expanded: nodes, links, sessions with their receivers, switches
 //! and daemons. [`Plan::new`] allots the numbers of all endpoints; a world that adds them in this
 //! order needs no names.
+//!
+//! A module refers only to those above it: `topology`, `routing`, `ids`, `aggregators`, `ensemble`,
+//! `overlays`, `sessions`, `services` and `endpoints`.
 
 mod aggregators;
 pub mod endpoints;
 pub mod ensemble;
+pub mod ids;
 pub mod overlays;
+pub mod routing;
 mod services;
 pub mod sessions;
 pub mod topology;

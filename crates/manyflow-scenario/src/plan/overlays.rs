@@ -7,7 +7,7 @@ use manyflow_core::EndpointId;
 use manyflow_overlay::topology::{TopologyError, WEIGHT_MAX};
 use manyflow_overlay::{self as overlay, DaemonId, GroupId};
 
-use crate::plan::endpoints::Ids;
+use crate::plan::ids::Ids;
 use crate::plan::topology::{Reach, Topology};
 use crate::schema::Schema;
 use crate::schema::protocols::{OverlayLinkEntry, OverlaySessionTable, OverlayTable};

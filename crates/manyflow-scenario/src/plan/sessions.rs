@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::plan::endpoints::{Ends, Paths};
 use crate::plan::ensemble::{Site, Switch};
+use crate::plan::ids::Ends;
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
+use crate::plan::routing::Paths;
 use crate::schema::protocols::Protocol;
 use manyflow_core::{EndpointId, Time};
 use manyflow_model::error::{Fault, Problem};

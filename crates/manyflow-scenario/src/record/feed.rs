@@ -11,7 +11,7 @@ use manyflow_overlay::{self as overlay, Event};
 use serde::Serialize;
 
 use super::probe::Probe;
-use super::{Recorder, interval_ns};
+use super::recorder::{Recorder, interval_ns};
 use crate::protocols::AnyEvent;
 use crate::scene::Scene;
 use crate::schema::Observable;

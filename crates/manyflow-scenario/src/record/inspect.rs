@@ -10,14 +10,14 @@ use manyflow_overlay::DaemonId;
 use crate::plan::sessions::PlannedSession;
 use crate::protocols::{AnyEvent, AnyHeader, Packet, kind};
 use crate::record::feed::{Feed, SAMPLES, Watch};
-use crate::record::{Ended, Recorder};
+use crate::record::recorder::Recorder;
 use crate::scene::Scene;
 use crate::schema::Cell;
 use crate::world::World;
 use manyflow_model::error::Fault;
 use manyflow_netsim::capture::{Addresses, Capture, End};
 use manyflow_netsim::trace::{Names, Trace};
-use manyflow_netsim::{Incident, LinkId, NodeId, Observer};
+use manyflow_netsim::{Halt, Incident, LinkId, NodeId, Observer};
 
 /// The outputs of a run. By default there are none. Writers are called for each packet or line, so
 /// they should be buffered.
@@ -140,6 +140,13 @@ impl<'a> Inspector<'a> {
 
 fn unwritten(what: &str, error: &io::Error) -> Fault {
     Fault::value(format!("cannot write the {what}: {error}"))
+}
+
+/// The reason why a run ended before its time.
+pub(crate) enum Ended {
+    Halted(Halt),
+    /// The watcher of the run has stopped it.
+    Stopped,
 }
 
 /// The two observers of a run.

@@ -6,13 +6,13 @@ use manyflow_core::link::Counters;
 use manyflow_core::{Destination, EndpointId, Time};
 use manyflow_netsim::LinkId;
 
-use super::Series;
 use super::audience::Audience;
 use super::place::{Place, topic_of};
 use crate::protocols::{AnyEvent, AnyHeader, Observed, Packet, Topic};
 use crate::scene::Scene;
 use crate::schema::{Observable, Subject};
 use crate::world::World;
+use manyflow_model::Series;
 
 /// Returns the size in bits of a packet of the overlay's control traffic, or 0 for any other
 /// packet.

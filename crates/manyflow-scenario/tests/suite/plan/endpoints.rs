@@ -1,7 +1,8 @@
 //! Tests of the numbers of endpoints.
 
 use manyflow_core::EndpointId;
-use manyflow_scenario::plan::endpoints::{Allotment, Ends};
+use manyflow_scenario::plan::endpoints::Allotment;
+use manyflow_scenario::plan::ids::Ends;
 
 #[test]
 fn a_unicast_receiver_has_a_pair_for_each_membership_interval() {

@@ -10,7 +10,7 @@ mod topology;
 use manyflow_core::EndpointId;
 use manyflow_netsim::NodeId;
 use manyflow_scenario::plan::Plan;
-use manyflow_scenario::plan::endpoints::Role;
+use manyflow_scenario::plan::ids::Role;
 use manyflow_scenario::{Scenario, ScenarioError};
 
 /// Plans the first cell, and runs it once: the run fails if the world numbers endpoints in another
