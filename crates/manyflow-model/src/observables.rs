@@ -31,65 +31,77 @@ macro_rules! observables {
 }
 
 observables! {
-    /// The rate at which a receiver receives packets, including headers.
+    /// The rate at which a receiver receives whole packets. In overlays: messages that the daemon
+    /// hands to its client, with the headers of a datagram.
     ReceivedRate: Endpoint, RATE, Interval, "received rate";
     /// The number of packets that a receiver received.
     ReceivedPackets: Endpoint, PACKETS, Count, "received packets";
-    /// The sending rate that an endpoint aims at.
+    /// The rate that the protocol aims at.
     TargetRate: Endpoint, RATE, Level, "target rate";
-    /// The average rate of arriving packets, as the receiver itself computes it.
+    /// The rate of arriving packets, as the receiver itself averages it.
     ReportedRate: Endpoint, RATE, Level, "rate as the receiver sees it";
-    /// The average round-trip time, as an endpoint computes it.
+    /// The round-trip time, as the protocol averages it (with TCP its sender).
     Rtt: Endpoint, TIME, Level, "round-trip time, averaged";
     /// Each measurement of the round-trip time.
     RttSample: Endpoint, TIME, Sample, "round-trip time, each";
-    /// The loss event probability, as an endpoint estimates it.
+    /// The loss event probability, as WEBRC's receiver estimates it (LOSSP).
     LossProbability: Endpoint, NUMBER, Level, "loss event probability";
     /// The number of loss events that an endpoint counts.
     LossEvents: Endpoint, NUMBER, Count, "loss events";
-    /// The congestion window of a TCP or ACP sender.
+    /// The congestion window: with TCP of the sender that sends to the receiver, with ACP, as for
+    /// the following observables, of the receiver itself. Use the sender's name for that of ACP's
+    /// sender.
     Cwnd: Endpoint, PACKETS, Level, "congestion window";
-    /// The number of retransmission time-outs of a TCP or ACP sender.
+    /// The number of retransmission time-outs of the same endpoint.
     Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
-    /// The number of packets that a TCP or ACP sender has sent again.
+    /// The number of packets that the same endpoint has sent again.
     Retransmissions: Endpoint, PACKETS, Count, "retransmissions";
-    /// The share of the packets to a receiver that do not arrive: queues drop them, wires lose
-    /// them, or a link is cut. Receivers of SIM find gaps in the groups that they have joined.
+    /// Of TCP, CBR, ACP and SIM: the share of the packets to the receiver that do not arrive, see
+    /// docs/scenarios.md#lost-packets; no value in an interval without packets.
     Loss: Endpoint, NUMBER, Share, "loss";
-    /// The rate of the frames or messages that an application reads, counting payloads only.
+    /// Of ACP and overlays: the rate of the data that the application takes, without headers.
     Goodput: Endpoint, RATE, Interval, "goodput";
-    /// The number of frames or messages that an application reads.
+    /// Of ACP and overlays: the number of frames or messages that the application takes.
     DeliveredFrames: Endpoint, PACKETS, Count, "frames delivered";
-    /// The number of frames for which an end of an ACP connection had no room.
+    /// Of ACP: the number of frames that were dropped because the receive buffer was full.
     Overflows: Endpoint, NUMBER, Count, "frames without room";
-    /// The number of connections that failed.
+    /// Of ACP: the number of connections that failed.
     Failures: Endpoint, NUMBER, Count, "connections failed";
-    /// The number of members that a session's switches have declared failed.
+    /// Of ACP: the number of members that the switches gave up.
     MemberFailures: Sender, NUMBER, Count, "members failed";
-    /// The number of feedback packets that arrive at a TFMCC sender in a round, except
-    /// those of the current limiting receiver.
+    /// Of TFMCC: the number of reports that arrive at the sender in a round, without those of the
+    /// limiting receiver.
     Reports: Sender, PACKETS, Sample, "feedback packets in a round";
-    /// The age of an overlay's messages when a receiver reads them.
+    /// Of overlays: the time of each message from when its sender had it ready until the
+    /// application takes it.
     Latency: Endpoint, TIME, Sample, "latency";
-    /// The rate of the messages that an overlay accepts from a sending client.
+    /// Of overlays: the rate of the data that the daemon takes from each sending client, without
+    /// headers. Each client has a value of its own, which `combine` combines.
     SentRate: Clients, RATE, Interval, "sent rate";
-    /// The maximum number of messages that wait for a link of an overlay.
+    /// Of overlays: the maximum number of messages that wait at the daemon of A for the link `A-B`
+    /// (`overlay/A-B` if several overlays have it); 0 if none has come.
     OverlayQueue: OverlayLink, PACKETS, Interval, "messages waiting";
-    /// The rate of control traffic between an overlay's daemons on a link of the network.
+    /// Of overlays: the rate of their own control messages as whole packets, without the
+    /// acknowledgements of streams.
     ControlRate: Link, RATE, Interval, "control traffic";
-    /// The rate that a daemon announces to a session's sender.
+    /// Of overlays: the rate of all groups together that the daemon at the node reports to that of
+    /// the session's sender, at each report; no value while it knows no limit.
     AcceptableRate: Reporter, RATE, Level, "acceptable rate";
-    /// The rate at which the clients of a session's daemon may send to its group.
+    /// Of overlays: the total rate that the daemon of the session's sender allows its clients for
+    /// the group.
     AllowedRate: Group, RATE, Level, "allowed rate";
-    /// The number of members of a session's group, as a daemon with members knows it.
+    /// Of overlays: the number of members of the session's group that the daemon at the node knows
+    /// of, while it has any itself.
     Members: Reporter, NUMBER, Level, "members";
-    /// The number of times that a member of a session's group was too slow.
+    /// Of overlays: the number of times that a member of the session's group began to pause its
+    /// senders, missed a message or was evicted.
     SlowMembers: Group, NUMBER, Count, "slow members";
-    /// The number of times that an endpoint joined a channel.
+    /// The number of joins of channels.
     Joins: Endpoint, NUMBER, Count, "joins";
-    /// The number of channels that an endpoint has joined.
+    /// The number of channels that the receiver has joined.
     Channels: Endpoint, NUMBER, Level, "channels joined";
-    /// The exit code of a command, from its end on.
+    /// The exit code of a command, from its end on: 128 and the signal's number if a signal ended
+    /// it.
     ExitCode: Sender, NUMBER, Level, "exit code";
     /// The rate at which a link delivers packets.
     LinkRate: Link, RATE, Interval, "rate";
@@ -97,27 +109,31 @@ observables! {
     Utilisation: Link, NUMBER, Interval, "utilisation";
     /// The number of packets that a link delivered.
     DeliveredPackets: Link, PACKETS, Count, "packets delivered";
-    /// The number of packets that a link's queue dropped, or that any queue dropped on the way to a
-    /// receiver.
+    /// The number of packets that the link's queue dropped. Of TCP, CBR and ACP: packets to the
+    /// receiver that any queue dropped, see docs/scenarios.md#lost-packets. If a link and a session
+    /// have the same name, the link is meant.
     Drops: LinkOrEndpoint, PACKETS, Count, "packets dropped";
-    /// The number of packets that a link lost on the wire.
+    /// The number of packets lost on the link, or by a cut.
     Losses: Link, PACKETS, Count, "packets lost";
     /// The number of packets that a link's queue marked.
     Marks: Link, PACKETS, Count, "packets marked";
-    /// The number of packets that wait at a link.
+    /// The number of packets that wait, at the end of each interval.
     Queue: Link, PACKETS, Interval, "queue";
-    /// The mean number of packets that wait at a link, weighted by time.
+    /// The mean number of packets that wait in each interval, weighted by time. It is exact, not
+    /// sampled, whatever the length of the interval.
     MeanQueue: Link, PACKETS, Interval, "mean queue";
-    /// The rate at which a link delivers each multicast channel.
+    /// The rate of delivered packets of each multicast channel.
     ChannelRate: Link, RATE, Interval, "rate";
-    /// The cumulative rate of each group: the rate at which a sender sends the group and
-    /// all groups below it.
+    /// Of SIM: the cumulative rate at which the sender sends each group and all groups below it.
     GroupRate: Sender, RATE, Level, "rate of a group and those below it";
-    /// The efficiency E(t) of section IV-A of SIM's paper: received rates divided by the lowest
-    /// link rate on each receiver's path, averaged over the receivers that are present.
+    /// The efficiency E(t) of section IV-A of SIM's paper: the rate that each receives over the
+    /// lowest rate of a link on the path to it, averaged over the receivers that are present. Its
+    /// `mean` over time and its `spread` are what the paper calls average efficiency and deviation.
     Efficiency: Audience, NUMBER, Interval, "efficiency";
-    /// The instability I(t) of section IV-A of SIM's paper: changes of groups in an
-    /// interval, averaged over the receivers that are present.
+    /// The instability I(t) of section IV-A of SIM's paper: changes of groups in an interval, for
+    /// each receiver that is present. Changes of several groups at one instant count as one; a
+    /// start counts as a change from none, and a stop as a change to none. Use `bin` = the
+    /// round-trip time.
     Instability: Audience, NUMBER, Interval, "changes of groups";
 }
 
@@ -137,6 +153,8 @@ enum Kind {
     Interval,
     /// A share for each interval: the number of some packets over the number of all. The mean
     /// over intervals weights it by the number of all packets.
+    ///
+    /// Name: interval.
     Share,
     /// A count for each interval.
     Count,
@@ -151,22 +169,40 @@ enum Kind {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// An endpoint of a session.
+    ///
+    /// Name: receivers.
     Endpoint,
     /// All receivers of a session together.
+    ///
+    /// Name: receivers, together.
     Audience,
     /// The sender of a session, with its switches or aggregators.
+    ///
+    /// Name: sessions.
     Sender,
     /// A link.
+    ///
+    /// Name: links.
     Link,
     /// A link or, if no link has the name, an endpoint of a session.
+    ///
+    /// Name: links, receivers.
     LinkOrEndpoint,
     /// The sending clients of a session, each by itself.
+    ///
+    /// Name: sessions.
     Clients,
     /// The group of a session in its overlay.
+    ///
+    /// Name: sessions.
     Group,
     /// A daemon that reports something about a session's group.
+    ///
+    /// Name: `session/node`.
     Reporter,
     /// A link between two daemons of an overlay.
+    ///
+    /// Name: links of overlays.
     OverlayLink,
 }
 
@@ -248,11 +284,12 @@ impl Observable {
 pub enum Statistic {
     /// The mean of the values.
     Mean,
-    /// The sum of the values.
+    /// The sum of the values; not of levels.
     Total,
-    /// The median of the values.
+    /// The median of the values, as `quantile` with 0.5.
     Median,
-    /// A quantile of the values.
+    /// A quantile of the values: of levels the lowest value such that it or a lower value holds for
+    /// that share of the time; otherwise linear between two values.
     Quantile,
     /// The smallest value.
     Min,
@@ -260,7 +297,7 @@ pub enum Statistic {
     Max,
     /// The last value.
     Last,
-    /// The standard deviation of the values.
+    /// The standard deviation of the values; of levels weighted by time.
     Spread,
     /// The standard deviation of the values over their mean.
     Variation,
@@ -268,9 +305,9 @@ pub enum Statistic {
     TimeToRise,
     /// The time from the beginning of the window until a value is at most the level.
     TimeToFall,
-    /// The longest time in which the value was 0.
+    /// The longest time in which the value was 0, in whole intervals; not of levels and samples.
     LongestSilence,
-    /// Pearson's correlation with the series in `against`.
+    /// Pearson's coefficient of correlation with the measure's `against`.
     Correlation,
 }
 
@@ -305,7 +342,7 @@ pub enum Combination {
     Median,
     /// The standard deviation of the numbers over their mean.
     Variation,
-    /// Jain's fairness index of the numbers.
+    /// Jain's fairness index of the numbers: 1 if all are equal.
     Jain,
 }
 

@@ -109,7 +109,7 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     function(
         "tcp_full_rate",
-        "tcp_full_rate(rtt, p), in packets/s: the same with b = 2 packets to an acknowledgement and RTO = 4 RTT, Eq. (1) of the many-to-many TFRC paper",
+        "tcp_full_rate(rtt, p), in packets/s: the same with b = 2 packets for each acknowledgement and RTO = 4 RTT, Eq. (1) of the many-to-many TFRC paper",
         2..=2,
         |a| {
             rate_by_equation(a, |rtt_s, p| {
@@ -140,7 +140,7 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     function(
         "webrc_mean_factor",
-        "webrc_mean_factor(P), mean over peak of WEBRC's rate: (1-P)/ln(1/P), Eq. (7) of the WEBRC paper",
+        "webrc_mean_factor(P), the mean over the peak of WEBRC's rate: (1-P)/ln(1/P), Eq. (7) of the WEBRC paper",
         1..=1,
         |a| {
             numbers("webrc_mean_factor", a)?;
@@ -151,7 +151,7 @@ pub static FUNCTIONS: &[Function] = &[
     ),
     function(
         "admission_ratio",
-        "admission_ratio(gamma, hops), the worst ratio of what a prescient algorithm could admit to a path of links to what the prices of Cost-Benefit's paper (section IV-A) admit, over 10,000 random and hostile sequences of circuits; gamma is at least 8 for each hop",
+        "admission_ratio(gamma, hops), the upper bound of what any algorithm could admit to a path of links over what the prices of Cost-Benefit's paper (section IV-A) admit: the worst ratio of 10,000 random and hostile sequences of circuits; gamma is at least 8 for each hop",
         2..=2,
         admission_ratio,
     ),
