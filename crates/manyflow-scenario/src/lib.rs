@@ -37,7 +37,7 @@
 //! A run passes through these steps:
 //!
 //! ```text
-//!   file --file/--> a tree for each cell --schema/--> tables --plan/--> nodes, links, sessions
+//!   file --file/--> a tree for each cell --manyflow-schema--> tables --plan/--> nodes, links, sessions
 //!        --scene.rs, protocols/--> endpoints in a world --run.rs, record/--> series
 //!        --manyflow_model::measure--> numbers --manyflow-results--> pages
 //! ```
@@ -47,7 +47,7 @@
 //! | room | contents |
 //! |---|---|
 //! | `manyflow-model` | quantities, formulas, TOML, observables, measures, and the outcomes of runs |
-//! | [`schema`] | the tables and their keys; `schema/protocols/` has those of protocols |
+//! | `manyflow-schema`, as [`schema`] | the tables and their keys; `protocols/` has those of protocols |
 //! | `controls.rs` | congestion controls of the calling program |
 //! | [`protocols`], `*/events.rs`, `*/wire.rs` | headers and events, as observables and in captures |
 //! | [`plan`] | nodes, links, sessions, switches and daemons, with all generators expanded |
@@ -79,7 +79,6 @@ mod record;
 mod run;
 mod scene;
 pub mod schedule;
-pub mod schema;
 mod world;
 
 pub use controls::Controls;
@@ -92,6 +91,7 @@ pub use manyflow_model::{
     Statistic, Subject, short,
 };
 pub use manyflow_netsim::Stop;
+pub use manyflow_schema as schema;
 pub use map::{Map, MapLink, MapOverlay, MapSession};
 pub use paths::ChosenPath;
 pub use plan::{Direction, Reach, Topology};

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::plan::aggregators::{aggregators, outage};
 use crate::plan::ensemble::{Site, Switch};
 use crate::plan::ids::Ends;
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
 use crate::plan::routing::Paths;
+use crate::protocols::acp::check_lie;
 use crate::schema::protocols::Protocol;
 use manyflow_core::{EndpointId, Time};
 use manyflow_model::error::{Fault, Problem};
@@ -103,6 +105,7 @@ impl Sessions {
         for (index, table) in schema.sessions.iter().enumerate() {
             table
                 .check()
+                .and_then(|()| check_lie(table))
                 .and_then(|()| check_receivers(table))
                 .map_err(|fault| fault.within(&table.name).within("sessions"))?;
             let count = table.count.map_or(1, |count| count.get());
@@ -362,17 +365,12 @@ impl PlannedSession {
             });
             session.receivers.extend(receivers);
         }
-        let aggregators = table
-            .sim
-            .aggregators(topology)
-            .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        let of_sim = |fault: Fault| fault.within("sim").within(&table.name).within("sessions");
+        let aggregators = aggregators(&table.sim, topology).map_err(of_sim)?;
         if table.protocol == Protocol::Sim {
             session.place_aggregators(aggregators, topology);
         }
-        session.outage = table
-            .sim
-            .outage(topology)
-            .map_err(|fault| fault.within("sim").within(&table.name).within("sessions"))?;
+        session.outage = outage(&table.sim, topology).map_err(of_sim)?;
         if !table.acp.switches.is_empty() {
             let site = Site {
                 topology,

@@ -2,7 +2,7 @@
 //! packets in captures and traces; and above it, the endpoints of their sessions. Each protocol has
 //! a folder. `list.rs` lists all protocols. Their tables are in [`schema`](crate::schema).
 
-mod acp;
+pub(crate) mod acp;
 mod cbr;
 mod command;
 mod common;

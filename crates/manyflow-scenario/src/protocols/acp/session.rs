@@ -12,6 +12,7 @@ use manyflow_netsim::models::anypoint::{
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::Fated;
 
+use super::models::{lie, worker};
 use crate::builder::Builder;
 use crate::plan::ensemble::{Branch, Switch};
 use crate::plan::sessions::PlannedSession;
@@ -139,9 +140,9 @@ impl Builder<'_> {
             }
         };
         let seed = self.seed(&format!("flow of {}", server.name));
-        let worker = table.worker(sends, own.service, seed)?;
+        let worker = worker(table, sends, own.service, seed)?;
         let end = ModelledEnd::acceptor(table.receiver(own), worker, remote);
-        let end = Liar::new(end.map_err(Fault::value)?, table.lie());
+        let end = Liar::new(end.map_err(Fault::value)?, lie(table));
         let crash = own.crash.map(Seconds::time);
         self.add_endpoint(server.id, NodeId(receiver.node), fated(end, stop, crash));
         Ok(())
@@ -164,9 +165,9 @@ impl Builder<'_> {
         };
         let connection = self.session.staff[number].0.0;
         let seed = self.seed(&format!("sender's flow of {name}"));
-        let worker = table.worker(sends, None, seed)?;
+        let worker = worker(table, sends, None, seed)?;
         let end = ModelledEnd::initiator(table.config(), worker, remote, connection, start);
-        let end = Liar::new(end.map_err(Fault::value)?, table.lie());
+        let end = Liar::new(end.map_err(Fault::value)?, lie(table));
         self.add_staff(number, fated(end, stop, None));
         Ok(())
     }

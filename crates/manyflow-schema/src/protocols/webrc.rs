@@ -218,7 +218,7 @@ impl WebrcTable {
     ///
     /// # Errors
     /// Returns an error if a parameter is out of its range.
-    pub(crate) fn session(&self) -> Result<Session, Fault> {
+    pub fn session(&self) -> Result<Session, Fault> {
         let mut config = SessionConfig::wan(self.session_rate.rate());
         set(
             &mut config.packet_bytes,
@@ -246,14 +246,14 @@ impl WebrcTable {
     }
 
     /// Checks that the parameters are compatible.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let session = Arc::new(self.session()?);
         let receiver = Receiver::new(session, Arc::new(self.receiver()), 0, Time::ZERO);
         receiver.map(|_| ()).map_err(Fault::value)
     }
 
     /// Returns the parameters of the receivers.
-    pub(crate) fn receiver(&self) -> ReceiverConfig {
+    pub fn receiver(&self) -> ReceiverConfig {
         let mut config = match self.receiver {
             None | Some(ReceiverName::Rfc) => ReceiverConfig::default(),
             Some(ReceiverName::Live) => ReceiverConfig::live(),

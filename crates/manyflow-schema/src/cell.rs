@@ -2,7 +2,7 @@
 
 use manyflow_model::{CellOutline, Environment};
 
-use crate::schema::Schema;
+use crate::Schema;
 
 /// One combination of values of all axes.
 #[derive(Clone, Debug)]

@@ -357,7 +357,7 @@ impl LinkProperties {
 ///
 /// # Errors
 /// Returns the reason if they are not.
-pub(crate) fn check(config: &LinkConfig) -> Result<(), &'static str> {
+pub fn check(config: &LinkConfig) -> Result<(), &'static str> {
     if config.rate.is_some_and(|rate| rate.bits_per_s() == 0) {
         return Err(
             "a link of 0 bit/s carries no packet: cut it with `[[at]]`, or leave out `rate`",

@@ -42,10 +42,10 @@ pub struct LayerTable {
 
 impl BenefitEntry {
     /// The description of the value in errors.
-    pub(crate) const EXPECTED: &str = "a benefit such as \"per-message\", \"per-receiver\", { half-at = 50 } or { layers = [{ messages = 2, dollars = 10 }] }";
+    pub const EXPECTED: &str = "a benefit such as \"per-message\", \"per-receiver\", { half-at = 50 } or { layers = [{ messages = 2, dollars = 10 }] }";
 
     /// Returns the benefit of this name, if there is one.
-    pub(crate) fn named(name: &str) -> Option<BenefitEntry> {
+    pub fn named(name: &str) -> Option<BenefitEntry> {
         let (_, benefit) = NAMES.into_iter().find(|(known, _)| *known == name)?;
         Some(BenefitEntry(benefit))
     }
@@ -53,7 +53,7 @@ impl BenefitEntry {
 
 impl BenefitTable {
     /// Returns the benefit; `None` if the table does not have exactly one of its keys.
-    pub(crate) fn benefit(self) -> Option<Benefit> {
+    pub fn benefit(self) -> Option<Benefit> {
         let layer = |table: LayerTable| Layer {
             messages_per_s: table.messages.0,
             dollars: table.dollars.0,

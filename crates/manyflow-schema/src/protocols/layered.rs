@@ -5,7 +5,7 @@ use manyflow_layered::{rlm, sim};
 use serde::Deserialize;
 
 use super::set;
-use crate::schema::OneOrMany;
+use crate::OneOrMany;
 use manyflow_model::error::Fault;
 use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Probability, Seconds};
 
@@ -183,7 +183,7 @@ impl SimTable {
     ///
     /// # Errors
     /// Returns an error if there are more groups than a session can have.
-    pub(crate) fn sender(&self) -> Result<sim::SenderConfig, Fault> {
+    pub fn sender(&self) -> Result<sim::SenderConfig, Fault> {
         let mut config = sim::SenderConfig::default();
         set(&mut config.groups, self.groups.map(groups).transpose()?);
         set(&mut config.packet_bytes, self.packet.map(packet_bytes));
@@ -210,7 +210,7 @@ impl SimTable {
     }
 
     /// Returns the parameters of the receivers.
-    pub(crate) fn receiver(&self) -> sim::ReceiverConfig {
+    pub fn receiver(&self) -> sim::ReceiverConfig {
         let mut config = sim::ReceiverConfig::default();
         set(
             &mut config.selection_rtts,
@@ -224,7 +224,7 @@ impl SimTable {
     }
 
     /// Checks that the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let config = self.sender()?;
         let groups = config.groups;
         sim::Sender::new(config, 0, Time::ZERO, None).map_err(Fault::value)?;
@@ -236,7 +236,7 @@ impl SimTable {
 
 impl RlmTable {
     /// Returns the parameters of the sender.
-    pub(crate) fn sender(&self) -> rlm::SenderConfig {
+    pub fn sender(&self) -> rlm::SenderConfig {
         rlm::SenderConfig {
             rates: self.rates.iter().map(|rate| rate.rate()).collect(),
             packet_bytes: self.packet.map_or(1000, packet_bytes),
@@ -247,12 +247,12 @@ impl RlmTable {
     ///
     /// # Errors
     /// Returns an error if there are more groups than a session can have.
-    pub(crate) fn groups(&self) -> Result<u8, Fault> {
+    pub fn groups(&self) -> Result<u8, Fault> {
         groups(Count(self.rates.len() as f64))
     }
 
     /// Returns the parameters of the receivers.
-    pub(crate) fn receiver(&self) -> rlm::ReceiverConfig {
+    pub fn receiver(&self) -> rlm::ReceiverConfig {
         let mut config = rlm::ReceiverConfig::default();
         let times = [
             (&mut config.join_timer_min, self.join_timer_min),
@@ -283,7 +283,7 @@ impl RlmTable {
     }
 
     /// Checks that the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         rlm::Sender::new(self.sender(), 0, Time::ZERO, None).map_err(Fault::value)?;
         let (config, groups) = (self.receiver(), self.groups()?);
         let receiver = rlm::Receiver::new(config, groups, 0, EndpointId(0), 0, Time::ZERO, None);

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use manyflow_anypoint::switch::{Scaling, SwitchConfig};
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
-use manyflow_netsim::models::anypoint::{Lie, Service, Span, Worker, Workload};
 use serde::Deserialize;
 
 use super::set;
-use crate::schema::{ReceiverTable, SpanTable};
+use crate::{ReceiverTable, SpanTable};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::quantity::{Bits, Count, Number, PacketsPerSecond, Seconds};
 
@@ -292,7 +291,7 @@ pub enum ScalingName {
 
 impl AcpTable {
     /// Returns the parameters of the sender's end, which are the defaults of the receivers' ends.
-    pub(crate) fn config(&self) -> AcpConfig {
+    pub fn config(&self) -> AcpConfig {
         let mut config = AcpConfig {
             control: match self.control {
                 ControlName::Xcp => Control::Xcp,
@@ -333,48 +332,15 @@ impl AcpTable {
     }
 
     /// Returns the parameters of a receiver's end.
-    pub(crate) fn receiver(&self, own: &ReceiverTable) -> AcpConfig {
+    pub fn receiver(&self, own: &ReceiverTable) -> AcpConfig {
         let mut config = self.config();
         set(&mut config.send_buffer, own.send_buffer.map(bytes));
         set(&mut config.receive_buffer, own.receive_buffer.map(bytes));
         config
     }
 
-    /// Returns the false statements of the ends to XCP routers.
-    pub(crate) fn lie(&self) -> Lie {
-        self.lie.lie()
-    }
-
-    /// Returns an application that sends during the spans `sends` and works on each frame for
-    /// `service`. Without `service`, the session's own service time applies.
-    pub(crate) fn worker(
-        &self,
-        sends: Vec<Span>,
-        service: Option<Seconds>,
-        seed: u64,
-    ) -> Result<Worker, Fault> {
-        let workload = self.workload(sends, service);
-        let longest = self.config().frame_bytes_max;
-        Worker::new(workload, longest, seed).map_err(Fault::value)
-    }
-
-    fn workload(&self, sends: Vec<Span>, service: Option<Seconds>) -> Workload {
-        let constant = service.or(self.service).unwrap_or_default();
-        Workload {
-            sends,
-            frames: self.frames.map(Count::get),
-            frame_bytes: self.config().frame_bytes_max,
-            frames_per_s: self.frame_rate.map(|rate| rate.0),
-            keys: self.keys.get(),
-            service: match (service, self.square) {
-                (None, Some(square)) => square.service(),
-                _ => Service::Constant(constant.duration()),
-            },
-        }
-    }
-
     /// Checks that the parameters are compatible.
-    pub(crate) fn check(&self, receivers: &[&ReceiverTable]) -> Result<(), Fault> {
+    pub fn check(&self, receivers: &[&ReceiverTable]) -> Result<(), Fault> {
         if (self.control, self.flow) == (ControlName::Reno, Some(FlowName::Soft)) {
             let message = "soft flow control needs XCP's feedback: with `reno` take `credit`";
             return Err(Fault::at(&["flow"], Problem::Value(message.to_owned())));
@@ -391,8 +357,6 @@ impl AcpTable {
         }
         let config = self.config();
         config.check().map_err(Fault::value)?;
-        let lie = self.lie().check(config.control);
-        lie.map_err(Fault::value)?;
         for receiver in receivers {
             self.receiver(receiver).check().map_err(Fault::value)?;
             if !is_in_order(&receiver.sends) {
@@ -405,20 +369,6 @@ impl AcpTable {
             switch.check().map_err(within)?;
         }
         Ok(())
-    }
-}
-
-impl LieName {
-    fn lie(self) -> Lie {
-        match self {
-            LieName::Honest => Lie::Honest,
-            LieName::TenfoldWindow => Lie::WindowTimes(10.0),
-            LieName::TenthOfWindow => Lie::WindowTimes(0.1),
-            LieName::TenfoldRtt => Lie::RttTimes(10.0),
-            LieName::TenthOfRtt => Lie::RttTimes(0.1),
-            LieName::NeverDecreases => Lie::NeverDecreases,
-            LieName::TakesAll => Lie::TakesAll,
-        }
     }
 }
 
@@ -439,19 +389,9 @@ impl SoftTable {
     }
 }
 
-impl SquareTable {
-    fn service(self) -> Service {
-        Service::Square {
-            low: self.low.duration(),
-            high: self.high.duration(),
-            period: self.period.duration(),
-        }
-    }
-}
-
 impl SwitchTable {
     /// Returns the parameters of the switch.
-    pub(crate) fn config(&self) -> SwitchConfig {
+    pub fn config(&self) -> SwitchConfig {
         let mut config = SwitchConfig::default();
         set(&mut config.histogram_frames, self.histogram.map(Count::get));
         set(

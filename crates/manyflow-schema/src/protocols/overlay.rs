@@ -304,7 +304,7 @@ impl OverlayTable {
     }
 
     /// Returns the hop of the overlay's links, with its parameters.
-    pub(crate) fn link_kind(&self) -> LinkKind {
+    pub fn link_kind(&self) -> LinkKind {
         match self.kind() {
             KindName::Streams => LinkKind::Streams(TcpConfig {
                 variant: self.tcp.variant().unwrap_or(Variant::Cubic),
@@ -314,7 +314,8 @@ impl OverlayTable {
         }
     }
 
-    pub(crate) fn config(&self) -> OverlayConfig {
+    /// Returns the parameters of the daemons.
+    pub fn config(&self) -> OverlayConfig {
         let mut config = OverlayConfig {
             slow: slow_policy(self.slow, self.slow_deadline).unwrap_or_default(),
             ..OverlayConfig::default()
@@ -349,7 +350,7 @@ impl OverlayTable {
     ///
     /// # Errors
     /// Returns an error if a parameter is out of its range.
-    pub(crate) fn controller(
+    pub fn controller(
         &self,
         here: DaemonId,
         seed: u64,
@@ -365,7 +366,7 @@ impl OverlayTable {
     }
 
     /// Returns the benefits of messages, of which some groups have their own.
-    pub(crate) fn benefits(&self, groups: BTreeMap<GroupId, Benefit>) -> Benefits {
+    pub fn benefits(&self, groups: BTreeMap<GroupId, Benefit>) -> Benefits {
         let others = self.benefit.clone();
         Benefits {
             others: others.map(|entry| entry.0).unwrap_or_default(),
@@ -374,7 +375,7 @@ impl OverlayTable {
     }
 
     /// Checks a benefit of this overlay or of one of its groups.
-    pub(crate) fn check_benefit(&self, benefit: Option<&BenefitEntry>) -> Result<(), Fault> {
+    pub fn check_benefit(&self, benefit: Option<&BenefitEntry>) -> Result<(), Fault> {
         let Some(BenefitEntry(benefit)) = benefit else {
             return Ok(());
         };
@@ -394,7 +395,7 @@ impl OverlayTable {
 
     /// Returns the parameters of the prices of links, if the controller is Cost-Benefit with the
     /// paper's law. Under the live law, a price does not follow from the length of a queue.
-    pub(crate) fn prices(&self) -> Option<CostBenefitConfig> {
+    pub fn prices(&self) -> Option<CostBenefitConfig> {
         match (self.controller, self.law()) {
             (ControllerName::CostBenefit, Law::Paper(config)) => Some(config),
             _ => None,
@@ -402,7 +403,7 @@ impl OverlayTable {
     }
 
     /// Checks that the parameters are compatible.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let refuse = |key: &str, message: &str| {
             let problem = Problem::Value(message.to_owned());
             Err(Fault::at(&[key], problem))
@@ -509,28 +510,28 @@ impl TfrcTable {
 
 impl OverlaySessionTable {
     /// Returns the number of sending clients.
-    pub(crate) fn clients(&self) -> u32 {
+    pub fn clients(&self) -> u32 {
         self.clients.map_or(1, Count::get)
     }
 
     /// Returns the size of a message in bytes.
-    pub(crate) fn message_bytes(&self) -> u64 {
+    pub fn message_bytes(&self) -> u64 {
         self.message.map_or(1000, Bits::bytes)
     }
 
     /// Returns the share of each client, in percent of the share of other clients.
-    pub(crate) fn priority_percent(&self) -> f64 {
+    pub fn priority_percent(&self) -> f64 {
         self.priority
             .map_or(100.0, |priority| (priority.0 * 100.0).round())
     }
 
     /// Returns the treatment of slow members, if the session has its own.
-    pub(crate) fn slow_policy(&self) -> Option<SlowPolicy> {
+    pub fn slow_policy(&self) -> Option<SlowPolicy> {
         slow_policy(self.slow?, self.slow_deadline).ok()
     }
 
     /// Checks that the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let refuse = |key: &str, message: &str| {
             let problem = Problem::Value(message.to_owned());
             Err(Fault::at(&[key], problem))

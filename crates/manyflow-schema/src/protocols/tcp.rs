@@ -74,7 +74,7 @@ pub enum TcpVariant {
 
 impl TcpTable {
     /// Returns the congestion control, if it is given.
-    pub(crate) fn variant(&self) -> Option<Variant> {
+    pub fn variant(&self) -> Option<Variant> {
         self.variant.map(|variant| match variant {
             TcpVariant::NewReno => Variant::NewReno,
             TcpVariant::Sack => Variant::Sack,
@@ -84,7 +84,7 @@ impl TcpTable {
     }
 
     /// Returns the parameters of a connection. The caller sets start and stop.
-    pub(crate) fn config(&self) -> TcpConfig {
+    pub fn config(&self) -> TcpConfig {
         let mut config = TcpConfig::default();
         set(&mut config.variant, self.variant());
         set(
@@ -116,7 +116,7 @@ impl TcpTable {
     }
 
     /// Checks that the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let receiver = tcp::Receiver::new(self.config(), EndpointId(0));
         receiver.map(|_| ()).map_err(Fault::value)
     }

@@ -37,7 +37,7 @@ pub enum ServiceName {
 
 impl ServiceName {
     /// Returns the service.
-    pub(crate) fn service(self) -> Service {
+    pub fn service(self) -> Service {
         match self {
             ServiceName::Fifo => Service::Fifo,
             ServiceName::Causal => Service::Causal,
@@ -50,7 +50,7 @@ impl ServiceName {
 impl OverlayTable {
     /// Checks the service of one of this overlay's sessions. `has_slow_members`: some members work
     /// on messages for a time.
-    pub(crate) fn check_service(
+    pub fn check_service(
         &self,
         session: &OverlaySessionTable,
         has_slow_members: bool,

@@ -6,8 +6,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::schema::protocols::{BenefitEntry, BenefitTable, OverlayLinkEntry, OverlayLinkTable};
-use crate::schema::{ReceiverEntry, ReceiverTable, Start};
+use crate::protocols::{BenefitEntry, BenefitTable, OverlayLinkEntry, OverlayLinkTable};
+use crate::{ReceiverEntry, ReceiverTable, Start};
 use manyflow_model::quantity::Seconds;
 
 impl<'de> Deserialize<'de> for ReceiverEntry {

@@ -53,7 +53,7 @@ pub struct TfmccTable {
 
 impl TfmccTable {
     /// Returns the parameters of the sender.
-    pub(crate) fn sender(&self) -> SenderConfig {
+    pub fn sender(&self) -> SenderConfig {
         let mut config = SenderConfig::default();
         set(
             &mut config.packet_bytes,
@@ -73,7 +73,7 @@ impl TfmccTable {
     }
 
     /// Returns the parameters of the receivers.
-    pub(crate) fn receiver(&self) -> ReceiverConfig {
+    pub fn receiver(&self) -> ReceiverConfig {
         let mut config = ReceiverConfig::default();
         set(
             &mut config.receivers_max,
@@ -88,7 +88,7 @@ impl TfmccTable {
     ///
     /// # Errors
     /// Returns the first error.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         self.sender().check().map_err(Fault::value)?;
         self.receiver().check().map_err(Fault::value)
     }

@@ -1,6 +1,37 @@
-//! The tables of a scenario file. `docs/scenarios.md` describes each key.
+//! The tables of a scenario file: their keys, the papers' values as defaults, and their ranges.
+//! `docs/scenarios.md` describes each key, from the comments here. `manyflow-scenario` reads files
+//! into a [`Schema`] for each cell of their sweep, and runs it.
+//!
+//! ```
+//! use manyflow_model::file::read_tables;
+//! use manyflow_schema::protocols::TcpTable;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let table: TcpTable = read_tables("tcp.toml", "variant = \"cubic\"\nsegment = \"500 B\"")?;
+//! table.check()?;
+//! assert_eq!(table.config().segment_bytes, 500);
+//!
+//! let error = read_tables::<TcpTable>("tcp.toml", "segmnet = \"500 B\"").unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "tcp.toml:1: `segmnet`: there is no such key; did you mean `segment`?"
+//! );
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A module refers only to those above it:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `manyflow-model` | quantities, TOML, and the tables that name no protocol |
+//! | [`protocols`] | the tables of sessions and overlays, a file for each protocol |
+//! | [`links`] | the properties of links |
+//! | this page | [`Schema`]: the whole file |
+#![forbid(unsafe_code)]
 
 mod cell;
+mod entries;
 pub mod links;
 pub mod protocols;
 

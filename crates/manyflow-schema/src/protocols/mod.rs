@@ -16,8 +16,10 @@ use serde::Deserialize;
 
 use super::{ReceiverEntry, SessionTable};
 
-pub use acp::{AcpTable, RuleTable, SoftTable, SquareTable, SwitchTable};
-pub(crate) use acp::{ControlName, Direction, PolicyName};
+pub use acp::{
+    AcpTable, ControlName, Direction, LieName, PolicyName, RuleTable, SoftTable, SquareTable,
+    SwitchTable,
+};
 pub use cbr::{CbrPattern, CbrTable};
 pub use command::CommandTable;
 pub use layered::{OutageTable, RlmTable, SimTable};
@@ -57,7 +59,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// Returns the name in scenarios, which is also that of the protocol's table.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Protocol::Webrc => "webrc",
             Protocol::Tcp => "tcp",
@@ -72,7 +74,7 @@ impl Protocol {
     }
 
     /// Returns whether packets go to channels that receivers join.
-    pub(crate) fn is_multicast(self) -> bool {
+    pub fn is_multicast(self) -> bool {
         match self {
             Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => true,
             Protocol::Tcp | Protocol::Cbr | Protocol::Acp => false,
@@ -86,7 +88,7 @@ impl SessionTable {
     ///
     /// # Errors
     /// Returns an error if a table is missing or a parameter is out of its range.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let checked = match self.protocol {
             Protocol::Webrc => required(self.webrc.as_ref(), "webrc")?.check(),
             Protocol::Tcp => self.tcp.check(),
@@ -128,7 +130,7 @@ impl SessionTable {
 ///
 /// # Errors
 /// Returns an error if the table is missing.
-pub(crate) fn required<'a, T>(table: Option<&'a T>, key: &str) -> Result<&'a T, Fault> {
+pub fn required<'a, T>(table: Option<&'a T>, key: &str) -> Result<&'a T, Fault> {
     table.ok_or_else(|| {
         Fault::value(format!(
             "the table `{key}` is missing: it holds the protocol's parameters"

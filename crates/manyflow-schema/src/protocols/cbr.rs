@@ -52,7 +52,7 @@ pub enum CbrPattern {
 
 impl CbrTable {
     /// Returns the parameters of a source. The caller sets start and stop.
-    pub(crate) fn config(&self, destination: Destination) -> SourceConfig {
+    pub fn config(&self, destination: Destination) -> SourceConfig {
         let periods = match self.random_periods {
             true => Periods::Exponential,
             false => Periods::Fixed,
@@ -76,7 +76,7 @@ impl CbrTable {
     }
 
     /// Checks that the parameters are in their ranges.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         let config = self.config(Destination::Endpoint(EndpointId(0)));
         Source::new(config, 0).map(|_| ()).map_err(Fault::value)
     }
