@@ -13,8 +13,6 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use manyflow_core::Ecn;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::RcvBufForce;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::Socket;
 use tokio::io::Interest;
@@ -29,8 +27,6 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Size of each socket's kernel buffers in bytes: a quarter of a second at 128 Mbit/s.
 pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// The length of a receive buffer in bytes that the system's maximum does not limit.
-const LARGE_BUFFER_BYTES: usize = 16 << 20;
 
 /// A UDP socket.
 #[derive(Debug)]
@@ -120,7 +116,13 @@ impl Port {
 /// Enlarges the kernel's receive buffer of a socket: to 16 MiB with the rights of root, which is
 /// 40 ms at 3 Gbit/s, and else to [`SOCKET_BUFFER_BYTES`] or the system's maximum. Returns its
 /// length in bytes.
+#[cfg(feature = "sessions")]
 pub(crate) fn grow_receive_buffer(socket: &Socket) -> io::Result<usize> {
+    use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+
+    /// The length of a receive buffer in bytes that the system's maximum does not limit.
+    const LARGE_BUFFER_BYTES: usize = 16 << 20;
+
     if setsockopt(socket, RcvBufForce, &LARGE_BUFFER_BYTES).is_err() {
         socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
     }
