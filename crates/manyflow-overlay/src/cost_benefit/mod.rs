@@ -228,7 +228,9 @@ impl CostBenefit {
         self.config.fee_dollars + links.sum::<f64>()
     }
 
-    /// Asserts that money is conserved: given = spent + capped + taken + savings.
+    /// Asserts that money is conserved: given = spent + capped + taken + savings. Looks at all
+    /// clients, so it is called with each update of prices and not with each retry of a client;
+    /// money that is lost remains lost.
     fn check_ledger(&self) {
         let Ledger {
             given,
@@ -328,9 +330,9 @@ impl Controller for CostBenefit {
     fn handle_timeout(&mut self, now: Time, _site: &Site) {
         if self.updates.handle_timeout(now) {
             self.on_prices(now);
+            self.check_ledger();
         }
         self.retries.handle_timeout(now);
-        self.check_ledger();
     }
 
     fn poll_timeout(&self) -> Option<Time> {
