@@ -41,7 +41,7 @@
 //! | `loss.rs`, `rtt.rs` | LOSSP and ARTT | 3.2.2.1, 3.2.2.2 | appendix |
 //! | `schedule.rs` | the time of each sequence number | 3.1.2 | Fig. 1 |
 //! | `trains.rs` | packet trains, an option | | |
-//! | `sequence.rs` | losses told from sequence numbers | 3.2.3.4 | 3 |
+//! | `sequence.rs`, `missing.rs` | losses told from sequence numbers | 3.2.3.4 | 3 |
 //! | `wire.rs` | the CCI field | 5 | |
 //!
 //! Deviations and choices, with their reasons:
@@ -111,6 +111,7 @@
 mod config;
 mod event;
 mod loss;
+mod missing;
 mod receiver;
 mod rtt;
 mod schedule;

@@ -3,8 +3,7 @@
 //! A gap does not count as loss immediately. It remains pending until the receiver gives it up, and
 //! a late packet closes its part of the gap. That is the RFC's "simple misordering".
 
-/// The number of packets for which a gap can remain pending. Numbers farther back count as lost.
-const WINDOW: u64 = 64;
+use super::missing::{FEW, Missing};
 
 /// The sequence numbers of one channel.
 #[derive(Clone, Debug)]
@@ -21,8 +20,9 @@ pub(super) struct Sequence {
     /// The number of the first packet since the channel was joined, or the one that
     /// [`skip_to`](Sequence::skip_to) named.
     begin: u32,
-    /// Bit k: number `expected - 1 - k` is missing, and not yet given up.
-    missing: u64,
+    /// The numbers before the expected one that are missing, and not yet given up. Numbers farther
+    /// back than the ring holds count as lost.
+    missing: Missing,
 }
 
 /// The place of a packet's number in the sequence.
@@ -47,22 +47,23 @@ impl Sequence {
     /// The sequence of the base channel, whose numbers run from 0 to `numbers - 1`, at most 2^32 of
     /// them.
     pub(super) fn base(channel: u32, numbers: u64) -> Sequence {
-        Sequence::new(channel, numbers, true)
+        Sequence::new(channel, numbers, true, FEW)
     }
 
-    /// The sequence of a wave, whose numbers run up to `numbers - 1`.
-    pub(super) fn wave(channel: u32, numbers: u64) -> Sequence {
-        Sequence::new(channel, numbers, false)
+    /// The sequence of a wave, whose numbers run up to `numbers - 1`. It keeps gaps of
+    /// `longest_gap` pending, or of [`MANY`](crate::missing::MANY) if that is less.
+    pub(super) fn wave(channel: u32, numbers: u64, longest_gap: u64) -> Sequence {
+        Sequence::new(channel, numbers, false, longest_gap)
     }
 
-    fn new(channel: u32, numbers: u64, wraps: bool) -> Sequence {
+    fn new(channel: u32, numbers: u64, wraps: bool, longest_gap: u64) -> Sequence {
         Sequence {
             channel: channel as u16,
             wraps,
             last: (numbers - 1) as u32,
             expected: None,
             begin: 0,
-            missing: 0,
+            missing: Missing::new(longest_gap),
         }
     }
 
@@ -82,7 +83,10 @@ impl Sequence {
 
     /// Expects no number below `unsent`, of which none is missing.
     pub(super) fn skip_to(&mut self, unsent: u64) {
-        debug_assert_eq!(self.missing, 0, "only a channel that has just begun skips");
+        debug_assert!(
+            self.missing.is_empty(),
+            "only a channel that has just begun skips"
+        );
         debug_assert!(
             !self.wraps,
             "the base channel is never joined after its first packet"
@@ -127,7 +131,7 @@ impl Sequence {
         };
         if is_ahead {
             self.expect_after(psn);
-            let lost = self.advance(ahead) + self.shift(1);
+            let lost = self.missing.push_gap(ahead) + u64::from(self.missing.push(false));
             let in_order = ahead == 0 && lost == 0;
             return if in_order {
                 Arrival::InOrder
@@ -136,12 +140,10 @@ impl Sequence {
             };
         }
         let back = self.modulus() - ahead - 1;
-        let bit = if back < WINDOW { 1 << back } else { 0 };
-        if self.missing & bit == 0 {
-            return Arrival::Duplicate;
+        match self.missing.take(back) {
+            true => Arrival::Late,
+            false => Arrival::Duplicate,
         }
-        self.missing &= !bit;
-        Arrival::Late
     }
 
     /// Marks the numbers between the last packet and the end of the wave as missing. A wave's last
@@ -151,7 +153,10 @@ impl Sequence {
         match self.expected.replace(0) {
             // The number after the last packet of a wave is 0.
             None | Some(0) => 0,
-            Some(expected) => self.advance(self.modulus() - u64::from(expected)),
+            Some(expected) => {
+                let gap = self.modulus() - u64::from(expected);
+                self.missing.push_gap(gap)
+            }
         }
     }
 
@@ -165,44 +170,21 @@ impl Sequence {
         } else {
             expected == 0 || expected > unsent
         };
-        let kept = match is_ahead {
-            true if ahead < WINDOW => self.missing & ((1 << ahead) - 1),
-            true => self.missing,
-            false => 0,
-        };
-        let given_up = self.missing & !kept;
-        self.missing = kept;
-        given_up.count_ones().into()
+        self.missing.keep_last(if is_ahead { ahead } else { 0 })
     }
 
     /// Gives up all pending numbers, and returns their count.
     pub(super) fn give_all_up(&mut self) -> u64 {
-        core::mem::take(&mut self.missing).count_ones().into()
+        self.missing.clear()
     }
 
     /// Whether a missing number is pending.
     pub(super) fn has_gap(&self) -> bool {
-        self.missing != 0
+        !self.missing.is_empty()
     }
 
     fn expect_after(&mut self, psn: u64) {
         self.expected = Some(((psn + 1) % self.modulus()) as u32);
-    }
-
-    /// Moves on by `gap` missing numbers. Returns the count of missing numbers that do not fit into
-    /// the window.
-    fn advance(&mut self, gap: u64) -> u64 {
-        let pending = gap.min(WINDOW - 1);
-        let pushed_out = self.shift(gap);
-        self.missing |= (1 << pending) - 1;
-        pushed_out + gap - pending
-    }
-
-    /// Shifts the window. Returns the count of missing numbers that fell out of it.
-    fn shift(&mut self, by: u64) -> u64 {
-        let before = self.missing.count_ones();
-        self.missing = if by < WINDOW { self.missing << by } else { 0 };
-        u64::from(before - self.missing.count_ones())
     }
 }
 
@@ -236,19 +218,19 @@ mod tests {
 
     #[test]
     fn packets_lost_at_the_end_of_a_wave_are_missed() {
-        let mut sequence = Sequence::wave(0, 1 << 16);
+        let mut sequence = Sequence::wave(0, 1 << 16, FEW);
         sequence.on_packet(65_530);
         assert_eq!(sequence.on_end_of_wave(), 0);
         assert_eq!(sequence.on_packet(65_535), Arrival::Late);
         assert_eq!(sequence.give_all_up(), 4);
-        let mut whole = Sequence::wave(0, 1 << 16);
+        let mut whole = Sequence::wave(0, 1 << 16, FEW);
         whole.on_packet(65_535);
         assert_eq!(whole.on_end_of_wave() + whole.give_all_up(), 0);
     }
 
     #[test]
     fn a_wave_does_not_begin_again_after_its_end() {
-        let mut wave = Sequence::wave(0, 1 << 16);
+        let mut wave = Sequence::wave(0, 1 << 16, FEW);
         wave.on_packet(65_000);
         assert_eq!(wave.on_packet(100), Arrival::Duplicate);
         wave.on_packet(65_535);
@@ -258,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_wave_begins_with_its_first_packet_or_where_it_skips_to() {
-        let mut wave = Sequence::wave(0, 1 << 16);
+        let mut wave = Sequence::wave(0, 1 << 16, FEW);
         assert_eq!(wave.begin(), None);
         wave.on_packet(500);
         assert_eq!(wave.begin(), Some(500));

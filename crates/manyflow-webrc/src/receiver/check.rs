@@ -4,7 +4,8 @@ use core::ops::ControlFlow;
 
 use super::context::{Context, Refusals};
 use super::running::Running;
-use super::timeline::{NUMBERS_AHEAD, NUMBERS_LATE, Place, lateness_max};
+use super::timeline::{NUMBERS_LATE, Place, lateness_max, numbers_ahead};
+use crate::missing::FEW;
 use crate::sequence::Sequence;
 use crate::{Cci, EndReason, Event, Session};
 use manyflow_core::time::{Time, seconds};
@@ -118,23 +119,27 @@ impl Running {
         if u32::from(cci.channel) == session.wave_channels() {
             let ahead = self.base_number(session, position) + session.base_sequence_numbers()
                 - self.base_number(session, reach);
-            return ahead % session.base_sequence_numbers() > NUMBERS_AHEAD;
+            return ahead % session.base_sequence_numbers() > FEW;
         }
         let unsent = self.wave_unsent(session, cci.channel, reach);
-        u64::from(cci.psn) > unsent + NUMBERS_AHEAD
+        u64::from(cci.psn) > unsent + wave_numbers_ahead(session, cci.psn.into())
     }
 
     /// Whether the packet has probably waited at the sender, on the path or at this host, together
     /// with those before it.
     fn has_waited(&self, session: &Session, now: Time, cci: &Cci, position: f64) -> bool {
         let (t, number) = (session.wave_channels(), u32::from(cci.channel));
-        let sequence = match number == t {
-            true => Some(&self.base),
-            false => self.wave(t, number),
-        };
-        let follows = |sequence: &Sequence| sequence.follows(cci.psn.into(), NUMBERS_AHEAD);
+        let psn = cci.psn.into();
         let limit = self.timeline.fastest(now, session) + JITTER_S / session.time_slot_s();
-        position <= limit && sequence.is_some_and(follows)
+        if position > limit {
+            return false;
+        }
+        if number == t {
+            return self.base.follows(psn, FEW);
+        }
+        let ahead = wave_numbers_ahead(session, psn);
+        let follows = |wave: &Sequence| wave.follows(psn, ahead);
+        self.wave(t, number).is_some_and(follows)
     }
 
     /// Returns the position to which a packet can bring the timeline at `now`.
@@ -199,4 +204,11 @@ impl Running {
         let slots = (u32::from(channel) + t + 1 - self.ctsi) % t;
         f64::from(slots)
     }
+}
+
+/// Returns the number of sequence numbers by which packet `psn` of a wave may be ahead of the
+/// latest position.
+pub(super) fn wave_numbers_ahead(session: &Session, psn: u64) -> u64 {
+    let remaining = session.cci_format().sequence_numbers() - psn;
+    numbers_ahead(session.wave_rate(remaining))
 }

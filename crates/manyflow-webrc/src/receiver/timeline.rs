@@ -12,10 +12,11 @@
 //!   packets cause neither.
 //! - A wave's packet that is more than 64 numbers behind the first that came after the join is
 //!   refused: it was sent before the join.
-//! - A packet that is more than 64 numbers ahead of `latest` is refused: the numbers in between
-//!   would count as lost. It is not refused if it is at most 64 numbers ahead of the last on its
-//!   channel, and hardly ahead of `fastest`: after a pause of the sender or the receiver, packets
-//!   that have waited come faster than `latest` may follow.
+//! - A packet that is ahead of `latest` by more numbers than its channel sends in 50 ms, at least
+//!   64, is refused: more cannot remain pending, and would count as lost. It is not refused if it
+//!   is within this distance of the last on its channel, and hardly ahead of `fastest`: after a
+//!   pause of the sender or the receiver, packets that have waited come faster than `latest` may
+//!   follow.
 //!
 //! The first packet of all may be the forged one, and a sender may have been restarted. So packets
 //! of the base channel that are refused, but agree with each other, form rivals of the timeline.
@@ -31,6 +32,7 @@
 use core::time::Duration;
 
 use crate::Session;
+use crate::missing::{FEW, MANY};
 use manyflow_core::time::Time;
 
 /// The number of packets that establish a timeline.
@@ -42,12 +44,14 @@ const LEAD: u8 = 2;
 /// Maximum number of rivals. The oldest of those with the fewest packets make room, so packets with
 /// random numbers do not displace a rival whose next packet comes before this many of them.
 const RIVALS_MAX: usize = 32;
-/// The number of sequence numbers by which a packet may be ahead of the latest position: a
-/// [`Sequence`](crate::sequence::Sequence) can keep as many pending.
-pub(super) const NUMBERS_AHEAD: u64 = 64;
+/// The time by which a packet may be ahead of the latest position, in seconds, as far as its
+/// channel's numbers of that time can remain pending. A queue that overflows while a host pauses
+/// loses packets of some milliseconds in a row, which are thousands at some Gbit/s. A forged packet
+/// of the future keeps the packets before it out of order for no longer than this.
+const AHEAD_S: f64 = 0.05;
 /// The number of sequence numbers by which a wave's packet may be behind the first that came: no
 /// later ones would count as received.
-pub(super) const NUMBERS_LATE: u64 = NUMBERS_AHEAD;
+pub(super) const NUMBERS_LATE: u64 = 64;
 /// The fraction by which the fastest position falls behind in a time slot. It exceeds the drift of
 /// two computers' clocks.
 const DRIFT: f64 = 1e-3;
@@ -280,6 +284,13 @@ impl Rival {
             self.votes = self.votes.saturating_add(1);
         }
     }
+}
+
+/// Returns the number of sequence numbers by which a packet of a channel may be ahead of the latest
+/// position: those that the channel sends in [`AHEAD_S`] at its rate, in packets per second. From
+/// 64 to 4032, so that a [`Sequence`](crate::sequence::Sequence) can keep as many pending.
+pub(super) fn numbers_ahead(packets_per_s: f64) -> u64 {
+    ((AHEAD_S * packets_per_s) as u64).clamp(FEW, MANY)
 }
 
 /// Returns the time by which a packet may be ahead of the fastest position: the first packets may

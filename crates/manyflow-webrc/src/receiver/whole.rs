@@ -7,6 +7,7 @@
 //! epoch. So it misses the wave's first packets. They are few, but each leaves a block of a file
 //! without one of its source symbols.
 
+use super::check::wave_numbers_ahead;
 use super::context::Context;
 use super::running::Running;
 use crate::Session;
@@ -63,7 +64,10 @@ impl Running {
     pub(super) fn begin_wave(&self, context: &mut Context) -> Sequence {
         let session = &context.session;
         let number = (self.ctsi + self.waves.len() as u32) % session.wave_channels();
-        let wave = Sequence::wave(number, session.cci_format().sequence_numbers());
+        let numbers = session.cci_format().sequence_numbers();
+        // The wave's rate falls from now on, and with it the numbers that may be pending.
+        let next = self.unsent(session, number).min(numbers - 1);
+        let wave = Sequence::wave(number, numbers, wave_numbers_ahead(session, next));
         context.join(number);
         wave
     }

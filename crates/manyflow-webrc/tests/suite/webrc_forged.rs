@@ -1,6 +1,8 @@
 //! Packets that the sender did not send. A receiver refuses those that the sender cannot have sent
 //! yet, and its rate control goes on as without them.
 
+mod fast;
+
 use crate::world;
 
 use std::sync::Arc;
