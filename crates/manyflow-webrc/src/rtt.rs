@@ -9,7 +9,9 @@
 //! spacing more for each lost packet. The spacing follows from the packet's number. Half of it,
 //! plus the expected losses, is subtracted, and a measurement has a low weight if the spacing is
 //! long compared to the round trip. So the base channel's first measurement, which waits for up to
-//! a second, is forgotten after a few joins instead of hundreds.
+//! a second, is forgotten after a few joins instead of hundreds. The time from a join to its first
+//! packet, without corrections, is never less than the round trip, so the average falls to this
+//! time at once, not by the factor P.
 
 /// The rule for averaging the round-trip time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -68,18 +70,32 @@ impl AverageRtt {
         self.measurements += 1;
         let omega = (self.alpha * self.average_s * self.average_s / self.square_s2).min(1.0);
         let rho = omega / (1.0 - libm::pow(1.0 - omega, f64::from(self.measurements) + 1.0));
-        self.average_in(sample_s, rho);
+        let lowest_s = self.lowest_factor * self.average_s;
+        self.average_in(sample_s, rho, lowest_s);
     }
 
     /// Averages in the time from join to first packet, `delay_s`, by [`RttRule::Spacing`]. The
-    /// wave's packets are `spacing_s` apart, and the fraction `loss` of them is lost. Returns the
-    /// corrected measurement.
-    pub(super) fn on_delay(&mut self, delay_s: f64, spacing_s: f64, loss: f64) -> f64 {
+    /// wave's packets are `spacing_s` apart, and the fraction `loss` of them is lost. The round
+    /// trip took no longer than `longest_s`, which is above 0: the delay, and the host's own before
+    /// it.
+    /// Returns the corrected measurement.
+    pub(super) fn on_delay(
+        &mut self,
+        delay_s: f64,
+        spacing_s: f64,
+        loss: f64,
+        longest_s: f64,
+    ) -> f64 {
+        debug_assert!(
+            longest_s > 0.0 && longest_s >= delay_s,
+            "the host's delay is part of it"
+        );
         let wait_s = spacing_s * (0.5 + loss / (1.0 - loss).max(0.1));
         let square_s2 = self.average_s * self.average_s;
         let weight = square_s2 / (square_s2 + spacing_s * spacing_s);
         let weights = self.weights + weight * (1.0 - self.alpha * self.weights);
-        let wanted_s = self.average_in(delay_s - wait_s, weight / weights);
+        let lowest_s = longest_s.min(self.lowest_factor * self.average_s);
+        let wanted_s = self.average_in(delay_s - wait_s, weight / weights, lowest_s);
         if wanted_s >= self.average_s {
             // A measurement that was cut by the limit on falls is not yet averaged in.
             self.weights = weights;
@@ -87,11 +103,12 @@ impl AverageRtt {
         delay_s - wait_s
     }
 
-    /// Averages in `sample_s` with weight `rho`. Returns the average without the limit on falls.
-    fn average_in(&mut self, sample_s: f64, rho: f64) -> f64 {
+    /// Averages in `sample_s` with weight `rho`; the average falls to `lowest_s` at the most.
+    /// Returns the average without this limit.
+    fn average_in(&mut self, sample_s: f64, rho: f64, lowest_s: f64) -> f64 {
         self.square_s2 += rho * (sample_s * sample_s - self.square_s2);
         let filtered = self.average_s + rho * (sample_s - self.average_s);
-        self.average_s = filtered.max(self.lowest_factor * self.average_s);
+        self.average_s = filtered.max(lowest_s);
         filtered
     }
 }
@@ -123,7 +140,8 @@ mod tests {
     fn joins(rtt: &mut AverageRtt, joins: u32, round_trip_s: f64, spacing_s: f64) {
         for join in 0..joins {
             let wait_s = spacing_s * (0.125 + f64::from(join * 3 % 4) / 4.0);
-            rtt.on_delay(round_trip_s + wait_s, spacing_s, 0.0);
+            let delay_s = round_trip_s + wait_s;
+            rtt.on_delay(delay_s, spacing_s, 0.0, delay_s);
         }
     }
 
@@ -155,9 +173,27 @@ mod tests {
         // One first packet in five is lost: the second comes a spacing later.
         for join in 0..400 {
             let lost = if join % 5 == 0 { 0.02 } else { 0.0 };
-            rtt.on_delay(0.1 + 0.01 + lost, 0.02, 0.2);
+            let delay_s = 0.1 + 0.01 + lost;
+            rtt.on_delay(delay_s, 0.02, 0.2, delay_s);
         }
         assert!((rtt.average_s() - 0.1).abs() < 0.004, "{}", rtt.average_s());
+    }
+
+    #[test]
+    fn the_spacing_rule_falls_to_the_time_of_a_join_at_once() {
+        let mut rtt = AverageRtt::new(0.1, 0.75, 0.4);
+        // A slow wave says little, but the round trip was no longer than this.
+        rtt.on_delay(0.06, 0.7, 0.0, 0.06);
+        assert_eq!(rtt.average_s(), 0.06);
+        rtt.on_delay(0.021, 0.002, 0.0, 0.021);
+        assert!(
+            (rtt.average_s() - 0.02).abs() < 0.002,
+            "{}",
+            rtt.average_s()
+        );
+        // A host's delay that was subtracted in excess does not make it zero.
+        rtt.on_delay(0.0, 0.002, 0.0, 0.008);
+        assert!(rtt.average_s() > 0.007, "{}", rtt.average_s());
     }
 
     #[test]

@@ -401,9 +401,12 @@ impl Running {
         let Some(joining) = self.joining.take() else {
             return;
         };
-        let delay = (now - joining.since).saturating_sub(context.config.join_delay);
-        let delay_s = delay.as_secs_f64();
-        let sample_s = self.average_delay(context, delay_s, psn);
+        let elapsed = now - joining.since;
+        let delay_s = elapsed
+            .saturating_sub(context.config.join_delay)
+            .as_secs_f64();
+        let longest_s = elapsed.as_secs_f64().max(1e-6);
+        let sample_s = self.average_delay(context, delay_s, longest_s, psn);
         self.epochs_since_first = 0;
         context.events.push_back(Event::Rtt {
             sample_s,
@@ -427,9 +430,9 @@ impl Running {
         }
     }
 
-    /// Averages in the time from a join to its first packet, which has number `psn`. Returns the
-    /// corrected measurement.
-    fn average_delay(&mut self, context: &Context, delay_s: f64, psn: u32) -> f64 {
+    /// Averages in the time from a join to its first packet, which has number `psn`: `delay_s`, or
+    /// `longest_s` with the host's own delay. Returns the corrected measurement.
+    fn average_delay(&mut self, context: &Context, delay_s: f64, longest_s: f64, psn: u32) -> f64 {
         let session = &context.session;
         match context.config.rtt_rule {
             RttRule::Rfc => {
@@ -443,7 +446,7 @@ impl Running {
                 let remaining = session.cci_format().sequence_numbers() - u64::from(psn);
                 let spacing_s = 1.0 / session.wave_rate(remaining);
                 let loss = self.loss.probability();
-                self.rtt.on_delay(delay_s, spacing_s, loss)
+                self.rtt.on_delay(delay_s, spacing_s, loss, longest_s)
             }
         }
     }
