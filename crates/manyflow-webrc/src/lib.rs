@@ -62,6 +62,8 @@
 //! - The session option `packet_trains` is neither in the RFC nor in the paper, and off by default:
 //!   the base channel is sent in trains, from which receivers learn the capacity of their path
 //!   (`trains.rs`, `receiver/jump.rs`).
+//! - A sender can lower the top of a running session ([`Sender::lower_top`]): new waves are silent
+//!   in their first slots. Receivers know nothing of it but that joins bring no packets.
 //! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
 //!
 //! # Example

@@ -12,6 +12,7 @@ use std::collections::BinaryHeap;
 use super::{Cci, Session};
 use crate::Event;
 use manyflow_core::time::Time;
+use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Packet};
 
@@ -30,6 +31,8 @@ pub struct Sender {
     /// Due time and place of each cursor, the earliest first. A scan of all cursors for each packet
     /// would take most of a sender's time.
     order: BinaryHeap<Reverse<(i64, usize)>>,
+    /// The number of time slots at the beginning of each new wave in which it is silent.
+    silent_slots: u32,
     skipped: u64,
 }
 
@@ -56,6 +59,7 @@ impl Sender {
             start,
             cursors: Vec::new(),
             order: BinaryHeap::new(),
+            silent_slots: 0,
             skipped: 0,
         };
         sender.cursors.push(Cursor {
@@ -83,6 +87,41 @@ impl Sender {
         self.skipped
     }
 
+    /// Lowers the top of the session: waves that begin from the next time slot on are silent in one
+    /// more slot of their descent, or at first in their shaped slots. The rate of all channels
+    /// together falls by about a quarter in each step, and is then no longer constant. Receivers of
+    /// lower rates notice nothing. Those of the highest rates join waves that are silent, and
+    /// withdraw these joins ([RFC 3738 section 3.2.3.7]) until the waves have packets.
+    ///
+    /// RFC 3738 section 3.1.2 permits that: each wave falls by P per slot while it has packets, and
+    /// may begin later than its first slot. N, T and the sequence numbers remain as announced.
+    ///
+    /// Returns the highest rate of all channels together from then on; `None` if the two lowest
+    /// waves are all that is left, which are always sent.
+    ///
+    /// [RFC 3738 section 3.2.3.7]: https://www.rfc-editor.org/rfc/rfc3738#section-3.2.3.7
+    pub fn lower_top(&mut self) -> Option<Rate> {
+        let config = self.session.config();
+        let shaped = if config.constant_aggregate { 2 } else { 1 };
+        let silent = (self.silent_slots + 1).max(shaped);
+        let waves = self.session.active_slots().checked_sub(silent)?;
+        if waves < 2 {
+            return None;
+        }
+        self.silent_slots = silent;
+        let packets_per_s = self.session.subscribed_rate(waves, 0.0);
+        Some(Rate::from_packets_per_s(packets_per_s, config.packet_bytes))
+    }
+
+    /// Returns the number of packets of a wave that begins now.
+    fn packets_of_new_wave(&self) -> u64 {
+        let silent_s = f64::from(self.silent_slots) * self.session.time_slot_s();
+        match self.silent_slots {
+            0 => self.session.wave().packets(),
+            _ => self.session.wave().remaining_at(silent_s),
+        }
+    }
+
     fn slot_ns(&self) -> i64 {
         self.session.config().time_slot.as_nanos() as i64
     }
@@ -92,7 +131,7 @@ impl Sender {
     fn wave_cursor(&self, slot: u64, remaining: u64) -> Cursor {
         if remaining == 0 {
             let next = slot + u64::from(self.session.active_slots());
-            return self.wave_cursor(next, self.session.wave().packets());
+            return self.wave_cursor(next, self.packets_of_new_wave());
         }
         let begin_slot = slot as i64 + 1 - i64::from(self.session.active_slots());
         let due_ns =

@@ -19,6 +19,7 @@ mod group;
 mod image;
 mod limits;
 mod numbers;
+mod overload;
 mod patience;
 mod progress;
 mod queue;

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::content::Content;
 use super::group::GroupSealer;
+use super::overload::Overload;
 use crate::completion::{ReceiverCounts, Tally};
 
 /// Time between two reports of progress.
@@ -48,6 +49,7 @@ pub struct SendProgress {
 pub struct SessionSender {
     clock: Clock,
     endpoint: Sender,
+    overload: Overload,
     objects: Content,
     /// The encodings of repair symbols in other threads.
     encodings: JoinSet<Result<Encoded, ReadError>>,
@@ -67,6 +69,7 @@ impl SessionSender {
         let objects = objects.into();
         SessionSender {
             clock: Clock::start(),
+            overload: Overload::new(session.config().time_slot),
             endpoint: Sender::new(session, 0, Time::ZERO),
             datagram: Vec::with_capacity(objects.datagram_length()),
             objects,
@@ -137,6 +140,7 @@ impl SessionSender {
             }
             if now >= next_report {
                 next_report = now + PROGRESS_INTERVAL;
+                self.lower_top_if_overloaded(now);
                 self.report();
             }
             while self.encodings.len() < self.encodings_max
@@ -218,12 +222,30 @@ impl SessionSender {
         self.outlets.push(channel, &self.datagram);
     }
 
+    /// Lowers the top of the session if this machine is too slow for it.
+    fn lower_top_if_overloaded(&mut self, now: Time) {
+        if !self.overload.lowers_top(now, self.endpoint.skipped()) {
+            return;
+        }
+        let session_rate = self.endpoint.session().config().session_rate;
+        match self.endpoint.lower_top() {
+            Some(top) => tracing::warn!(
+                "this machine is too slow for a session of {session_rate}, and sends at most {top} from now on: take \
+                 --rate {top} next time"
+            ),
+            None => tracing::warn!(
+                "this machine is too slow even for the two lowest waves of this session: end other programs, or send \
+                 again with a lower --rate"
+            ),
+        }
+    }
+
     fn report(&mut self) {
         let skipped = self.endpoint.skipped();
         if skipped > 0 && self.progress.skipped == 0 {
             tracing::warn!(
                 "the sender is behind its schedule, and leaves out packets that are too late: receivers slow down as \
-                 on a full path. A lower --rate leaves this machine time (logged once; more are counted)"
+                 on a full path (logged once; more are counted). If that goes on, it lowers the session's rate"
             );
         }
         self.progress.skipped = skipped;

@@ -385,6 +385,41 @@ fn a_join_that_brings_nothing_is_withdrawn() {
     assert!(used > 0.8, "joins work again: {used}");
 }
 
+/// Runs a receiver on a wire of 5 ms for thirty seconds. The sender may lower its top after ten.
+fn thirty_seconds(config: &ReceiverConfig, lowers_top: bool) -> World {
+    let wire = delay(Duration::from_millis(5));
+    let session = SessionConfig::lan(rate("40 Mbit/s"));
+    let mut world = world_of(session, config.clone(), wire, 1);
+    world.run_until(secs(10));
+    if lowers_top {
+        world.sender.get().lower_top().expect("waves are left");
+    }
+    world.run_until(secs(30));
+    world
+}
+
+#[test]
+fn receivers_lose_nothing_when_a_sender_lowers_its_top() {
+    let slow = ReceiverConfig {
+        maximum_rate: Some(rate("10 Mbit/s")),
+        ..ReceiverConfig::live()
+    };
+    let events = |lowers_top| only(&thirty_seconds(&slow, lowers_top)).events();
+    assert_eq!(
+        events(false),
+        events(true),
+        "slower receivers notice nothing"
+    );
+    for whole in [ReceiverConfig::live(), ReceiverConfig::default()] {
+        let mut world = thirty_seconds(&whole, true);
+        let status = only(&world).get().status().expect("the receiver runs");
+        assert_eq!((status.packets_lost, status.refused.total()), (0, 0));
+        let mbit = world.measure(0, secs(10)) / 1e6;
+        // From 0.75 to 1 of the session's rate at the beginning of a slot, on average 0.87 of that.
+        assert!((25.0..36.0).contains(&mbit), "{mbit}");
+    }
+}
+
 #[test]
 fn silence_ends_the_session_after_ten_seconds() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);

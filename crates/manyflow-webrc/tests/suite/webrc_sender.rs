@@ -142,3 +142,79 @@ fn a_late_sender_skips_instead_of_bursting() {
     );
     assert!(sender.skipped() > 50_000);
 }
+
+/// Returns the packets of the first `seconds`, of a sender that lowers its top after each of
+/// `steps` seconds, and the rates that it then announces.
+fn packets_with_steps(
+    session: &Session,
+    steps: &[f64],
+    seconds: u64,
+) -> (Vec<(f64, Cci)>, Vec<Rate>) {
+    let mut sender = Sender::new(session.clone(), 1, Time::ZERO);
+    let end = Time::ZERO + Duration::from_secs(seconds);
+    let (mut sent, mut tops) = (Vec::new(), Vec::new());
+    while let Some(now) = sender.poll_timeout().filter(|now| *now < end) {
+        let now_s = now.as_secs_f64();
+        while steps.get(tops.len()).is_some_and(|step| *step <= now_s) {
+            tops.push(sender.lower_top().expect("waves are left"));
+        }
+        while let Some(Action::Send(packet)) = sender.poll_action(now) {
+            sent.push((now_s, packet.header));
+        }
+    }
+    (sent, tops)
+}
+
+#[test]
+fn a_lower_top_leaves_out_the_beginnings_of_new_waves() {
+    for constant_aggregate in [true, false] {
+        let config = SessionConfig::lan(rate("20 Mbit/s"));
+        let session = Session::new(SessionConfig {
+            constant_aggregate,
+            ..config
+        })
+        .unwrap();
+        let (t, n) = (session.wave_channels(), session.active_slots());
+        let whole = packets(&session, 40);
+        let (sent, tops) = packets_with_steps(&session, &[5.5, 20.5], 40);
+        let first = if constant_aggregate { 2 } else { 1 };
+        // The wave on this channel began in a slot after the step, and is in its first slots.
+        let is_silent = |time_s: f64, cci: &Cci| {
+            let left = (u32::from(cci.channel) + t - u32::from(cci.ctsi)) % t;
+            let begin = time_s as u32 + left + 1 - n.min(time_s as u32 + left + 1);
+            let silent = match begin {
+                0..6 => 0,
+                6..21 => first,
+                _ => first + 1,
+            };
+            u32::from(cci.channel) < t && time_s < f64::from(begin + silent)
+        };
+        let expected: Vec<_> = whole
+            .into_iter()
+            .filter(|(time_s, cci)| !is_silent(*time_s, cci))
+            .collect();
+        assert_eq!(sent.len(), expected.len());
+        assert_eq!(sent, expected);
+        assert!(tops[1].bits_per_s() as f64 <= 0.76 * tops[0].bits_per_s() as f64);
+        for (from, top) in [(9.0, tops[0]), (25.0, tops[1])] {
+            // The rate falls within each slot, so it is highest in the first tenth of one.
+            let in_tenth = sent
+                .iter()
+                .filter(|(time_s, _)| (from..from + 0.1).contains(time_s));
+            let packet_bytes = session.config().packet_bytes;
+            let highest = Rate::from_packets_per_s(in_tenth.count() as f64 * 10.0, packet_bytes);
+            let ratio = highest.bits_per_s() as f64 / top.bits_per_s() as f64;
+            assert!((0.93..1.01).contains(&ratio), "{highest} of {top}");
+        }
+    }
+}
+
+#[test]
+fn the_two_lowest_waves_are_always_sent() {
+    let session = Session::new(SessionConfig::lan(rate("20 Mbit/s"))).unwrap();
+    let waves = session.active_slots();
+    let mut sender = Sender::new(session, 1, Time::ZERO);
+    let steps = std::iter::from_fn(|| sender.lower_top()).count();
+    assert_eq!(steps as u32, waves - 3, "the first step is of two slots");
+    assert_eq!(sender.lower_top(), None);
+}
