@@ -196,3 +196,39 @@ fn a_receiver_with_a_share_of_the_capacity_takes_it_whatever_it_loses() {
     assert!(equation < 8.0, "{equation} Mbit/s");
     assert!((30.0..55.0).contains(&half), "{half} Mbit/s");
 }
+
+/// `manyflow-rig bench loss` without hosts: 20 MB in a session of 50 Mbit/s, of which the path
+/// loses 1 %, with a round-trip time of 20 ms.
+#[test]
+fn a_file_comes_at_the_rate_of_the_equation_despite_random_loss() {
+    let session = SessionConfig {
+        packet_bytes: 1400,
+        ..SessionConfig::lan("50 Mbit/s".parse().unwrap())
+    };
+    let path = LinkConfig {
+        loss: LossModel::Bernoulli(0.01),
+        ..delay(Duration::from_millis(15))
+    };
+    let (packets, symbol_bits) = (20_000_000 / 1376, 1376.0 * 8.0);
+    let equation = TcpEquation::RENO.rate_packets_per_s(0.02, 0.01) * 1400.0 * 8.0;
+    let mut shares = Vec::new();
+    for phase in [0.0, 0.13, 0.25, 0.38, 0.5, 0.63, 0.75, 0.88] {
+        let trains = session.clone().with_packet_trains(4);
+        let mut world = world_of(trains, ReceiverConfig::live(), path.clone(), phase);
+        let status = |world: &World| world.member(0).get().status().expect("it runs");
+        world.run_until(Duration::from_secs_f64(4.0 + phase));
+        let rtt_s = status(&world).rtt_s;
+        assert!(
+            (0.018..0.025).contains(&rtt_s),
+            "{rtt_s} s after 3 s, phase {phase}"
+        );
+        let mut seconds = 3.0;
+        while status(&world).packets_received < packets {
+            world.measure(0, Duration::from_millis(100));
+            seconds += 0.1;
+        }
+        shares.push(packets as f64 * symbol_bits / seconds / equation);
+    }
+    println!("multiples of the equation's rate: {shares:.2?}");
+    assert!(shares.iter().all(|share| *share > 0.9), "{shares:.2?}");
+}

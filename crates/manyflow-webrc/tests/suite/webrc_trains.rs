@@ -242,3 +242,27 @@ fn a_jump_above_the_capacity_ends_start_up_at_once() {
     );
     assert!(world.measure(0, Duration::from_secs(4)) < 5e6);
 }
+
+/// The slow receiver of `manyflow-rig bench heterogeneity`: 20 Mbit/s behind a queue of 200 kB.
+#[test]
+fn a_receiver_alone_fills_its_link_from_the_second_second_on() {
+    let slow = LinkConfig {
+        delay: Duration::from_micros(100),
+        queue: QueueLimit::Bytes(200_000),
+        ..link("20 Mbit/s")
+    };
+    let (mut behind, mut used) = (Vec::new(), Vec::new());
+    for phase in [0.0, 0.2, 0.4, 0.6, 0.8] {
+        let trains = lan().with_packet_trains(4);
+        let mut world = world_of(trains.clone(), trains, slow.clone(), phase);
+        world.run_until(Duration::from_secs(2).mul_f64(phase));
+        let first = Duration::from_secs(3);
+        behind.push((1.0 - world.measure(0, first) / 20e6) * first.as_secs_f64());
+        used.push(world.measure(0, Duration::from_secs(20)) / 20e6);
+        let lost = only(&world).get().status().expect("it runs").packets_lost;
+        assert_eq!(lost, 0, "phase {phase}");
+    }
+    println!("start-up takes {behind:.2?} s, then the link is used to {used:.4?}");
+    assert!(behind.iter().all(|seconds| *seconds < 1.2), "{behind:.2?}");
+    assert!(used.iter().all(|part| *part > 0.985), "{used:.4?}");
+}
