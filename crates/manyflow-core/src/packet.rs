@@ -44,8 +44,11 @@ pub enum Ecn {
     /// The transport does not support ECN: a router drops the packet instead of marking it.
     #[default]
     NotCapable,
-    /// ECT: a router may mark the packet.
+    /// ECT(0): a router may mark the packet.
     Capable,
+    /// ECT(1): a router may mark the packet, and its sender's congestion control is scalable, as
+    /// L4S requires (RFC 9331).
+    L4s,
     /// CE: a router has marked the packet.
     Marked,
 }
@@ -58,6 +61,12 @@ pub trait Header: Copy + Debug + PartialEq + Send {
     /// Returns the rank of the group, for data of a layered session. RED can mark by groups.
     fn layer(&self) -> Option<u8> {
         None
+    }
+
+    /// Returns a number by which queues tell flows between the same ends apart, such as a hash of
+    /// ports.
+    fn flow(&self) -> u32 {
+        0
     }
 
     /// Returns XCP's congestion header, if the packet carries one.

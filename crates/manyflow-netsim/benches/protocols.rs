@@ -8,7 +8,10 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput};
 use manyflow_anypoint::switch::{Leg, MemberId, RoundRobin, Switch, SwitchConfig};
 use manyflow_anypoint::{self as anypoint, Ack, AcpConfig, Body, Connection, Data, Length};
-use manyflow_core::link::{Link, LinkConfig, RedConfig};
+use manyflow_core::link::{
+    Aqm, CakeConfig, CoDelConfig, DualPi2Config, FqCoDelConfig, Link, LinkConfig, PieConfig,
+    RedConfig,
+};
 use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Header, Packet, Time};
 use manyflow_tcp::{Receiver as TcpReceiver, Segment, Sender as TcpSender, TcpConfig};
 use manyflow_webrc::{Cci, CciFormat, Receiver, ReceiverConfig, Sender, Session, SessionConfig};
@@ -69,6 +72,24 @@ fn links(criterion: &mut Criterion) {
     };
     link(criterion, "drop-tail", tcp, with(None, None));
     link(criterion, "RED", tcp, with(red, None));
+    for (name, aqm) in [
+        ("CoDel", Aqm::CoDel(CoDelConfig::default())),
+        ("FQ-CoDel", Aqm::FqCoDel(FqCoDelConfig::default())),
+        ("CAKE", Aqm::Cake(CakeConfig::default())),
+        ("PIE", Aqm::Pie(PieConfig::default())),
+        ("DualPI2", Aqm::DualPi2(DualPi2Config::default())),
+    ] {
+        let aqm = Some(aqm);
+        link(
+            criterion,
+            name,
+            tcp,
+            LinkConfig {
+                aqm,
+                ..like.clone()
+            },
+        );
+    }
     link(criterion, "ACP, drop-tail", xcp, with(None, None));
     link(criterion, "ACP, XCP", xcp, with(None, router));
 }
@@ -84,8 +105,13 @@ fn link<H: Header>(criterion: &mut Criterion, name: &str, header: H, config: Lin
             while link.queue_packets(now) < 10 {
                 let _ = link.push(now, packet.clone(), packet.wire_bytes());
             }
-            now = link.next_time().expect("packets wait");
-            link.pop_ready(now)
+            // A managed queue also has events at which packets leave it.
+            loop {
+                now = link.next_time().expect("packets wait");
+                if let Some(packet) = link.pop_ready(now) {
+                    return packet;
+                }
+            }
         });
     });
 }

@@ -106,6 +106,13 @@ macro_rules! protocols {
             }
 
             #[inline]
+            fn flow(&self) -> u32 {
+                match self {
+                    $($any_header::$name(header) => $crate::manyflow_core::Header::flow(header),)*
+                }
+            }
+
+            #[inline]
             fn congestion(&mut self) -> Option<&mut $crate::manyflow_core::xcp::Congestion> {
                 match self {
                     $($any_header::$name(header) => $crate::manyflow_core::Header::congestion(header),)*

@@ -34,6 +34,7 @@ mod cell;
 mod entries;
 pub mod links;
 pub mod protocols;
+pub mod queues;
 
 use std::collections::BTreeMap;
 

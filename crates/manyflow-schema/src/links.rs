@@ -1,10 +1,11 @@
 //! `[[links]]`: the joined nodes, and the properties of the links.
 
 use manyflow_core::link::{
-    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+    Aqm, LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
 };
 use serde::Deserialize;
 
+use super::queues::{self, CakeTable, CoDelTable, DualPi2Table, FqCoDelTable, PieTable};
 use manyflow_core::xcp::XcpConfig;
 use manyflow_model::quantity::{
     Bits, BitsPerSecond, Count, Dimension, Number, Probability, Quantity, Seconds,
@@ -105,8 +106,28 @@ link_tables! {
     ///
     /// Default: none.
     red: RedTable,
-    /// The link is an XCP router's, which needs a `rate`, and no `red` beside it; `{}` with the
-    /// defaults.
+    /// The parameters of CoDel; `{}` with the defaults. A link takes one of `red`, `codel`,
+    /// `fq-codel`, `cake`, `pie`, `dualpi2` and `xcp`.
+    ///
+    /// Default: none.
+    codel: CoDelTable,
+    /// The parameters of FQ-CoDel; `{}` with the defaults.
+    ///
+    /// Default: none.
+    fq_codel: FqCoDelTable,
+    /// The parameters of CAKE; `{}` with the defaults.
+    ///
+    /// Default: none.
+    cake: CakeTable,
+    /// The parameters of PIE; `{}` with the defaults.
+    ///
+    /// Default: none.
+    pie: PieTable,
+    /// The parameters of DualPI2; `{}` with the defaults.
+    ///
+    /// Default: none.
+    dualpi2: DualPi2Table,
+    /// The link is an XCP router's, which needs a `rate`; `{}` with the defaults.
     ///
     /// Default: none.
     xcp: XcpTable,
@@ -329,6 +350,29 @@ impl XcpTable {
 }
 
 impl LinkProperties {
+    /// Returns the queues that are given.
+    fn aqms(&self) -> impl Iterator<Item = Aqm> {
+        let queues = [
+            self.codel.map(CoDelTable::aqm),
+            self.fq_codel.map(FqCoDelTable::aqm),
+            self.cake.map(CakeTable::aqm),
+            self.pie.map(PieTable::aqm),
+            self.dualpi2.map(DualPi2Table::aqm),
+        ];
+        queues.into_iter().flatten()
+    }
+
+    /// Checks that no two queues are given.
+    ///
+    /// # Errors
+    /// Returns the reason if there are two.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self.aqms().count() {
+            0 | 1 => Ok(()),
+            _ => Err(ONE_QUEUE),
+        }
+    }
+
     /// Sets the properties that are given, and keeps the others.
     pub fn apply(&self, config: &mut LinkConfig) {
         let set = |target: &mut std::time::Duration, given: Option<Seconds>| {
@@ -339,6 +383,7 @@ impl LinkProperties {
         config.rate = self.rate.map(BitsPerSecond::rate).or(config.rate);
         config.queue = self.queue.map_or(config.queue, QueueSize::limit);
         config.red = self.red.map(RedTable::config).or(config.red.take());
+        config.aqm = self.aqms().next().or(config.aqm);
         if let Some(xcp) = self.xcp {
             config.xcp = xcp.answers.unwrap_or(true).then(|| xcp.config());
         }
@@ -353,6 +398,10 @@ impl LinkProperties {
     }
 }
 
+/// The error of a link with two queues.
+const ONE_QUEUE: &str =
+    "a link takes one of `red`, `codel`, `fq-codel`, `cake`, `pie` and `dualpi2`";
+
 /// Checks that the properties of a link are compatible.
 ///
 /// # Errors
@@ -362,6 +411,15 @@ pub fn check(config: &LinkConfig) -> Result<(), &'static str> {
         return Err(
             "a link of 0 bit/s carries no packet: cut it with `[[at]]`, or leave out `rate`",
         );
+    }
+    if let Some(aqm) = &config.aqm {
+        queues::check(aqm)?;
+        if config.red.is_some() {
+            return Err(ONE_QUEUE);
+        }
+        if config.xcp.is_some() {
+            return Err("a link takes either active queue management or `xcp`");
+        }
     }
     match config.xcp {
         Some(_) if config.rate.is_none() => {

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::Aqm;
 use crate::units::Rate;
 use crate::xcp::XcpConfig;
 
@@ -16,6 +17,8 @@ pub struct LinkConfig {
     pub queue: QueueLimit,
     /// Active queue management. With `None` the queue only drops packets that it has no room for.
     pub red: Option<RedConfig>,
+    /// Active queue management with a queue of its own, instead of RED and XCP.
+    pub aqm: Option<Aqm>,
     /// The constants of an XCP router, which needs a rate.
     pub xcp: Option<XcpConfig>,
     /// How packets are lost on the wire.
@@ -43,6 +46,7 @@ impl Default for LinkConfig {
             delay: Duration::ZERO,
             queue: QueueLimit::Unlimited,
             red: None,
+            aqm: None,
             xcp: None,
             loss: LossModel::None,
             duplication: 0.0,

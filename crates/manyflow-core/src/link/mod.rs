@@ -2,22 +2,47 @@
 //! faults.
 //!
 //! ```text
-//!   push -> [ queue: drop-tail, RED or XCP ] -> transmitter (rate) -> wire (delay, loss, duplication, jitter) -> pop_ready
+//!   push -> [ queue: drop-tail, RED, XCP or AQM ] -> transmitter (rate) -> wire (delay, loss, duplication, jitter) -> pop_ready
 //! ```
 //!
 //! A link is generic over its packets and has no clock, so it is the same in the simulator and
 //! under real sockets. A packet's departure is known when it is pushed, because the packets before
 //! it will not change. So a link needs one event for each packet, that of its arrival; queue and
 //! wire cost nothing in between.
+//!
+//! With an [`Aqm`], the queue decides when a packet leaves, too. Such a link has an event for each
+//! departure as well (`managed.rs`).
+//!
+//! | file | queue |
+//! |---|---|
+//! | `red.rs` | random early detection |
+//! | `codel.rs` | CoDel (RFC 8289) |
+//! | `fq_codel.rs`, `fair.rs` | FQ-CoDel (RFC 8290), and its deficit round robin |
+//! | `cake.rs` | the core of CAKE |
+//! | `pie.rs` | PIE (RFC 8033) |
+//! | `dualpi2.rs` | DualPI2 (RFC 9332) |
 
+mod cake;
+mod carried;
+mod codel;
 mod config;
+mod dualpi2;
 mod extras;
+mod fair;
 mod faults;
+mod fq_codel;
+mod managed;
+mod pie;
 mod red;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_aqm;
+#[cfg(test)]
+mod tests_aqm_random;
+#[cfg(test)]
 mod tests_xcp;
+mod waiting;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -25,55 +50,19 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
+pub use cake::{CakeConfig, Isolation};
+pub use carried::{Carried, Flow, Item};
+pub use codel::CoDelConfig;
 pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
+pub use dualpi2::DualPi2Config;
 use extras::Extras;
+pub use fq_codel::FqCoDelConfig;
+use managed::Managed;
+pub use managed::{Aqm, Fate};
+pub use pie::PieConfig;
 pub use red::{Arrival, Notice, Red, TopGroups, Verdict};
 
-use crate::packet::{Destination, Ecn, Header, Packet};
 use crate::time::Time;
-use crate::xcp::Congestion;
-
-/// A packet, as a link sees it when it takes it.
-pub trait Carried {
-    /// Returns whether a router may mark the packet instead of dropping it (RFC 3168).
-    fn is_ecn_capable(&self) -> bool {
-        false
-    }
-
-    /// Marks the packet: congestion experienced.
-    fn mark(&mut self) {}
-
-    /// Returns the session and the rank of the group, for data of a layered session.
-    fn group(&self) -> Option<(u32, u8)> {
-        None
-    }
-
-    /// Returns XCP's header, which a router may change.
-    fn congestion(&mut self) -> Option<&mut Congestion> {
-        None
-    }
-}
-
-impl<H: Header> Carried for Packet<H> {
-    fn is_ecn_capable(&self) -> bool {
-        self.ecn != Ecn::NotCapable
-    }
-
-    fn mark(&mut self) {
-        self.ecn = Ecn::Marked;
-    }
-
-    fn group(&self) -> Option<(u32, u8)> {
-        match self.destination {
-            Destination::Channel(channel) => Some((channel.session, self.header.layer()?)),
-            Destination::Endpoint(_) => None,
-        }
-    }
-
-    fn congestion(&mut self) -> Option<&mut Congestion> {
-        self.header.congestion()
-    }
-}
 
 /// Counts a link's packets by their fate. At all times `pushed + duplicated = delivered + dropped
 /// + lost + Link::carried`.
@@ -101,7 +90,7 @@ pub struct Counters {
 pub enum Dropped {
     /// The queue was full.
     Full,
-    /// Random early detection dropped the packet.
+    /// Random early detection or other active queue management dropped the packet.
     Early,
     /// The link is cut.
     Cut,
@@ -125,7 +114,33 @@ pub struct Link<T> {
     delivered_bytes: u64,
     /// The state that most links never need.
     extras: Option<Box<Extras>>,
+    /// The queue of a link with an [`Aqm`].
+    managed: Option<Box<Managed<T>>>,
     cut: bool,
+    /// The kind of queue that the configuration asks for. A packet of a drop-tail link need not
+    /// look there.
+    kind: Kind,
+}
+
+/// How a link's queue decides about packets.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// By its limit alone.
+    DropTail,
+    /// When a packet arrives: RED and XCP.
+    Judge,
+    /// In a managed queue.
+    Managed,
+}
+
+impl Kind {
+    fn of(config: &LinkConfig) -> Kind {
+        match (config.aqm, config.red, config.xcp) {
+            (Some(_), ..) => Kind::Managed,
+            (None, None, None) => Kind::DropTail,
+            _ => Kind::Judge,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -135,12 +150,14 @@ struct InTransit<T> {
     item: T,
 }
 
-impl<T: Clone> Link<T> {
+impl<T: Item> Link<T> {
     /// Creates a link whose random choices come from `seed`. Links with the same configuration can
     /// share it.
     pub fn new(config: impl Into<Arc<LinkConfig>>, seed: u64) -> Link<T> {
+        let config = config.into();
         Link {
-            config: config.into(),
+            kind: Kind::of(&config),
+            config,
             seed,
             free_at: Time::ZERO,
             carry: 0,
@@ -149,6 +166,7 @@ impl<T: Clone> Link<T> {
             delivered: 0,
             delivered_bytes: 0,
             extras: None,
+            managed: None,
             cut: false,
         }
     }
@@ -161,12 +179,14 @@ impl<T: Clone> Link<T> {
     /// Returns the counts of all packets so far.
     pub fn counters(&self) -> Counters {
         let extras = self.extras.as_deref();
+        let managed = self.managed.as_deref();
+        let (dropped, marked) = managed.map_or((0, 0), Managed::counts);
         Counters {
             pushed: self.pushed,
             delivered: self.delivered,
             delivered_bytes: self.delivered_bytes,
-            dropped: extras.map_or(0, |extras| extras.dropped),
-            marked: extras.map_or(0, |extras| extras.marked),
+            dropped: extras.map_or(0, |extras| extras.dropped) + dropped,
+            marked: extras.map_or(0, |extras| extras.marked) + marked,
             lost: extras.map_or(0, |extras| extras.lost),
             duplicated: extras.map_or(0, |extras| extras.duplicated),
         }
@@ -175,7 +195,9 @@ impl<T: Clone> Link<T> {
     /// Returns how many packets are in the queue, in transmission and on the wire, without those
     /// that the wire is going to lose.
     pub fn carried(&self) -> u64 {
-        self.wire.len() as u64
+        let managed = self.managed.as_deref();
+        let waiting = managed.map_or(0, |managed| managed.queued().0);
+        (self.wire.len() + waiting) as u64
     }
 
     /// Returns how many packets wait for the transmitter at `now`.
@@ -188,12 +210,16 @@ impl<T: Clone> Link<T> {
     /// growth over an interval, divided by the interval's length, is the mean queue.
     pub fn queue_time(&mut self, now: Time) -> Duration {
         self.retire(now);
+        let managed = self.managed.as_deref();
+        let managed = managed.map_or(0, |managed| managed.waited(now));
         let extras = self.extras.as_deref();
-        extras.map_or(Duration::ZERO, |extras| extras.waited(now))
+        let waited = extras.map_or(Duration::ZERO, |extras| extras.waited(now));
+        waited + Duration::from_nanos(managed)
     }
 
     /// Hands a packet of `bytes` to the link. Returns how many copies will arrive: none if the wire
-    /// is going to lose the packet, two if the wire duplicates it.
+    /// is going to lose the packet, two if the wire duplicates it. A link with an [`Aqm`] does not
+    /// know yet and returns one; see [`pop_fate`](Link::pop_fate).
     ///
     /// `item` can be a view of a packet that is stored elsewhere. Once the queue has decided, the
     /// view is converted into what the link carries, such as the packet's place in that store.
@@ -214,20 +240,23 @@ impl<T: Clone> Link<T> {
             return Err(Dropped::Cut);
         }
         self.retire(now);
-        if self.changes_packets() {
-            self.judge(now, &mut item, bytes)?;
-        } else if self.free_at > now && !self.has_room(bytes) {
-            self.extras().dropped += 1;
-            return Err(Dropped::Full);
+        match self.kind {
+            Kind::DropTail if self.free_at > now && !self.has_room(bytes) => {
+                self.extras().dropped += 1;
+                return Err(Dropped::Full);
+            }
+            Kind::DropTail => {}
+            Kind::Judge => self.judge(now, &mut item, bytes)?,
+            Kind::Managed => return self.push_managed(now, item, bytes),
         }
         Ok(self.accept(now, item.into(), bytes))
     }
 
-    /// Returns whether the queue may change packets: RED marks them, and XCP's router lowers their
-    /// window change.
+    /// Returns whether the queue may change packets: RED and an [`Aqm`] mark them, and XCP's router
+    /// lowers their window change.
     #[inline]
     pub fn changes_packets(&self) -> bool {
-        self.config.red.is_some() || self.config.xcp.is_some()
+        self.kind != Kind::DropTail
     }
 
     /// Queues a packet. Returns how many copies of it will arrive.
@@ -246,6 +275,7 @@ impl<T: Clone> Link<T> {
     /// Removes and returns the next packet that has arrived by `now`.
     #[inline]
     pub fn pop_ready(&mut self, now: Time) -> Option<T> {
+        self.advance(now);
         if self.wire.front()?.arrives > now {
             return None;
         }
@@ -255,10 +285,16 @@ impl<T: Clone> Link<T> {
         Some(arrived.item)
     }
 
-    /// Returns when the next packet arrives, and [`pop_ready`](Link::pop_ready) should be called.
+    /// Returns when the next packet arrives or a managed queue sends one, and
+    /// [`pop_ready`](Link::pop_ready) should be called.
     #[inline]
     pub fn next_time(&self) -> Option<Time> {
-        self.wire.front().map(|next| next.arrives)
+        let arrival = self.wire.front().map(|next| next.arrives);
+        let Some(managed) = &self.managed else {
+            return arrival;
+        };
+        let departure = managed.next_time(self.free_at);
+        [arrival, departure].into_iter().flatten().min()
     }
 
     /// Changes the link's configuration. Packets in transmission or on the wire continue as they
@@ -267,7 +303,7 @@ impl<T: Clone> Link<T> {
         self.retire(now);
         let waiting = self.extras.as_mut().map(|extras| extras.take_waiting(now));
         let Some((begins, packets)) = waiting.unwrap_or_default() else {
-            self.adopt(config.into());
+            self.adopt(now, config.into());
             return;
         };
         // With jitter the wire is not in the order of departure. Then the packets that arrive last
@@ -275,7 +311,7 @@ impl<T: Clone> Link<T> {
         let kept = self.wire.len().saturating_sub(packets);
         let waiting = self.wire.split_off(kept);
         self.free_at = begins;
-        self.adopt(config.into());
+        self.adopt(now, config.into());
         for InTransit { item, bytes, .. } in waiting {
             let begins = self.free_at;
             self.free_at = self.transmitted(begins, bytes);
@@ -293,6 +329,7 @@ impl<T: Clone> Link<T> {
             self.retire(now);
             self.extras().take_waiting(now);
             lost.extend(self.wire.drain(..).map(|packet| packet.item));
+            lost.extend(self.take_managed(now).into_iter().map(|packet| packet.item));
             self.extras().lost += lost.len() as u64;
             self.free_at = now;
         }
@@ -330,7 +367,7 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    fn adopt(&mut self, config: Arc<LinkConfig>) {
+    fn adopt(&mut self, now: Time, config: Arc<LinkConfig>) {
         if let Some(extras) = &mut self.extras {
             if config.red != self.config.red {
                 extras.set_red(&config);
@@ -339,7 +376,12 @@ impl<T: Clone> Link<T> {
                 extras.set_xcp(&config);
             }
         }
-        (self.config, self.carry) = (config, 0);
+        let is_managed_otherwise = config.aqm != self.config.aqm;
+        (self.kind, self.carry) = (Kind::of(&config), 0);
+        self.config = config;
+        if is_managed_otherwise {
+            self.adopt_management(now);
+        }
     }
 
     #[inline]
@@ -350,6 +392,7 @@ impl<T: Clone> Link<T> {
     /// Removes packets from the queue whose transmission has begun.
     #[inline]
     fn retire(&mut self, now: Time) {
+        self.advance(now);
         if let Some(extras) = &mut self.extras {
             extras.retire(now);
         }
@@ -357,9 +400,11 @@ impl<T: Clone> Link<T> {
 
     /// Returns the number of waiting packets and their bytes.
     fn queued(&self) -> (usize, u64) {
-        self.extras
-            .as_ref()
-            .map_or((0, 0), |extras| extras.queued())
+        let extras = self.extras.as_ref();
+        let (packets, bytes) = extras.map_or((0, 0), |extras| extras.queued());
+        let managed = self.managed.as_deref();
+        let (more, more_bytes) = managed.map_or((0, 0), Managed::queued);
+        (packets + more, bytes + more_bytes)
     }
 
     /// Decides whether the packet enters the queue of a link with RED or XCP. RED may mark it, and

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::*;
 use crate::units::Rate;
-use crate::xcp::{WindowChange, XcpConfig};
+use crate::xcp::{Congestion, WindowChange, XcpConfig};
 
 const BYTES: u32 = 1000;
 

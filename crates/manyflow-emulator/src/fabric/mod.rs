@@ -40,7 +40,7 @@ use queries::Queries;
 /// The header of packets between hosts whose TTL expires on the way.
 const EXPIRED: IpPacket = IpPacket {
     is_expired: true,
-    rank: None,
+    ..IpPacket::DATA
 };
 
 /// Takes the packets that arrive at hosts.
@@ -318,6 +318,10 @@ impl Fabric {
         packet: &[u8],
         outside: &mut Outside<'_>,
     ) {
+        let header = IpPacket {
+            flow: fields.flow,
+            ..header
+        };
         let packet = Packet::new(to, header, packet).with_ecn(fields.ecn);
         self.perform(node, [Action::Send(packet)], outside);
     }

@@ -34,6 +34,9 @@ pub(crate) struct Fields {
     pub(crate) is_membership: bool,
     /// The destination port of a TCP segment over IPv4 whose header is in this packet.
     pub(crate) tcp_port: Option<u16>,
+    /// The ports of TCP or UDP, mixed with the protocol; 0 without ports. Queues tell flows between
+    /// the same hosts apart by it.
+    pub(crate) flow: u32,
 }
 
 impl Fields {
@@ -66,8 +69,13 @@ fn read_fields_v4(packet: &[u8]) -> Option<Fields> {
     }
     let is_first = header.fragments_offset().value() == 0;
     let is_tcp = header.protocol() == IpNumber::TCP && is_first;
-    let ports = packet[header.slice().len()..].first_chunk::<4>();
-    let ports = ports.filter(|_| is_tcp);
+    let transport = &packet[header.slice().len()..];
+    let ports = transport.first_chunk::<4>().filter(|_| is_tcp);
+    let flow = if is_first {
+        flow(header.protocol(), transport)
+    } else {
+        0
+    };
     Some(Fields {
         source: header.source_addr().into(),
         destination: header.destination_addr().into(),
@@ -75,7 +83,18 @@ fn read_fields_v4(packet: &[u8]) -> Option<Fields> {
         ecn: ecn(header.ecn()),
         is_membership: header.protocol() == IpNumber::IGMP,
         tcp_port: ports.map(|ports| u16::from_be_bytes([ports[2], ports[3]])),
+        flow,
     })
+}
+
+/// Returns the ports in a transport header, mixed with the protocol; 0 if it has none.
+fn flow(protocol: IpNumber, transport: &[u8]) -> u32 {
+    match (protocol, transport.first_chunk::<4>()) {
+        (IpNumber::TCP | IpNumber::UDP, Some(ports)) => {
+            u32::from_be_bytes(*ports) ^ u32::from(protocol.0) << 24
+        }
+        _ => 0,
+    }
 }
 
 fn read_fields_v6(packet: &[u8]) -> Option<Fields> {
@@ -90,6 +109,7 @@ fn read_fields_v6(packet: &[u8]) -> Option<Fields> {
         ecn: ecn(header.ecn()),
         is_membership: is_mld(&header, packet),
         tcp_port: None,
+        flow: flow(header.next_header(), &packet[Ipv6Header::LEN..]),
     })
 }
 
@@ -110,6 +130,7 @@ fn is_mld(header: &Ipv6HeaderSlice<'_>, packet: &[u8]) -> bool {
 fn ecn(field: IpEcn) -> Ecn {
     match field.value() {
         0 => Ecn::NotCapable,
+        1 => Ecn::L4s,
         3 => Ecn::Marked,
         _ => Ecn::Capable,
     }
@@ -231,6 +252,22 @@ mod tests {
         }
         packet[8..10].copy_from_slice(&[0xfe, 0x80]);
         assert!(read_fields(&packet).unwrap().is_link_local());
+    }
+
+    #[test]
+    fn ports_tell_flows_apart_and_ect_1_is_that_of_l4s() {
+        for (packet, ports, class, shift) in [(tcp(9), 20, 1, 0), (udp_v6(9), 40, 1, 4)] {
+            let flow = read_fields(&packet).unwrap().flow;
+            for changed in [ports, ports + 3] {
+                let mut other = packet.clone();
+                other[changed] ^= 1;
+                assert_ne!(read_fields(&other).unwrap().flow, flow);
+            }
+            let mut scalable = packet.clone();
+            scalable[class] |= 1 << shift;
+            let fields = read_fields(&scalable).unwrap();
+            assert_eq!((fields.ecn, fields.flow), (Ecn::L4s, flow));
+        }
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn ip_ecn(ecn: Ecn) -> IpEcn {
     match ecn {
         Ecn::NotCapable => IpEcn::NotEct,
         Ecn::Capable => IpEcn::Ect0,
+        Ecn::L4s => IpEcn::Ect1,
         Ecn::Marked => IpEcn::CongestionExperienced,
     }
 }

@@ -5,9 +5,9 @@
 
 use core::ops::Index;
 
-use manyflow_core::link::Carried;
+use manyflow_core::link::{Carried, Flow, Item};
 use manyflow_core::xcp::Congestion;
-use manyflow_core::{EndpointId, Header, Packet};
+use manyflow_core::{Destination, EndpointId, Header, Packet};
 
 use super::NodeId;
 
@@ -24,6 +24,15 @@ struct Slot<H> {
     references: u32,
     /// The node at which a unicast packet's destination is.
     node: NodeId,
+    /// The node of the source.
+    origin: NodeId,
+}
+
+impl Item for PacketId {
+    const IS_STORED: bool = true;
+
+    /// Does nothing: the network marks the stored packet.
+    fn set_mark(&mut self) {}
 }
 
 /// The packets that links and the current event hold.
@@ -53,16 +62,23 @@ impl<H> Index<PacketId> for Packets<H> {
 }
 
 impl<H: Header> Packets<H> {
-    /// Stores a packet from this source, with one reference.
+    /// Stores a packet from this source at `origin`, with one reference. A unicast packet's
+    /// destination is at `node`.
     // Inlined, so that the packet is moved directly from the endpoint to its slot.
     #[inline(always)]
-    pub(super) fn add(&mut self, packet: Packet<H>, source: EndpointId, node: NodeId) -> PacketId {
+    pub(super) fn add(
+        &mut self,
+        packet: Packet<H>,
+        source: EndpointId,
+        origin: NodeId,
+        node: NodeId,
+    ) -> PacketId {
         if let Some(id) = self.free.pop() {
             let slot = &mut self.slots[id.0 as usize];
             slot.packet = packet;
             slot.packet.source = source;
             slot.bytes = slot.packet.wire_bytes();
-            (slot.references, slot.node) = (1, node);
+            (slot.references, slot.node, slot.origin) = (1, node, origin);
             return id;
         }
         let (bytes, references) = (packet.wire_bytes(), 1);
@@ -72,6 +88,7 @@ impl<H: Header> Packets<H> {
             bytes,
             references,
             node,
+            origin,
         });
         PacketId(self.slots.len() as u32 - 1)
     }
@@ -112,10 +129,15 @@ impl<H: Header> Packets<H> {
         if slot.references == 1 {
             return id;
         }
-        let (copy, node) = (slot.packet.clone(), slot.node);
+        let (copy, node, origin) = (slot.packet.clone(), slot.node, slot.origin);
         self.release(id);
         let source = copy.source;
-        self.add(copy, source, node)
+        self.add(copy, source, origin, node)
+    }
+
+    /// Marks a packet. The link that holds it has its only references.
+    pub(super) fn mark(&mut self, id: PacketId) {
+        self.slots[id.0 as usize].packet.mark();
     }
 
     /// Returns the number of references to all packets.
@@ -152,8 +174,25 @@ impl<H: Header> Carried for Parcel<'_, H> {
         self.packets[self.id].is_ecn_capable()
     }
 
+    fn is_l4s(&self) -> bool {
+        self.packets[self.id].is_l4s()
+    }
+
     fn mark(&mut self) {
         self.packet_mut().mark();
+    }
+
+    fn flow(&self) -> Flow {
+        let slot = &self.packets.slots[self.id.0 as usize];
+        let flow = slot.packet.flow();
+        Flow {
+            source: slot.origin.0,
+            destination: match slot.packet.destination {
+                Destination::Endpoint(_) => slot.node.0,
+                Destination::Channel(_) => flow.destination,
+            },
+            ..flow
+        }
     }
 
     fn group(&self) -> Option<(u32, u8)> {
@@ -168,7 +207,7 @@ impl<H: Header> Carried for Parcel<'_, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manyflow_core::{Destination, Ecn};
+    use manyflow_core::Ecn;
 
     #[derive(Copy, Clone, Debug, PartialEq)]
     struct Empty;
@@ -182,7 +221,7 @@ mod tests {
     fn add(packets: &mut Packets<Empty>) -> PacketId {
         let destination = Destination::Endpoint(EndpointId(7));
         let packet = Packet::new(destination, Empty, 1000).with_ecn(Ecn::Capable);
-        packets.add(packet, EndpointId(1), NodeId(3))
+        packets.add(packet, EndpointId(1), NodeId(2), NodeId(3))
     }
 
     #[test]

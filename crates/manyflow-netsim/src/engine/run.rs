@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use manyflow_core::link::{Counters, Dropped, LinkConfig};
+use manyflow_core::link::{Counters, Dropped, Fate, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Header, Time};
 
 use super::events::Due;
@@ -107,7 +107,13 @@ impl<H: Header, E> Network<H, E> {
             return;
         }
         let (to, tapped) = (entry.to, entry.tapped);
-        while let Some(id) = self.links[index as usize].link.pop_ready(self.now) {
+        loop {
+            let link = &mut self.links[index as usize].link;
+            link.advance(self.now);
+            self.learn_fates(index, observer);
+            let Some(id) = self.links[index as usize].link.pop_ready(self.now) else {
+                break;
+            };
             if tapped {
                 observer.on_tapped(self.now, LinkId(index), &self.packets[id]);
             }
@@ -174,6 +180,44 @@ impl<H: Header, E> Network<H, E> {
         // The link counts the packets that it drops.
         let pushed = entry.push(self.now, &mut self.packets, id);
         self.carry(link, id, pushed.unwrap_or(0));
+        self.learn_fates(link.0, observer);
+    }
+
+    /// Accounts for the packets that a managed queue has dropped or marked, and for those that its
+    /// wire is going to lose or duplicate.
+    #[inline]
+    fn learn_fates(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
+        while let Some(fate) = self.links[index as usize].link.pop_fate() {
+            self.learn_fate(LinkId(index), fate, observer);
+        }
+    }
+
+    fn learn_fate(
+        &mut self,
+        link: LinkId,
+        fate: Fate<PacketId>,
+        observer: &mut dyn Observer<H, E>,
+    ) {
+        match fate {
+            Fate::Dropped(id, why) => {
+                self.report(&Incident::Dropped(link, why, &self.packets[id]), observer);
+                self.limits.carried -= 1;
+                self.packets.release(id);
+            }
+            Fate::Lost(id) => {
+                self.report(&Incident::Lost(link, &self.packets[id]), observer);
+                self.limits.carried -= 1;
+                self.packets.release(id);
+            }
+            Fate::Doubled(id) => {
+                self.limits.carried += 1;
+                self.packets.retain(id);
+            }
+            Fate::Marked(id) => {
+                self.packets.mark(id);
+                self.report(&Incident::Marked(link, &self.packets[id]), observer);
+            }
+        }
     }
 
     /// Transmits a packet for [`transmit`](Network::transmit), and reports its fate.
@@ -181,10 +225,12 @@ impl<H: Header, E> Network<H, E> {
     fn transmit_traced(&mut self, link: LinkId, id: PacketId, observer: &mut dyn Observer<H, E>) {
         let now = self.now;
         let entry = &mut self.links[link.0 as usize];
+        // A managed queue marks packets later.
+        let is_managed = entry.link.config().aqm.is_some();
         let marked = entry.link.counters().marked;
         let pushed = entry.push(now, &mut self.packets, id);
         let packet = &self.packets[id];
-        if entry.link.counters().marked > marked {
+        if !is_managed && entry.link.counters().marked > marked {
             observer.on_incident(now, &Incident::Marked(link, packet));
         }
         match pushed {
@@ -193,6 +239,7 @@ impl<H: Header, E> Network<H, E> {
             Ok(_) => {}
         }
         self.carry(link, id, pushed.unwrap_or(0));
+        self.learn_fates(link.0, observer);
     }
 
     /// Accounts for a packet that was handed to a link, of which this many copies will arrive.
@@ -304,7 +351,7 @@ impl<H: Header, E> Network<H, E> {
                         Destination::Endpoint(endpoint) => self.endpoints[endpoint.0 as usize].node,
                         Destination::Channel(_) => node,
                     };
-                    let id = self.packets.add(packet, EndpointId(index), to);
+                    let id = self.packets.add(packet, EndpointId(index), node, to);
                     if let Some(receiver) = self.arrive(node, id, observer) {
                         return Some(receiver);
                     }
@@ -354,6 +401,7 @@ impl<H: Header, E> Network<H, E> {
                 link
             }
         };
+        self.learn_fates(link.0, observer);
         self.rearm_link(link.0);
     }
 }

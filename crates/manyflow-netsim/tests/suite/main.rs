@@ -1,4 +1,4 @@
-//! Random faults, which one number replays.
+//! Random faults, which one number replays, and TCP over managed queues.
 
 #![allow(
     clippy::print_stderr,
@@ -8,6 +8,7 @@
 
 mod anypoint_faults;
 mod overlay_faults;
+mod queues;
 #[path = "../seeds/mod.rs"]
 mod seeds;
 mod store_faults;

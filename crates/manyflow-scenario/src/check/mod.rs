@@ -105,6 +105,8 @@ fn changes(schema: &Schema, topology: &Topology) -> Result<(), Fault> {
         let changed = topology
             .links_named(&change.link)
             .map_err(|problem| fault("link", problem))?;
+        let one_queue = change.set.check();
+        one_queue.map_err(|why| fault("set", Problem::Value(why.to_owned())))?;
         for link in changed {
             let mut config = topology.links[link as usize].config.as_ref().clone();
             change.set.apply(&mut config);

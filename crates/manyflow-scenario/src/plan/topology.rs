@@ -270,6 +270,11 @@ impl Topology {
 
     fn add_links(&mut self, table: &LinkTable) -> Result<(), Fault> {
         let pairs = self.pairs(table)?;
+        for properties in [&table.properties(), &table.back] {
+            properties
+                .check()
+                .map_err(|why| Fault::value(why.to_owned()))?;
+        }
         if (self.links.len() + 2 * pairs.len()) as u64 > 2 * SIZE_MAX {
             return Err(Fault::value(format!(
                 "this makes more than {SIZE_MAX} links"

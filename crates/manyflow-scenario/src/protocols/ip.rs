@@ -19,6 +19,8 @@ pub struct IpPacket {
     /// The rank of the packet's multicast group among those of its source, for routers that mark
     /// by groups; `None` if it has none.
     pub rank: Option<u8>,
+    /// The packet's ports and protocol, mixed, by which queues tell flows apart.
+    pub flow: u32,
 }
 
 impl IpPacket {
@@ -26,6 +28,7 @@ impl IpPacket {
     pub const DATA: IpPacket = IpPacket {
         is_expired: false,
         rank: None,
+        flow: 0,
     };
 }
 
@@ -36,6 +39,10 @@ impl Header for IpPacket {
 
     fn layer(&self) -> Option<u8> {
         self.rank
+    }
+
+    fn flow(&self) -> u32 {
+        self.flow
     }
 }
 

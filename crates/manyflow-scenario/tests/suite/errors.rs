@@ -176,6 +176,31 @@ const WRONG: &[(&str, &str, &str)] = &[
         "`links`: `S-r`: a link takes either `red` or `xcp`: both control the same queue",
     ),
     (
+        "queue = \"10 packets\"",
+        "red = {}\ncodel = {}",
+        "`links`: `S-r`: a link takes one of `red`, `codel`, `fq-codel`, `cake`, `pie` and `dualpi2`",
+    ),
+    (
+        "queue = \"10 packets\"",
+        "pie = {}\nxcp = {}",
+        "`links`: `S-r`: a link takes either active queue management or `xcp`",
+    ),
+    (
+        "queue = \"10 packets\"",
+        "fq-codel = { flows = 0 }",
+        "`links`: `S-r`: `fq-codel.flows` is from 1 to 65536",
+    ),
+    (
+        "queue = \"10 packets\"",
+        "codel = { tarket = \"5 ms\" }",
+        "two.toml:16: `links.bottleneck.codel.tarket`: there is no key `tarket`; did you mean `target`?",
+    ),
+    (
+        "set.rate = \"500 kbit/s\"",
+        "set.codel = {}\nset.pie = {}",
+        "two.toml:29: `at.0.set`: a link takes one of `red`, `codel`, `fq-codel`, `cake`, `pie` and `dualpi2`",
+    ),
+    (
         "between = [\"r\", \"R\"]",
         "between = [\"r\", \"R\"]\nxcp = { alpha = 0.3 }",
         "`links`: `r-R-0`: an XCP router allocates the `rate` of its link: give one",

@@ -165,6 +165,41 @@ fn the_keys_of_links_have_their_effects() {
 }
 
 #[test]
+fn the_keys_of_queues_have_their_effects() {
+    const QUEUE: &str = "what = \"mean-queue\"\nof = \"S-R\"\nfrom = \"50 s\"";
+    // A packet of 1000 bytes takes 16 ms, and half of the packets have no room.
+    let of = |aqm: &str| format!("rate = \"500 kbit/s\"\n{aqm}");
+    let cbr = |aqm: &str| measured(&of(aqm), CBR, QUEUE);
+    let near = |value: f64, expected: f64, what: &str| {
+        let is_near = (value - expected).abs() <= 0.3 * expected;
+        assert!(is_near, "{what}: {value} instead of {expected}");
+    };
+    near(cbr("pie.target = \"160 ms\""), 10.0, "pie");
+    // DualPI2 drops packets when they leave: twice as many wait for as long.
+    near(cbr("dualpi2.target = \"160 ms\""), 20.0, "dualpi2");
+    // In an interval of 100 ms, the queue grows by six packets before the first drop.
+    let short = cbr("codel = {}");
+    assert!(short < 10.0, "codel: {short}");
+    let long = cbr("codel.target = \"320 ms\"");
+    assert!(long > 15.0, "codel.target: {long}");
+    for fair in ["fq-codel.flows = 1", "cake.isolation = \"flows\""] {
+        assert_eq!(cbr(fair), short, "{fair}: a flow alone has CoDel");
+    }
+    let ecn = "protocol = \"tcp\"\ntcp.ecn = true";
+    for aqm in ["codel", "fq-codel", "cake", "pie", "dualpi2"] {
+        let of = |table: &str| format!("rate = \"2 Mbit/s\"\n{aqm} = {table}");
+        let marking = of("{}");
+        assert!(measured(&marking, ecn, MARKS) > 20.0, "{aqm}");
+        assert_eq!(measured(&marking, TCP, MARKS), 0.0, "{aqm}");
+        assert!(measured(&marking, TCP, DROPS) > 20.0, "{aqm}");
+        if aqm != "dualpi2" {
+            let dropping = of("{ ecn = false }");
+            assert_eq!(measured(&dropping, ecn, MARKS), 0.0, "{aqm}");
+        }
+    }
+}
+
+#[test]
 fn the_keys_of_tcp_have_their_effects() {
     let window = |more: &str| format!("tcp.maximum-window = 10\n{more}");
     let transfer = |more: &str| format!("tcp.transfer = \"1 MB\"\n{more}");

@@ -1,0 +1,105 @@
+//! Packets, as a link sees them.
+
+use super::fair::mix;
+use crate::packet::{Destination, Ecn, Header, Packet};
+use crate::xcp::Congestion;
+
+/// A packet, as a link sees it when it takes it.
+pub trait Carried {
+    /// Returns whether a router may mark the packet instead of dropping it (RFC 3168).
+    fn is_ecn_capable(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the packet has the identifier of L4S, ECT(1), or is marked (RFC 9331 section
+    /// 5.1).
+    fn is_l4s(&self) -> bool {
+        false
+    }
+
+    /// Marks the packet: congestion experienced.
+    fn mark(&mut self) {}
+
+    /// Returns the packet's flow, for queues that keep flows apart.
+    fn flow(&self) -> Flow {
+        Flow::default()
+    }
+
+    /// Returns the session and the rank of the group, for data of a layered session.
+    fn group(&self) -> Option<(u32, u8)> {
+        None
+    }
+
+    /// Returns XCP's header, which a router may change.
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        None
+    }
+}
+
+/// The flow of a packet.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// A number that packets of one flow share, and other flows hardly have.
+    pub key: u64,
+    /// The source host.
+    pub source: u32,
+    /// The destination host or multicast session.
+    pub destination: u32,
+}
+
+/// A packet that a link holds: the packet itself, or its number in a store of the world.
+pub trait Item: Clone {
+    /// Whether the world stores the packet. It then has to learn the [`Fate`] of each packet that a
+    /// managed queue marks or drops.
+    const IS_STORED: bool;
+
+    /// Marks the packet. Does nothing if the world stores it.
+    fn set_mark(&mut self);
+}
+
+impl<T: Carried + Clone> Item for T {
+    const IS_STORED: bool = false;
+
+    fn set_mark(&mut self) {
+        self.mark();
+    }
+}
+
+impl<H: Header> Carried for Packet<H> {
+    fn is_ecn_capable(&self) -> bool {
+        self.ecn != Ecn::NotCapable
+    }
+
+    fn is_l4s(&self) -> bool {
+        matches!(self.ecn, Ecn::L4s | Ecn::Marked)
+    }
+
+    fn flow(&self) -> Flow {
+        let source = self.source.0;
+        let (destination, channel) = match self.destination {
+            Destination::Endpoint(endpoint) => (endpoint.0, 0),
+            Destination::Channel(channel) => (!channel.session, u64::from(channel.number) + 1),
+        };
+        let ends = u64::from(source) << 32 | u64::from(destination);
+        Flow {
+            key: mix(ends) ^ channel << 32 ^ u64::from(self.header.flow()),
+            source,
+            destination,
+        }
+    }
+
+    fn mark(&mut self) {
+        self.ecn = Ecn::Marked;
+    }
+
+    fn group(&self) -> Option<(u32, u8)> {
+        match self.destination {
+            Destination::Channel(channel) => Some((channel.session, self.header.layer()?)),
+            Destination::Endpoint(_) => None,
+        }
+    }
+
+    fn congestion(&mut self) -> Option<&mut Congestion> {
+        self.header.congestion()
+    }
+}
