@@ -78,7 +78,7 @@ name = "bottleneck"
 between = ["D-router-0", "D-router-1"]
 rate = "9.7 Mbit/s"
 queue = "60 packets"
-red = {}
+red = { variant = "paper" }
 loss = "0.1 %"
 [[sessions]]
 name = "tcp"
@@ -166,7 +166,7 @@ fn a_run_of_webrc_has_the_expected_digest() {
 
 #[test]
 fn a_run_of_tcp_has_the_expected_digest() {
-    let expected = "c90fc517319631ab1485e2ec63930e7b76c733519a0a85440a14153a630468e0";
+    let expected = "cda822dc2d872123a39c2d4b83b06afa9e46b90302041c672bc8b3dcadffd8d1";
     for threads in [1, 2] {
         assert_eq!(digest("tcp.toml", TCP, threads), expected);
     }

@@ -209,9 +209,9 @@ pub struct RedTable {
     #[serde(default)]
     pub above_maximum: AboveMaximum,
     /// The description of RED that the queue follows. `ns-2`: behaves as ns-2's `Queue/RED`, with
-    /// `wait_` and `bytes_`; see docs/choices.md#red.
+    /// `wait_` and `bytes_`. `paper`: the description of 1993; see docs/choices.md#red.
     ///
-    /// Default: `paper`.
+    /// Default: `ns-2`.
     #[serde(default)]
     pub variant: RedVariantName,
 }
@@ -221,9 +221,9 @@ pub struct RedTable {
 #[serde(rename_all = "kebab-case")]
 pub enum RedVariantName {
     /// The description of Floyd and Jacobson 1993.
-    #[default]
     Paper,
     /// The implementation of ns-2, with its defaults.
+    #[default]
     #[serde(rename = "ns-2")]
     Ns2,
 }

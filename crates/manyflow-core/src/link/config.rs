@@ -124,12 +124,12 @@ pub enum RedVariant {
     /// The algorithm of Floyd and Jacobson 1993. The gap between two packets that are dropped or
     /// marked is uniform up to the inverse of the probability, even if the queue has become empty
     /// since. The packet in transmission counts as queued.
-    #[default]
     Paper,
     /// The `Queue/RED` of ns-2 with its defaults `wait_` and `bytes_`. The gap is uniform from the
     /// inverse of the probability to twice that, measured in bytes over `mean_packet_bytes`. A
     /// packet is dropped or marked only if more than one packet waits before it. Packets that find
     /// the queue full enter the average, too. The packet in transmission does not count as queued.
+    #[default]
     Ns2,
 }
 
@@ -170,7 +170,7 @@ impl Default for RedConfig {
             mean_packet_bytes: 1000,
             marking: Marking::All,
             overload: Overload::Drop,
-            variant: RedVariant::Paper,
+            variant: RedVariant::Ns2,
         }
     }
 }

@@ -306,7 +306,10 @@ fn counters_of_ten_queued<T: Carried + Clone>(red: RedConfig, packet: T) -> Coun
 
 #[test]
 fn red_marks_packets_that_support_ecn_and_drops_the_rest() {
-    let marking = RedConfig::default();
+    let marking = RedConfig {
+        variant: RedVariant::Paper,
+        ..RedConfig::default()
+    };
     let dropping = RedConfig {
         ecn: false,
         ..marking

@@ -8,7 +8,9 @@ use etherparse::{IpNumber, Ipv4Header, Ipv4Slice, PacketBuilder};
 use manyflow_amt::Family;
 use manyflow_amt::membership::{GroupRecord, RecordType, Report};
 use manyflow_core::Rate;
-use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+use manyflow_core::link::{
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -248,7 +250,7 @@ fn marking_line(marking: Marking, overload: Overload) -> Line {
         mean_packet_bytes: 500,
         marking,
         overload,
-        variant: Default::default(),
+        variant: RedVariant::Paper,
     };
     Line::new(LinkConfig {
         rate: Some(Rate::from_bits_per_s(1_000_000)),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use manyflow_core::link::{Marking, Overload, RedConfig};
+use manyflow_core::link::{Marking, Overload, RedConfig, RedVariant};
 use manyflow_core::{ConfigError, Rate};
 
 /// The rate of a hop.
@@ -73,6 +73,7 @@ impl Default for HopConfig {
                 weight: 0.1,
                 marking: Marking::TopGroup,
                 overload: Overload::Mark,
+                variant: RedVariant::Paper,
                 ..RedConfig::default()
             },
             red_slot: Duration::ZERO,

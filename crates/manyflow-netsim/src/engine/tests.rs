@@ -3,7 +3,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use manyflow_core::link::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig};
+use manyflow_core::link::{
+    LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+};
 use manyflow_core::time::seconds;
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
 use manyflow_layered::{self as layered, Data, Message};
@@ -352,6 +354,7 @@ fn marks_by_group() -> RedConfig {
         maximum_packets: 0.0,
         marking: Marking::TopGroup,
         overload: Overload::Mark,
+        variant: RedVariant::Paper,
         ..RedConfig::default()
     }
 }

@@ -315,7 +315,7 @@ fn marks(verdicts: &mut Verdicts) -> Result<()> {
         mean_packet_bytes: 1_500,
         marking: Marking::default(),
         overload: Overload::default(),
-        variant: RedVariant::default(),
+        variant: RedVariant::Paper,
     };
     let mut stage = stage(LinkConfig {
         red: Some(red),

@@ -141,7 +141,7 @@ fn changes_of_groups_are_counted_per_receiver() {
 /// Returns a scenario with SIM on the same tree, with links that mark.
 fn sim(aggregators: &str) -> String {
     let red = "queue = \"50 packets\"\n\
-               red = { weight = 0.02, marking = \"top-group\", above-maximum = \"mark\" }";
+               red = { variant = \"paper\", weight = 0.02, marking = \"top-group\", above-maximum = \"mark\" }";
     let session = format!("sim = {{ groups = 3, initial-rtt = \"20 ms\"{aggregators} }}\n");
     TREE.replace("queue = \"20 packets\"", red)
         .replace("\"rlm\"", "\"sim\"")

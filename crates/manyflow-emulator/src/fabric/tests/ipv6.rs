@@ -153,7 +153,7 @@ fn a_mark_of_a_queue_is_written_into_the_traffic_class() {
         mean_packet_bytes: 500,
         marking: Default::default(),
         overload: Default::default(),
-        variant: Default::default(),
+        variant: RedVariant::Paper,
     };
     let mut line = Line::new(LinkConfig {
         rate: Some(Rate::from_bits_per_s(1_000_000)),
