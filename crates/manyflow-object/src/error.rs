@@ -337,6 +337,9 @@ pub enum FileError {
     /// The FDT gives another number of block digests than the object has blocks.
     #[error("the FDT gives the digests of {0} blocks, but it has {1}")]
     BlockDigests(usize, u32),
+    /// The chunks that the FDT gives do not have the file's length together.
+    #[error("the FDT gives chunks of {0} bytes, but the file has {1}")]
+    Chunks(u64, u64),
     /// The FDT does not give the content's SHA-256, although the FDT itself is authenticated.
     #[error("the FDT does not give its SHA-256, so its content could not be checked")]
     NoDigest,

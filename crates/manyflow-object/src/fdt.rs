@@ -1,9 +1,9 @@
 //! The File Delivery Table (RFC 6726 section 3.4.2): an XML document that lists the objects' files.
 //!
 //! Besides FLUTE's own attributes, a file has attributes in a namespace of this project, which
-//! other implementations ignore: its SHA-256 digest, those of its source blocks, the number of
-//! files in a bundle, and its mode and time. FLUTE itself has only MD5, which detects accidents but
-//! no attacks.
+//! other implementations ignore: its SHA-256 digest, those of its source blocks, its chunks, the
+//! number of files in a bundle, and its mode and time. FLUTE itself has only MD5, which detects
+//! accidents but no attacks.
 
 mod parser;
 
@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, Event};
 use quick_xml::writer::Writer;
 
+use crate::chunks::Chunks;
 use crate::error::{FdtError, OtiError};
 use crate::fec::{BlockDigest, FecScheme, Oti};
 
@@ -28,6 +29,7 @@ const CONTENT_ENCODING: &str = "Content-Encoding";
 const MD5: &str = "Content-MD5";
 const SHA256: &str = "SHA-256";
 const BLOCKS: &str = "Blocks-BLAKE3";
+const CHUNKS: &str = "Chunks";
 const BUNDLE: &str = "Bundle";
 const MODE: &str = "Mode";
 const MODIFIED: &str = "Modified";
@@ -70,6 +72,8 @@ pub struct FileEntry {
     pub sha256: Option<[u8; 32]>,
     /// The digests of the source blocks, in order. Empty if the FDT does not give them.
     pub blocks: Vec<BlockDigest>,
+    /// The content-defined chunks, for receivers with a former version of the file.
+    pub chunks: Option<Chunks>,
     /// The number of files in a bundle. `None` for a file.
     pub bundle: Option<u64>,
     /// The file's mode and time, if receivers are to set them. A bundle's entry has some if the
@@ -317,6 +321,8 @@ impl FileEntry {
                 Some(self.blocks.as_flattened()),
             );
         }
+        let chunks = self.chunks.as_ref().map(Chunks::encode);
+        push_base64(&mut element, "mf:Chunks", chunks.as_deref());
         push_number(&mut element, "mf:Bundle", self.bundle);
         if let Some(Attributes { mode, modified_s }) = self.attributes {
             element.push_attribute(("mf:Mode", format!("{mode:o}").as_str()));
@@ -362,6 +368,10 @@ mod tests {
             md5: Some([3; 16]),
             sha256: Some([4; 32]),
             blocks: vec![[5; 16], [6; 16]],
+            chunks: toi.is_multiple_of(4).then(|| {
+                let content = bytes::Bytes::from(vec![toi as u8; 100_000]);
+                Chunks::of(&content, 1 << 14).unwrap()
+            }),
             bundle: toi.is_multiple_of(2).then_some(3),
             attributes: toi.is_multiple_of(3).then_some(Attributes {
                 mode: toi & Attributes::MODE_MAX,

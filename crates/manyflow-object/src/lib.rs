@@ -64,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alc;
+pub mod chunks;
 pub mod error;
 pub mod expiry;
 pub mod ext_auth;
@@ -72,6 +73,7 @@ pub mod fec;
 pub mod image;
 pub mod lct;
 pub mod name;
+pub mod needs;
 pub mod receiver;
 mod schedule;
 pub mod sender;

@@ -3,9 +3,11 @@
 mod assembly;
 mod early;
 mod fdts;
+mod former;
 mod object;
 mod report;
 mod resume;
+mod reuse;
 mod sections;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,6 +29,7 @@ use early::EarlyPackets;
 use fdts::{FdtAssemblies, FdtPacket};
 use object::Object;
 pub use report::{CompleteObject, ObjectEvent, Progress, Refused, Verified};
+pub use reuse::Reused;
 use sections::Sections;
 
 /// The parameters of a receiver, with limits on the memory that a sender can make it use.

@@ -1,6 +1,7 @@
 //! The sender of objects: produces the bytes of the packets that rate control sends.
 
 mod digests;
+mod focus;
 mod image;
 mod itinerary;
 mod table;
@@ -28,11 +29,12 @@ use crate::lct::{self, Fields};
 pub use crate::source::{Source, SourceFile};
 use crate::storage::{MemoryStorage, Storage};
 use digests::Digests;
+use focus::Focus;
 use image::Visit;
 pub use image::{ImageSender, SealedSection};
 use table::{
-    FDT_EXTENSION_BYTES, check_names, choose_oti, describe, fdt_extensions, fdt_oti, instance_id,
-    table_source,
+    FDT_EXTENSION_BYTES, check_names, choose_oti, chunk_average, describe, fdt_extensions, fdt_oti,
+    instance_id, table_source,
 };
 use windows::{Upcoming, Windows};
 use withdrawal::{Flags, TRIES, WITHDRAWAL_INTERVAL};
@@ -72,6 +74,9 @@ pub struct SenderConfig {
     /// Whether the table of files gives the MD5 of each file, besides its SHA-256. Receivers that
     /// know FLUTE only (RFC 6726) can check nothing else, but MD5 takes three times as long.
     pub content_md5: bool,
+    /// Whether the table of files gives content-defined chunks, for receivers with former versions
+    /// of the files: see [`chunks`](crate::chunks).
+    pub content_chunks: bool,
     /// The minimum number of source symbols of a window. Blocks of one window complete before those
     /// of the next, but receivers below the session's rate need up to 1.6 times as many packets.
     /// With `None`, all files complete together, and receivers of every rate need the fewest
@@ -94,6 +99,7 @@ impl SenderConfig {
             expires: u32::MAX,
             first_symbol: 0,
             content_md5: false,
+            content_chunks: false,
             window_symbols: None,
         }
     }
@@ -151,6 +157,7 @@ pub struct ObjectSender<S = MemoryStorage> {
     fdt_units: usize,
     next_fdt_unit: usize,
     windows: Windows,
+    focus: Focus,
     rng: Pcg64,
     /// Units that may have a job, the most urgent first.
     jobs_due: VecDeque<usize>,
@@ -200,16 +207,16 @@ impl<S: Storage> ObjectSender<S> {
             .iter()
             .map(|file| choose_oti(&config, file))
             .collect::<Result<Vec<_>, _>>()?;
+        let total = files.iter().map(|file| file.content.length()).sum();
         let mut entries = Vec::with_capacity(files.len());
         let mut objects = vec![table_source(Bytes::new())];
         for ((toi, file), oti) in (1..).zip(files).zip(&otis) {
-            let digests =
-                Digests::of(&*file.content, oti, config.content_md5).map_err(|error| {
-                    ReadError {
-                        name: file.name.clone(),
-                        error,
-                    }
-                })?;
+            let average = chunk_average(&config, &file, total);
+            let digests = Digests::of(&*file.content, oti, config.content_md5, average);
+            let digests = digests.map_err(|error| ReadError {
+                name: file.name.clone(),
+                error,
+            })?;
             entries.push(describe(toi, &file, oti, &digests)?);
             objects.push(ObjectSource {
                 name: file.name.into(),
@@ -256,8 +263,9 @@ impl<S: Storage> ObjectSender<S> {
             }
         }
         let rng = Pcg64::seed_from_u64(config.seed);
-        let windows = Windows::new(&units, fdt_units, config.layers, config.window_symbols);
+        let windows = Windows::new(&units, fdt_units, &config);
         let mut sender = ObjectSender {
+            focus: Focus::new(units.len()),
             fdt_extensions: fdt_extensions(&fdt_oti, instance),
             config,
             table_sha256,
@@ -309,6 +317,9 @@ impl<S: Storage> ObjectSender<S> {
     /// If the storage fails.
     pub fn finish_job(&mut self, encoded: &Encoded) -> Result<(), ReadError> {
         let unit = encoded.unit;
+        if self.is_outdated(encoded) {
+            return Ok(());
+        }
         let stored = self.units[unit].block.store(encoded, &mut self.storage);
         stored.map_err(|error| self.read_error(unit, error))?;
         self.queue_job_if_steady(unit);
@@ -357,7 +368,7 @@ impl<S: Storage> ObjectSender<S> {
 
     fn job_of(&mut self, unit: usize) -> Option<EncodeJob> {
         let demand = self.demand(unit);
-        let visit = self.visit.map_or(0, |visit| visit.number);
+        let visit = self.job_visit(unit);
         let Unit { toi, block, .. } = &mut self.units[unit];
         if self.objects[*toi as usize].is_withdrawn {
             return None;
@@ -393,6 +404,9 @@ impl<S: Storage> ObjectSender<S> {
             self.queue_upcoming();
         }
         self.since_withdrawal = self.since_withdrawal.saturating_add(1);
+        if let Some(unit) = self.next_focused_unit(layer) {
+            return self.append(unit, cci, out);
+        }
         for _ in 0..TRIES {
             let unit = self.windows.next_unit(layer);
             let toi = self.units[unit].toi;
@@ -448,8 +462,7 @@ impl<S: Storage> ObjectSender<S> {
     /// The number of source symbols of all files: the least number of packets that carries every
     /// byte once.
     pub fn symbols(&self) -> u64 {
-        self.units[self.fdt_units..]
-            .iter()
+        self.file_units()
             .map(|unit| u64::from(unit.block.symbols()))
             .sum()
     }

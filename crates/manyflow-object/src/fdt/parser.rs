@@ -10,10 +10,12 @@ use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesStart, Event};
 
 use super::{
-    Attributes, BLOCKS, BUNDLE, COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES, FEC_BLOCK,
-    FEC_ENCODING_ID, FEC_SPECIFIC, FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry, IMAGE_LENGTH,
-    LOCATION, MD5, MODE, MODIFIED, OFFSET, SECTION, SHA256, Section, TOI, TRANSFER_LENGTH, ZEROS,
+    Attributes, BLOCKS, BUNDLE, CHUNKS, COMPLETE, CONTENT_ENCODING, CONTENT_LENGTH, EXPIRES,
+    FEC_BLOCK, FEC_ENCODING_ID, FEC_SPECIFIC, FEC_SYMBOL, FdtInstance, FecAttributes, FileEntry,
+    IMAGE_LENGTH, LOCATION, MD5, MODE, MODIFIED, OFFSET, SECTION, SHA256, Section, TOI,
+    TRANSFER_LENGTH, ZEROS,
 };
+use crate::chunks::Chunks;
 use crate::error::FdtError;
 use crate::fec::BlockDigest;
 use crate::name::abbreviate;
@@ -129,6 +131,7 @@ fn read_file(element: &BytesStart<'_>, common: &Common) -> Result<FileEntry, Fdt
             MD5 => file.md5 = Some(digest(MD5, attribute)?),
             SHA256 => file.sha256 = Some(digest(SHA256, attribute)?),
             BLOCKS => file.blocks = digests(BLOCKS, attribute)?,
+            CHUNKS => file.chunks = Some(chunks(attribute)?),
             BUNDLE => file.bundle = Some(number(BUNDLE, attribute)?),
             MODE => mode = Some(octal(MODE, attribute)? & Attributes::MODE_MAX),
             MODIFIED => modified_s = Some(number(MODIFIED, attribute)?),
@@ -213,6 +216,14 @@ fn digests(name: &'static str, attribute: &Attribute<'_>) -> Result<Vec<BlockDig
     }
     Err(FdtError::Value {
         attribute: name,
+        value: format!("{} bytes", bytes.len()),
+    })
+}
+
+fn chunks(attribute: &Attribute<'_>) -> Result<Chunks, FdtError> {
+    let bytes = base64(CHUNKS, attribute)?;
+    Chunks::decode(&bytes).ok_or_else(|| FdtError::Value {
+        attribute: CHUNKS,
         value: format!("{} bytes", bytes.len()),
     })
 }

@@ -26,6 +26,8 @@ pub(crate) struct BlockEncoder {
     ahead: Ahead,
     /// The number of symbols to read at a time.
     ahead_max: u32,
+    /// The number of repair symbols of a job for a block that is served all the time.
+    batch: u32,
 }
 
 enum Order {
@@ -61,9 +63,10 @@ impl Counted {
 /// The symbols that a block has to have ready.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Demand {
-    /// The block is served all the time. When a quarter of K repair symbols is left, a job gives K
-    /// more. The first job gives a quarter of K, and `share` (0 to 1) of K. Equal blocks have
-    /// different shares, so that their later jobs are due at different times.
+    /// The block is served all the time. When a quarter of a batch of repair symbols is left, a
+    /// job gives another batch: usually K symbols. The first job gives a quarter of a batch, and
+    /// the part `share` of one, from 0 to 1. Equal blocks have different shares, so that their
+    /// later jobs are due at different times.
     Steady { share: f64 },
     /// The block is served in visits, each of this number of symbols.
     Visit { symbols: u32 },
@@ -106,16 +109,45 @@ impl BlockEncoder {
             order,
             ahead: Ahead::default(),
             ahead_max,
+            batch: symbols,
         }
+    }
+
+    /// Returns the same block, which begins with symbol `first` and is encoded in jobs of `batch`
+    /// repair symbols.
+    pub(crate) fn restarted(&self, first: u32, batch: u32) -> Self {
+        let block = BlockEncoder::new(self.oti, self.sbn, first, self.ahead_max);
+        BlockEncoder { batch, ..block }
+    }
+
+    /// The number of the next symbol; `None` without code.
+    pub(crate) fn next_symbol(&self) -> Option<u32> {
+        match &self.order {
+            Order::Counted(counted) => Some(counted.next),
+            Order::Shuffled { .. } => None,
+        }
+    }
+
+    /// Whether the next symbol can be sent, and need not be encoded first.
+    pub(crate) fn is_ready(&self) -> bool {
+        match &self.order {
+            Order::Counted(counted) => {
+                counted.next < self.symbols() || counted.ready.contains(&counted.next)
+            }
+            Order::Shuffled { .. } => true,
+        }
+    }
+
+    /// The number of repair symbols that the block stores.
+    fn capacity(&self) -> u32 {
+        self.batch + spare(self.batch)
     }
 
     /// The room for repair symbols in bytes: those of a job, and a quarter more that are sent while
     /// the next job is under way.
     pub(crate) fn room_bytes(&self) -> u64 {
         match &self.order {
-            Order::Counted(_) => {
-                u64::from(capacity(self.symbols())) * u64::from(self.oti.symbol_length())
-            }
+            Order::Counted(_) => u64::from(self.capacity()) * u64::from(self.oti.symbol_length()),
             Order::Shuffled { .. } => 0,
         }
     }
@@ -169,6 +201,7 @@ impl BlockEncoder {
         let symbols = self.symbols();
         let symbol_ids = self.oti.symbol_ids(symbols);
         let symbol_length = u64::from(self.oti.symbol_length());
+        let capacity = self.capacity();
         match &mut self.order {
             Order::Shuffled { order, given } => {
                 // Each symbol takes one step of a Fisher-Yates shuffle; the rest of the round stays
@@ -192,7 +225,7 @@ impl BlockEncoder {
                 if esi < symbols {
                     return Next::Source { esi };
                 }
-                let place = u64::from(esi % capacity(symbols));
+                let place = u64::from(esi % capacity);
                 let room = counted
                     .room
                     .expect("symbols are ready only if they have room");
@@ -269,13 +302,13 @@ impl BlockEncoder {
         let unsent = counted.unsent();
         let count = match demand {
             Demand::Steady { share } if counted.ready.is_empty() => {
-                spare(symbols) + (f64::from(symbols) * share) as u32
+                spare(self.batch) + (f64::from(self.batch) * share) as u32
             }
-            Demand::Steady { .. } if unsent <= spare(symbols) => symbols,
+            Demand::Steady { .. } if unsent <= spare(self.batch) => self.batch,
             Demand::Steady { .. } => 0,
             Demand::Visit { symbols: visit } => {
                 let source = symbols.saturating_sub(counted.next);
-                let room = capacity(symbols) - unsent;
+                let room = self.capacity() - unsent;
                 visit.saturating_sub(source + unsent).min(room)
             }
         };
@@ -295,7 +328,7 @@ impl BlockEncoder {
         encoded: &Encoded,
         storage: &mut impl Storage,
     ) -> io::Result<()> {
-        let capacity = capacity(self.symbols());
+        let capacity = self.capacity();
         let length = usize::from(self.oti.symbol_length());
         let Order::Counted(counted) = &mut self.order else {
             return Ok(());
@@ -357,7 +390,7 @@ impl BlockEncoder {
             Next::Missing => return Ok(()),
             Next::Source { esi } => (esi, self.ahead_of(symbols - esi)),
             Next::Repair { esi, .. } => {
-                let until_end = capacity(symbols) - esi % capacity(symbols);
+                let until_end = self.capacity() - esi % self.capacity();
                 let ready = match &self.order {
                     Order::Counted(counted) => counted.ready.end - esi,
                     Order::Shuffled { .. } => 1,
@@ -415,14 +448,9 @@ pub(crate) fn symbols_ahead(blocks: usize, length: u16) -> u32 {
 /// The object of a sender's storage that has the repair symbols of all blocks.
 pub(crate) const REPAIR_SYMBOLS: u128 = 0;
 
-/// The number of repair symbols that a block stores.
-fn capacity(symbols: u32) -> u32 {
-    symbols + spare(symbols)
-}
-
-/// The number of unsent repair symbols at which a block's next job begins.
-fn spare(symbols: u32) -> u32 {
-    symbols.div_ceil(4)
+/// The number of unsent repair symbols at which the next job of `batch` symbols begins.
+fn spare(batch: u32) -> u32 {
+    batch.div_ceil(4)
 }
 
 /// The content of an object, and the digests of its blocks.
@@ -438,7 +466,8 @@ pub(crate) struct ObjectSource {
 /// symbols, so a driver runs it in another thread.
 pub struct EncodeJob {
     pub(crate) unit: usize,
-    /// The visit of an image's section that the job is for; 0 in a session of files.
+    /// The visit of an image's section that the job is for; in a session of files the number of the
+    /// focus, or 0.
     pub(crate) visit: u64,
     /// The number of the block's job.
     number: u32,

@@ -23,7 +23,7 @@ pub(super) struct Assembly {
     bytes: u64,
 }
 
-enum Block {
+pub(super) enum Block {
     /// The block needs symbols.
     Partial(BlockDecoder),
     /// The block is being decoded, and probably needs no more symbols.
@@ -63,6 +63,16 @@ impl Assembly {
     /// The object's number in the storage.
     pub(super) fn object(&self) -> u128 {
         self.object
+    }
+
+    /// A block, if it has symbols.
+    pub(super) fn block_at(&self, sbn: u32) -> Option<&Block> {
+        self.blocks.get(&sbn)
+    }
+
+    /// The digest of a block, if it is known.
+    pub(super) fn digest(&self, sbn: u32) -> Option<BlockDigest> {
+        self.digests.get(sbn as usize).copied()
     }
 
     /// Memory for the numbers of symbols in bytes.
@@ -252,7 +262,7 @@ impl Assembly {
             .or_insert_with(|| Block::Partial(BlockDecoder::new(oti, sbn)))
     }
 
-    fn complete_block(&mut self, sbn: u32) {
+    pub(super) fn complete_block(&mut self, sbn: u32) {
         let before = self.change(sbn, |assembly| assembly.blocks.insert(sbn, Block::Complete));
         if !matches!(before, Some(Block::Complete)) {
             self.complete_blocks += 1;
@@ -266,7 +276,7 @@ impl Assembly {
         }
     }
 
-    fn drop_block(&mut self, sbn: u32, storage: &mut impl Storage) -> io::Result<()> {
+    pub(super) fn drop_block(&mut self, sbn: u32, storage: &mut impl Storage) -> io::Result<()> {
         self.remove_block(sbn);
         note(self.object, storage, |object| Record::Dropped {
             object,
@@ -424,7 +434,7 @@ impl Block {
 
 /// Records a change of an object. Those that our senders do not number have no record: only
 /// sessions of our senders are resumed.
-fn note(
+pub(super) fn note(
     object: u128,
     storage: &mut impl Storage,
     record: impl FnOnce(u32) -> Record,

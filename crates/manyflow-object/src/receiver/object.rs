@@ -8,6 +8,7 @@ use sha2::Sha256;
 use super::assembly::Assembly;
 use super::{CompleteObject, Verified};
 use crate::alc::PAYLOAD_ID_BYTES;
+use crate::chunks::Chunks;
 use crate::error::{FileError, OtiError, ReceiveError};
 use crate::fdt::{Attributes, FileEntry, Section};
 use crate::fec::{BlockDigest, Oti};
@@ -26,6 +27,8 @@ pub(super) struct Object {
     bundle: Option<u64>,
     attributes: Option<Attributes>,
     section: Option<Section>,
+    /// The chunks, until the caller has offered a former version of the file.
+    chunks: Option<Chunks>,
     /// FEC parameters that packets gave instead of the FDT's, and the number of packets that gave
     /// others since.
     learnt: Option<Rival>,
@@ -59,6 +62,7 @@ impl Object {
         if let Some(encoding) = file.content_encoding {
             return Err(FileError::ContentEncoding(name::abbreviate(&encoding)));
         }
+        check_chunks(file.chunks.as_ref(), file.transfer_length)?;
         let announced = |oti, digests| State::Announced(Assembly::new(toi, oti, digests));
         let state = match oti {
             None if file.transfer_length == Some(0) => {
@@ -76,6 +80,7 @@ impl Object {
             bundle: file.bundle,
             attributes: file.attributes,
             section: file.section,
+            chunks: file.chunks,
             learnt: None,
             is_withdrawn: false,
             state,
@@ -93,6 +98,7 @@ impl Object {
             bundle: None,
             attributes: None,
             section: None,
+            chunks: None,
             learnt: None,
             is_withdrawn: false,
             state: State::Refused,
@@ -247,6 +253,27 @@ impl Object {
         }
     }
 
+    /// Returns the chunks of a file that is not complete, the first time.
+    pub(super) fn take_chunks(&mut self) -> Option<Chunks> {
+        self.chunks.take().filter(|_| self.is_missing())
+    }
+
+    /// Whether the file is not complete, and has chunks that were not taken.
+    pub(super) fn has_chunks(&self) -> bool {
+        self.chunks.is_some() && self.is_missing()
+    }
+
+    /// The symbols that the file's blocks lack; `None` while their number is not known.
+    pub(super) fn needs(&self) -> Option<Vec<(u32, u32)>> {
+        match &self.state {
+            State::Announced(assembly) | State::Receiving(assembly) => {
+                Some(assembly.needs().collect())
+            }
+            State::Complete | State::Refused => Some(Vec::new()),
+            State::AwaitingOti => None,
+        }
+    }
+
     /// Drops a false symbol. Returns whether the object had it.
     pub(super) fn withdraw(
         &mut self,
@@ -358,6 +385,15 @@ impl Object {
             State::Announced(assembly) | State::Receiving(assembly) => Some(assembly),
             State::AwaitingOti | State::Complete | State::Refused => None,
         }
+    }
+}
+
+/// Refuses chunks that are not those of a file of this length.
+fn check_chunks(chunks: Option<&Chunks>, length: Option<u64>) -> Result<(), FileError> {
+    let (found, expected) = (chunks.map(Chunks::length), length.unwrap_or(0));
+    match found {
+        Some(found) if found != expected => Err(FileError::Chunks(found, expected)),
+        _ => Ok(()),
     }
 }
 

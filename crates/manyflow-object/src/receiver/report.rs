@@ -157,6 +157,12 @@ pub struct Refused {
 }
 
 impl Progress {
+    /// Bytes of useful symbols that have arrived. The last blocks can have more bytes than their
+    /// files.
+    pub fn received_bytes(&self) -> u64 {
+        self.useful_bytes.saturating_sub(self.earlier_bytes)
+    }
+
     /// Count of packets and files that show that the session can be received: it grows while there
     /// is hope. Symbols that were there before count, because the missing ones may follow. Packets
     /// of a table of files count until a table was refused.

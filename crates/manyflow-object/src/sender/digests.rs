@@ -1,4 +1,4 @@
-//! The digests of a file and its blocks.
+//! The digests of a file, its blocks and its chunks.
 
 use std::ops::Range;
 use std::{io, thread};
@@ -7,6 +7,7 @@ use blake3::Hasher;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
+use crate::chunks::Chunks;
 use crate::fec::{BlockDigest, Oti, truncate};
 use crate::source::Source;
 
@@ -21,18 +22,28 @@ pub(super) struct Digests {
     pub(super) sha256: [u8; 32],
     /// The digests of the source blocks, in order.
     pub(super) blocks: Vec<BlockDigest>,
+    /// The content-defined chunks, if they are asked for.
+    pub(super) chunks: Option<Chunks>,
 }
 
 impl Digests {
-    /// Reads all of `source`, which has the parameters `oti`.
-    pub(super) fn of(source: &dyn Source, oti: &Oti, with_md5: bool) -> io::Result<Digests> {
+    /// Reads all of `source`, which has the parameters `oti`. With the average length of chunks,
+    /// these are found, too.
+    pub(super) fn of(
+        source: &dyn Source,
+        oti: &Oti,
+        with_md5: bool,
+        chunk_average: Option<u32>,
+    ) -> io::Result<Digests> {
         let blocks = || digests_of_blocks(source, oti);
-        let (blocks, whole) = match oti.transfer_length() < SHARED_FROM_BYTES {
-            true => (blocks(), Whole::of(source, oti, with_md5)),
+        let chunks = || chunk_average.map(|average| Chunks::of(source, average));
+        let (blocks, chunks, whole) = match oti.transfer_length() < SHARED_FROM_BYTES {
+            true => (blocks(), chunks(), Whole::of(source, oti, with_md5)),
             false => thread::scope(|scope| {
-                let blocks = scope.spawn(blocks);
+                let digests = scope.spawn(|| (blocks(), chunks()));
                 let whole = Whole::of(source, oti, with_md5);
-                (blocks.join().expect("a digest does not panic"), whole)
+                let (blocks, chunks) = digests.join().expect("a digest does not panic");
+                (blocks, chunks, whole)
             }),
         };
         let Whole { md5, sha256 } = whole?;
@@ -40,6 +51,7 @@ impl Digests {
             md5,
             sha256,
             blocks: blocks?,
+            chunks: chunks.transpose()?,
         })
     }
 }
@@ -108,7 +120,7 @@ mod tests {
                 .collect::<Vec<_>>(),
         );
         let oti = Oti::choose(FecScheme::RaptorQ, content.len() as u64, 1_000, 300).unwrap();
-        let digests = Digests::of(&content, &oti, true).unwrap();
+        let digests = Digests::of(&content, &oti, true, None).unwrap();
         assert_eq!(digests.md5, Some(Md5::digest(&content).into()));
         assert_eq!(digests.sha256, <[u8; 32]>::from(Sha256::digest(&content)));
         let blocks = (0..oti.blocks()).map(|sbn| {

@@ -71,7 +71,7 @@ impl SealedSection {
             attributes: None,
         };
         let oti = choose_oti(config, &file)?;
-        let digests = Digests::of(&*file.content, &oti, config.content_md5);
+        let digests = Digests::of(&*file.content, &oti, config.content_md5, None);
         let digests = digests.map_err(|error| ReadError {
             name: name.to_owned(),
             error,
@@ -135,7 +135,9 @@ impl Visit {
 impl<S> ObjectSender<S> {
     /// Whether a unit is served all the time, not in visits.
     pub(super) fn is_steady(&self, unit: usize) -> bool {
-        unit < self.fdt_units || (self.visit.is_none() && self.windows.is_steady(unit))
+        unit < self.fdt_units
+            || self.is_focused(unit)
+            || (self.visit.is_none() && self.windows.is_steady(unit))
     }
 
     /// Returns the TOI of an object in packets.
@@ -145,9 +147,12 @@ impl<S> ObjectSender<S> {
     }
 
     pub(super) fn demand(&self, unit: usize) -> Demand {
+        if self.is_focused(unit) {
+            return Demand::Steady { share: 1.0 };
+        }
         let symbols = self.units[unit].block.symbols();
         match self.is_steady(unit) || self.visit.is_none() {
-            true => self.windows.demand(unit, symbols, self.units.len()),
+            true => self.windows.demand(unit, symbols, self.plain_units()),
             false => demand_of_visit(symbols),
         }
     }

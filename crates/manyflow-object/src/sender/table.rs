@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::SenderConfig;
 use super::digests::Digests;
 use crate::alc::FdtHeader;
+use crate::chunks;
 use crate::error::SendError;
 use crate::fdt::{FecAttributes, FileEntry};
 use crate::fec::{ObjectSource, Oti};
@@ -51,6 +52,7 @@ pub(super) fn describe(
             0 | 1 => Vec::new(),
             _ => digests.blocks.clone(),
         },
+        chunks: digests.chunks.clone(),
         bundle: file.bundle,
         attributes: file.attributes,
         section: None,
@@ -98,6 +100,14 @@ pub(super) fn check_names(files: &[SourceFile]) -> Result<(), SendError> {
             Err(SendError::DuplicateName(file.name.clone()))
         }
     })
+}
+
+/// The average length of a file's chunks, if the session has some. A bundle is compressed, so it
+/// has nothing in common with a former version.
+pub(super) fn chunk_average(config: &SenderConfig, file: &SourceFile, total: u64) -> Option<u32> {
+    let average = chunks::average_of(total);
+    let is_cut = config.content_chunks && file.bundle.is_none();
+    (is_cut && file.content.length() > average.into()).then_some(average)
 }
 
 pub(super) fn choose_oti(config: &SenderConfig, file: &SourceFile) -> Result<Oti, SendError> {

@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use super::Unit;
 use super::itinerary::{Extent, SHORT_VISITS, Stop, ahead_max, stop};
+use super::{SenderConfig, Unit};
 use crate::fec::Demand;
 use crate::schedule::Schedule;
 
@@ -71,24 +71,19 @@ impl Windows {
     /// Upper bound for the number of windows that have room for repair symbols at a time.
     pub(super) const ROOMS_MAX: u64 = WINDOWS_AHEAD + 2;
 
-    /// Creates windows of `symbols` source symbols or more; one window if `symbols` is `None`. The
+    /// Creates the windows of a session; one window if the configuration has no length of them. The
     /// first `fdt_units` of the `units` are the FDT's.
-    pub(super) fn new(
-        units: &[Unit],
-        fdt_units: usize,
-        layers: u16,
-        symbols: Option<u64>,
-    ) -> Windows {
+    pub(super) fn new(units: &[Unit], fdt_units: usize, config: &SenderConfig) -> Windows {
         let (fdt, files) = units.split_at(fdt_units);
         let of_session = files.iter().map(symbols_of).sum::<u64>().max(1);
         let (mut windows, mut first) = (Vec::new(), 0);
-        for length in window_lengths(files, symbols.unwrap_or(u64::MAX)) {
+        for length in window_lengths(files, config.window_symbols.unwrap_or(u64::MAX)) {
             let served = &files[first..first + length];
-            let weights = weights(fdt, served, of_session);
+            let weights = weights(fdt, served, of_session, fdt_per_mille(config));
             windows.push(Window {
                 units: fdt_units + first..fdt_units + first + length,
                 total: weights.iter().sum(),
-                schedule: Schedule::new(weights, layers),
+                schedule: Schedule::new(weights, config.layers),
                 source: served.iter().map(|unit| unit.block.source_left()).collect(),
                 announced: Extent::Source,
             });
@@ -320,7 +315,7 @@ fn surplus(packets: u64) -> u64 {
 /// The weight of a block in the schedule: its symbols, and up to two more that decoding may need.
 /// The two do not matter for long blocks. Without them, an unlucky short block would delay all
 /// others by a round.
-fn weight(symbols: u64) -> u64 {
+pub(super) fn weight(symbols: u64) -> u64 {
     symbols + (symbols - 1).min(2)
 }
 
@@ -332,12 +327,18 @@ pub(super) fn demand_of_visit(symbols: u32) -> Demand {
     }
 }
 
-/// The weights of the FDT's units and of a window's. The FDT gets 0.3 % of the packets, so that a
-/// late receiver soon knows the names. A long FDT gets as much as it needs to be complete together
+/// The share of the FDT in the packets, in thousandths: so much that a late receiver soon knows the
+/// names. With chunks it has more symbols, and the sender hears what receivers need only after it.
+fn fdt_per_mille(config: &SenderConfig) -> u64 {
+    if config.content_chunks { 10 } else { 3 }
+}
+
+/// The weights of the FDT's units and of a window's. The FDT gets a share of the packets, in
+/// thousandths. A long FDT gets as much as it needs to be complete together
 /// with the files of the session, which have `of_session` symbols.
-fn weights(fdt: &[Unit], files: &[Unit], of_session: u64) -> Vec<u64> {
+fn weights(fdt: &[Unit], files: &[Unit], of_session: u64, per_mille: u64) -> Vec<u64> {
     let total: u64 = files.iter().map(symbols_of).map(weight).sum();
-    let fdt_share = (total * 3 / 1_000).div_ceil(fdt.len() as u64);
+    let fdt_share = (total * per_mille / 1_000).div_ceil(fdt.len() as u64);
     let fdt = fdt.iter().map(|unit| {
         (weight(symbols_of(unit)) * total)
             .div_ceil(of_session)

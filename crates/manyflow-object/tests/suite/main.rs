@@ -13,6 +13,7 @@ mod hostile;
 mod image;
 mod interoperability;
 mod resume;
+mod versions;
 mod waves;
 mod windows;
 mod withdrawal;
