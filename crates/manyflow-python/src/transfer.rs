@@ -423,7 +423,7 @@ async fn run_receiver(wish: Wish, sinks: ProgressSinks, stop: Stop) -> Result<Re
         () = stop.clone().wait() => return Err("stopped before all files were complete".to_owned()),
     };
     let description = SessionDescription::parse(&text).map_err(|error| error.to_string())?;
-    let reporting = wish.reporting(&description, sinks.progress.subscribe());
+    let reporting = wish.reporting(&description, &sinks);
     let config = wish.config(description)?;
     let received = receive(config, sinks, stop.clone().wait()).await;
     let status = match &received {
@@ -456,7 +456,7 @@ impl Wish {
     fn reporting(
         &self,
         description: &SessionDescription,
-        progress: watch::Receiver<Progress>,
+        sinks: &ProgressSinks,
     ) -> Option<Reporting> {
         let plan = ReportPlan::new(description, self.group.as_ref(), &self.session);
         let plan = plan.filter(|_| self.report)?;
@@ -464,7 +464,7 @@ impl Wish {
             Some(digest) => completion::Identity::of_folder(&self.into, digest),
             None => completion::Identity::named(ReceiverName::of_host()),
         };
-        Some(Reporting::start(plan, identity, progress))
+        Some(Reporting::start(plan, identity, sinks))
     }
 
     fn config(self, description: SessionDescription) -> Result<ReceiveConfig, String> {
@@ -509,11 +509,7 @@ fn outcome(received: &Received) -> Outcome {
     let files: Vec<_> = files.map(|file| (file.name.clone(), file.bytes)).collect();
     let bytes = files.iter().map(|(_, bytes)| bytes).sum();
     let objects = &received.progress.objects;
-    // The last blocks can have more bytes than their files.
-    let new = objects
-        .useful_bytes
-        .saturating_sub(objects.earlier_bytes)
-        .min(bytes);
+    let new = objects.received_bytes().min(bytes);
     (
         files,
         received.elapsed.as_secs_f64(),

@@ -71,7 +71,8 @@ pub fn may_pass(error: &clap::Error) -> bool {
 /// Returns the exit code that `--help` lists for an error of this crate or of the roles.
 pub fn exit_code(error: &Error) -> u8 {
     use ReceiveError::{
-        Config, Decoder, NoGroupKey, NoMac, Session, Silent, Stopped, Transport, Unverified,
+        Config, Decoder, NoGroupKey, NoMac, PipeStopped, Session, Silent, Stopped, Transport,
+        Unverified,
     };
     if error.is::<Usage>() || error.is::<TlsError>() {
         return USAGE;
@@ -108,7 +109,7 @@ pub fn exit_code(error: &Error) -> u8 {
         };
     }
     match error.downcast_ref::<ReceiveError>() {
-        Some(Stopped) => INTERRUPTED,
+        Some(Stopped | PipeStopped) => INTERRUPTED,
         Some(
             Silent { .. } | Transport(TransportError::Silent(_)) | Decoder(DecoderError::Closed),
         ) => 3,

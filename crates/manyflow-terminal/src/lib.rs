@@ -11,6 +11,7 @@
 //! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
 //! | `status/` | the status page of commands that send and receive files |
 //! | `openmetrics.rs` | the metrics of roles, as the lab shows them |
+//! | `received.rs` | the progress and the result of a receiver of files |
 //! | `shown.rs` | text from the network, made safe for a terminal |
 //! | `failure.rs` | errors of the command line, and the exit codes of all errors |
 //! | `signals.rs` | the signals that end a command |
@@ -23,6 +24,7 @@ pub mod openmetrics;
 pub mod options;
 mod output;
 pub mod program;
+pub mod received;
 pub mod receivers;
 pub mod shown;
 pub mod signals;

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use manyflow_core::units::Bytes;
-use manyflow_files::follow::{self, After, FollowConfig, FollowError, News, Notice, Rules, Stored};
+use manyflow_files::follow::{
+    self, After, FollowConfig, FollowError, News, Notice, Report, Rules, Stored,
+};
 use manyflow_files::session::Progress;
 use manyflow_net::description::load::Trust;
 use manyflow_net::keys::PublicKey;
 use manyflow_terminal::display::{self, Display, OutputError};
+use manyflow_terminal::received::part_that_was_new;
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::interrupted;
 use manyflow_terminal::usage;
@@ -43,7 +46,8 @@ pub(crate) async fn run(
     display.print_line(&format!("following {}", sources.join(", ")))?;
     display.print_json(&json!({"event": "following", "sources": sources}))?;
     let args = Arc::new(args);
-    config.after = Some(after(Arc::clone(&args), display.clone())?);
+    config.report = Some(report(Arc::clone(&args))?);
+    config.after = Some(after(Arc::clone(&args), display.clone()));
     let sessions = Sessions::default();
     let (known, metrics) = (Arc::clone(&sessions), args.metrics);
     let _metrics = metrics::serve_changing(metrics, move || read(&known), display).await?;
@@ -75,38 +79,42 @@ fn read(sessions: &Sessions) -> Vec<(Option<String>, Progress)> {
     sessions.collect()
 }
 
-/// Returns the work after a session: the user's command, and the report to the sender, which does
-/// not delay other sessions.
-fn after(args: Arc<RecvArgs>, display: Display) -> Result<After> {
-    let group_key = crate::recv::group_key(&args)?;
-    Ok(Arc::new(move |stored: Stored| {
+/// Returns the start of reports to the senders of sessions.
+fn report(args: Arc<RecvArgs>) -> Result<Report> {
+    let key = crate::recv::group_key(&args)?;
+    Ok(Box::new(move |announcement, folder, sinks| {
+        let (base, description) = (announcement.base(), &announcement.description);
+        match Reports::new(&args, &base, folder, description, key.as_ref()) {
+            Ok(reports) => Some(reports?.start(sinks)),
+            Err(error) => {
+                tracing::warn!("{}: {error:#}", description.name);
+                None
+            }
+        }
+    }))
+}
+
+/// Returns the work after a session: the user's command, and the last report to the sender, which
+/// does not delay other sessions.
+fn after(args: Arc<RecvArgs>, display: Display) -> After {
+    Arc::new(move |stored: Stored, reporting| {
         let (args, display) = (Arc::clone(&args), display.clone());
-        let announcement = &stored.announcement;
-        let base = announcement.base();
-        let (folder, key) = (&stored.folder, group_key.as_ref());
-        let reports = Reports::new(&args, &base, folder, &announcement.description, key);
         Box::pin(async move {
-            let reports = reports.map_err(|error| error.to_string())?;
             if let Some(command) = &args.post_receive {
                 let ran =
                     post_receive::run(command, &stored.folder, &stored.received, interrupted());
                 ran.await.map_err(|error| error.to_string())?;
             }
-            if let Some(reports) = reports {
+            if let Some(reporting) = reporting {
                 let display = display.of_session(&stored.announcement.description.name);
-                let progress = watch::channel(stored.received.progress).1;
-                tokio::spawn(report(reports, progress, display));
+                // A standard output that cannot be written to ends the command elsewhere.
+                tokio::spawn(async move {
+                    reports::end(reporting, &Ok(()), &display, interrupted()).await
+                });
             }
             Ok(())
         })
-    }))
-}
-
-/// Reports that a session is complete.
-async fn report(reports: Reports, progress: watch::Receiver<Progress>, display: Display) {
-    let reporting = reports.start(progress);
-    // A standard output that cannot be written to ends the command elsewhere.
-    let _ = reports::end(reporting, &Ok(()), &display, interrupted()).await;
+    })
 }
 
 /// Prints what happens, until the follower ends or a line cannot be printed.
@@ -147,16 +155,20 @@ fn print_done(stored: &Stored, display: &Display) -> Result<(), OutputError> {
     let objects = &stored.received.progress.objects;
     let (files, bytes) = (objects.files_complete, objects.needed_bytes);
     let seconds = stored.received.elapsed.as_secs_f64();
+    let (here, new) = (objects.earlier_bytes, objects.received_bytes());
     display.print_line(&format!(
-        "{}: complete, {} in {seconds:.1} s",
+        "{}: complete, {}{} in {seconds:.1} s",
         shown(name),
-        Bytes(bytes)
+        Bytes(bytes),
+        part_that_was_new(&stored.received.progress)
     ))?;
     display.of_session(name).print_json(&json!({
         "event": "received",
         "folder": stored.folder.display().to_string(),
         "files": files,
         "bytes": bytes,
+        "received_bytes": new,
+        "earlier_bytes": here,
         "seconds": seconds,
     }))
 }

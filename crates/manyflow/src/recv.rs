@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use httpdate::fmt_http_date;
-use manyflow_core::units::{Bytes, Rate};
+use manyflow_core::units::Bytes;
 use manyflow_files::completion::ReceiverName;
 use manyflow_files::files::Existing;
 use manyflow_files::load::{self, Loaded};
@@ -21,16 +21,16 @@ use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::Route;
 use manyflow_net::multicast::Choice;
 use manyflow_net::way::Way;
-use manyflow_object::receiver::Progress as ObjectProgress;
 use manyflow_webrc::ReceiverConfig;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::{RecvArgs, threads};
 use crate::keygen::trusted_keys;
 use crate::metrics::Pages;
 use crate::{follow, imaging, parameters, post_receive};
-use manyflow_terminal::display::{self, Display, OutputError, count_files, show};
+use manyflow_terminal::display::{self, Display, OutputError, show};
+use manyflow_terminal::received::{print_progress, report};
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::{END_GRACE, interrupted};
 use manyflow_terminal::status;
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
     let (sinks, progress, files) = ProgressSinks::channels();
     let pages = pages(&args, session_name, reports.as_ref(), &progress);
     let _metrics = pages.serve(args.metrics, display).await?;
-    let reporting = reports.map(|reports| reports.start(progress.clone()));
+    let reporting = reports.map(|reports| reports.start(&sinks));
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
     let stop = async {
         tokio::select! {
@@ -257,86 +257,4 @@ pub(crate) async fn watch_progress(
 fn print_file(display: &Display, file: &FileDone) -> Result<(), OutputError> {
     display.print_line(&format!("{}  {}", shown(&file.name), Bytes(file.bytes)))?;
     display.print_json(&json!({"event": "file", "name": file.name, "bytes": file.bytes}))
-}
-
-fn print_progress(display: &Display, progress: &Progress) -> Result<(), OutputError> {
-    if !display.is_json() {
-        return Ok(());
-    }
-    let (objects, webrc) = (&progress.objects, progress.webrc);
-    display.print_json(&json!({
-        "event": "progress",
-        "bytes": objects.useful_bytes,
-        "total_bytes": objects.needed_bytes,
-        "files": objects.files_complete,
-        "total_files": objects.files,
-        "rate_bits_per_s": webrc.map(|status| status.received.bits_per_s()),
-        "waves": webrc.map(|status| status.waves),
-        "rtt_s": webrc.map(|status| status.rtt_s),
-        "loss_probability": webrc.map(|status| status.loss_probability),
-        "equation_bits_per_s": webrc.and_then(|status| status.equation).map(Rate::bits_per_s),
-        "packets_received": progress.packets.received,
-        "packets_lost": progress.packets.lost,
-        "packets_refused": progress.packets.refused,
-        "packets_unauthenticated": progress.packets.unauthenticated,
-        "packets_forged": {
-            "channel": progress.packets.forged.channel,
-            "time_slot": progress.packets.forged.time_slot,
-            "sequence_number": progress.packets.forged.sequence_number,
-        },
-        "refused": refused_json(objects),
-    }))
-}
-
-/// Returns the counts of symbols and tables that were not used, by reason.
-fn refused_json(objects: &ObjectProgress) -> Value {
-    let refused = &objects.refused;
-    json!({
-        "oti": refused.oti,
-        "symbol_id": refused.symbol_id,
-        "payload_length": refused.payload_length,
-        "fdt": refused.fdt,
-        "table": refused.table,
-        "expired": refused.expired,
-        "contradiction": refused.contradiction,
-        "block": refused.block,
-        "memory": refused.memory,
-        "storage": refused.storage,
-        "withdrawn_symbols": objects.withdrawn_symbols,
-        "evicted_symbols": objects.evicted_symbols,
-    })
-}
-
-pub(crate) fn report(display: &Display, received: &Received) -> Result<(), OutputError> {
-    let bytes: u64 = received.files.iter().map(|file| file.bytes).sum();
-    let seconds = received.elapsed.as_secs_f64();
-    let objects = &received.progress.objects;
-    // The last blocks can have more bytes than their files.
-    let new = objects.useful_bytes - objects.earlier_bytes;
-    let goodput = Rate::from_bits_per_s((new.min(bytes) as f64 * 8.0 / seconds) as u64);
-    let files = received.files.len();
-    let loss = received.progress.packets.loss();
-    display.print_line(&format!(
-        "{}, {} in {seconds:.1} s: {goodput}, loss {:.2} %",
-        count_files(files),
-        Bytes(bytes),
-        loss * 100.0
-    ))?;
-    let names: Vec<_> = received
-        .files
-        .iter()
-        .map(|file| json!({"name": file.name, "bytes": file.bytes}))
-        .collect();
-    display.print_json(&json!({
-        "event": "done",
-        "files": names,
-        "bytes": bytes,
-        "received_bytes": new,
-        "earlier_bytes": objects.earlier_bytes,
-        "seconds": seconds,
-        "goodput_bits_per_s": goodput.bits_per_s(),
-        "loss": loss,
-        "packets_refused": received.progress.packets.refused,
-        "refused": refused_json(objects),
-    }))
 }

@@ -230,6 +230,7 @@ fn to_json(event: &str, progress: &SendProgress) -> serde_json::Value {
         "packets_skipped": progress.skipped,
         "datagrams_unsent": progress.unsent,
         "withdrawn": progress.withdrawn,
+        "focused": progress.is_focused,
         "gateways": progress.relay.gateways,
         "receivers_done": progress.receivers.done(),
     })

@@ -12,14 +12,17 @@
 //! A report goes on with the receiver's state, and ends with its MAC:
 //!
 //! ```text
-//! |     state     |    failure    | bytes of name |  1 if signed  |
+//! |     state     |    failure    | bytes of name |     flags     |
 //! |       bytes that the receiver has, 2 words                    |
 //! |       bytes of all files, 2 words                             |
 //! |       rate in bits per second, 2 words                        |
 //! |       name                                                  ...
+//! | bytes of needs in 2 bytes, and the symbols that it needs: if it says so ...
 //! |       public key, 8 words, and signature, 16 words: if signed |
 //! |       MAC, 4 words: HMAC-SHA-256, its first 128 bits          |
 //! ```
+//!
+//! Flags are 1 if the report is signed, and 2 if it says which symbols the receiver needs.
 //!
 //! An answer has the cookie of the report that it answers, and goes on with these:
 //!
@@ -39,6 +42,7 @@ use std::time::Duration;
 
 use manyflow_core::units::Rate;
 use manyflow_net::keys::{KEY_BYTES, PublicKey, SIGNATURE_BYTES, SigningKey};
+use manyflow_object::needs::Needs;
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
@@ -47,7 +51,10 @@ use super::identity::{Identity, NAME_BYTES_MAX, ReceiverName};
 use super::status::{self, ReceiverStatus, Transfer};
 
 /// The maximum length of a message in bytes.
-pub(super) const MESSAGE_BYTES_MAX: usize = NAME_START + NAME_BYTES_MAX + SIGNED_BYTES + MAC_BYTES;
+pub(super) const MESSAGE_BYTES_MAX: usize =
+    NAME_START + NAME_BYTES_MAX + 2 + NEEDS_BYTES_MAX + SIGNED_BYTES + MAC_BYTES;
+/// The maximum length of the needs in a report, so that it fits any path of 1280 bytes.
+pub(crate) const NEEDS_BYTES_MAX: usize = 900;
 /// Length of an answer in bytes.
 pub(super) const ANSWER_BYTES: usize = 40 + MAC_BYTES;
 
@@ -60,6 +67,9 @@ const SIGNED_BYTES: usize = KEY_BYTES + SIGNATURE_BYTES;
 const SIGNED_CONTEXT: &[u8] = b"manyflow completion report\0";
 /// The kind of reports.
 const REPORT: u8 = 1;
+/// The flags of reports.
+const SIGNED: u8 = 1;
+const HAS_NEEDS: u8 = 2;
 
 // An attacker cannot make a sender send more to a forged address than the attacker has sent.
 const _: () = assert!(ANSWER_BYTES <= NAME_START + 1 + MAC_BYTES);
@@ -72,6 +82,8 @@ pub(super) struct Report {
     pub(super) cookie: u64,
     pub(super) status: ReceiverStatus,
     pub(super) transfer: Transfer,
+    /// The symbols that the receiver needs, if it says so.
+    pub(super) needs: Option<Needs>,
     pub(super) name: ReceiverName,
     /// The key that the receiver claims to have. See [`is_signed`].
     pub(super) claimed_key: Option<PublicKey>,
@@ -105,12 +117,16 @@ pub(super) fn encode_report(
     cookie: u64,
     status: ReceiverStatus,
     transfer: &Transfer,
+    needs: Option<&[u8]>,
 ) -> Vec<u8> {
     let name = identity.name.as_str().as_bytes();
     let mut bytes = Vec::with_capacity(MESSAGE_BYTES_MAX);
     begin(&mut bytes, REPORT, key, identity.number, cookie);
     bytes.extend(status::encode(status));
-    bytes.extend([name.len() as u8, identity.key.is_some().into()]);
+    let needs = needs.filter(|needs| needs.len() <= NEEDS_BYTES_MAX);
+    let signed = identity.key.as_ref().map_or(0, |_| SIGNED);
+    let flags = signed | needs.map_or(0, |_| HAS_NEEDS);
+    bytes.extend([name.len() as u8, flags]);
     let numbers = [
         transfer.bytes,
         transfer.total_bytes,
@@ -118,6 +134,10 @@ pub(super) fn encode_report(
     ];
     bytes.extend(numbers.into_iter().flat_map(u64::to_be_bytes));
     bytes.extend(name);
+    if let Some(needs) = needs {
+        bytes.extend((needs.len() as u16).to_be_bytes());
+        bytes.extend(needs);
+    }
     if let Some(signing) = &identity.key {
         sign(&mut bytes, key, signing);
     }
@@ -156,13 +176,21 @@ pub(super) fn decode_report(bytes: &[u8], key: &CompletionKey) -> Option<Report>
     if body[3] != REPORT {
         return None;
     }
-    let [state, failure, name_bytes, is_signed] = *body.get(28..)?.first_chunk()?;
-    let (name, signed) = body
+    let [state, failure, name_bytes, flags] = *body.get(28..)?.first_chunk()?;
+    let (name, rest) = body
         .get(NAME_START..)?
         .split_at_checked(name_bytes.into())?;
-    let claimed_key = match (is_signed, signed.len()) {
+    let (needs, signed) = match flags & HAS_NEEDS {
+        0 => (None, rest),
+        _ => {
+            let (length, rest) = rest.split_first_chunk()?;
+            let (needs, signed) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+            (Some(Needs::decode(needs)?), signed)
+        }
+    };
+    let claimed_key = match (flags & !HAS_NEEDS, signed.len()) {
         (0, 0) => None,
-        (1, SIGNED_BYTES) => Some(PublicKey::from_bytes(*signed.first_chunk()?)),
+        (SIGNED, SIGNED_BYTES) => Some(PublicKey::from_bytes(*signed.first_chunk()?)),
         _ => return None,
     };
     let report = Report {
@@ -174,6 +202,7 @@ pub(super) fn decode_report(bytes: &[u8], key: &CompletionKey) -> Option<Report>
             total_bytes: word(body, 40)?,
             rate: Rate::from_bits_per_s(word(body, 48)?),
         },
+        needs,
         name: std::str::from_utf8(name).ok()?.parse().ok()?,
         claimed_key,
     };

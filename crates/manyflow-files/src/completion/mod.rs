@@ -21,6 +21,10 @@
 //!   there are more receivers than listed. So the sender gets about 20 reports per second, however
 //!   many receivers there are. A receiver that fails or leaves reports that within half a second.
 //!
+//! A receiver of a list that has a part of the files from elsewhere, such as a former version, also
+//! reports which symbols it needs. If all receivers do so, the sender sends nothing else
+//! ([`Wanted`]).
+//!
 //! The last report is repeated at a random time in each of three windows until it is answered.
 //!
 //! The cookie proves the address, so nobody can report for others. It is good for one report, so
@@ -41,6 +45,7 @@ mod server;
 mod status;
 mod table;
 mod tally;
+mod wanted;
 
 use std::time::Duration;
 
@@ -57,6 +62,9 @@ pub use server::{CompletionServer, ReportTaker};
 pub use status::{Failure, ReceiverStatus, Transfer};
 pub use table::{Receiver, ReceiverCounts, ReceiverState, ReceiverTable};
 pub use tally::{Audience, RECEIVERS_PER_CLIENT_MAX, Tally, UNEXPECTED_MAX};
+pub use wanted::Wanted;
+
+pub(crate) use message::NEEDS_BYTES_MAX;
 
 /// Time in the window for each expected receiver: one second for each of its two reports.
 const TIME_PER_RECEIVER: Duration = Duration::from_secs(2);

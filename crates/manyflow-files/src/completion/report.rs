@@ -19,7 +19,7 @@ use super::message::ANSWER_BYTES;
 use super::reporter::ReporterState;
 use super::{CompletionKey, Identity, ReceiverStatus, Reporter, Transfer};
 use crate::sdp::SessionDescription;
-use crate::session::Progress;
+use crate::session::{Progress, ProgressSinks};
 
 /// The reason why the sender may not know how this receiver has ended.
 #[derive(Debug, thiserror::Error)]
@@ -84,15 +84,12 @@ pub struct Reporting {
 }
 
 impl Reporting {
-    /// Starts to report the progress of a receiver. Needs a tokio runtime.
-    pub fn start(
-        plan: ReportPlan,
-        identity: Identity,
-        progress: watch::Receiver<Progress>,
-    ) -> Reporting {
+    /// Starts to report the progress of a receiver, which it reports to `sinks`. Needs a tokio
+    /// runtime.
+    pub fn start(plan: ReportPlan, identity: Identity, sinks: &ProgressSinks) -> Reporting {
         let (ending, ended) = watch::channel(ReceiverStatus::Receiving);
         let window = plan.window;
-        let task = tokio::spawn(report(plan, identity, progress, ended));
+        let task = tokio::spawn(report(plan, identity, Watched::of(sinks), ended));
         Reporting {
             window,
             ending,
@@ -126,10 +123,25 @@ impl Drop for Reporting {
     }
 }
 
+/// The progress and the needs that a receiver reports.
+struct Watched {
+    progress: watch::Receiver<Progress>,
+    needs: watch::Receiver<Option<Vec<u8>>>,
+}
+
+impl Watched {
+    fn of(sinks: &ProgressSinks) -> Watched {
+        Watched {
+            progress: sinks.progress.subscribe(),
+            needs: sinks.needs.subscribe(),
+        }
+    }
+}
+
 async fn report(
     plan: ReportPlan,
     identity: Identity,
-    progress: watch::Receiver<Progress>,
+    mut watched: Watched,
     mut ending: watch::Receiver<ReceiverStatus>,
 ) -> Result<(), ReportError> {
     let ReportPlan {
@@ -145,7 +157,9 @@ async fn report(
     let mut socket = None;
     let mut buffer = [0; ANSWER_BYTES + 1];
     loop {
-        reporter.set_transfer(Transfer::from(&*progress.borrow()));
+        reporter.set_transfer(Transfer::from(&*watched.progress.borrow()));
+        let needs = watched.needs.borrow_and_update().clone();
+        reporter.set_needs(clock.now(), needs);
         reporter.handle_timeout(clock.now());
         if let Some(datagram) = reporter.poll_transmit() {
             let sent = send(&mut socket, &server, &datagram).await;
@@ -169,6 +183,7 @@ async fn report(
                 // The handle was dropped, which ends this task.
                 Err(_) => return Ok(()),
             },
+            Ok(()) = watched.needs.changed(), if !reporter.has_needs() => {}
             received = receive(socket.as_ref(), &mut buffer) => match received {
                 Ok(length) => reporter.handle(&buffer[..length]),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

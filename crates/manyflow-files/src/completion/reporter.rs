@@ -39,6 +39,8 @@ pub struct Reporter {
     give_up_at: Option<Time>,
     status: ReceiverStatus,
     transfer: Transfer,
+    /// The symbols that the receiver needs, encoded; `None` if it does not say.
+    needs: Option<Vec<u8>>,
     /// The cookie for the next report; 0 for none.
     cookie: u64,
     /// The report that has no answer yet.
@@ -92,6 +94,7 @@ impl Reporter {
             give_up_at: None,
             status: ReceiverStatus::Receiving,
             transfer: Transfer::default(),
+            needs: None,
             cookie: 0,
             pending: None,
             outgoing: None,
@@ -106,6 +109,22 @@ impl Reporter {
     /// Takes note of how far the receiver is, for the next report.
     pub fn set_transfer(&mut self, transfer: Transfer) {
         self.transfer = transfer;
+    }
+
+    /// Takes note of the symbols that the receiver needs, for the next report. The first time, the
+    /// sender shall know soon: until then it sends everything.
+    pub fn set_needs(&mut self, now: Time, needs: Option<Vec<u8>>) {
+        let is_news = needs.is_some() && self.needs.is_none();
+        self.needs = needs;
+        if is_news && self.reports_progress && !self.status.is_final() {
+            let soon = now + self.window.mul_f64(self.random.random::<f64>() / 8.0);
+            self.next_attempt = self.next_attempt.map(|at| at.min(soon));
+        }
+    }
+
+    /// Whether the receiver has said which symbols it needs.
+    pub(super) fn has_needs(&self) -> bool {
+        self.needs.is_some()
     }
 
     /// Begins to make the last report: the receiver has ended with this state.
@@ -191,6 +210,7 @@ impl Reporter {
             self.cookie,
             self.status,
             &self.transfer,
+            self.needs.as_deref(),
         ));
     }
 

@@ -30,7 +30,7 @@ impl ReceiverStatus {
     /// the same receiver goes on, which reports for both.
     pub fn of_error(error: &ReceiveError) -> Option<ReceiverStatus> {
         let failure = match error {
-            ReceiveError::Stopped => return Some(ReceiverStatus::Left),
+            ReceiveError::Stopped | ReceiveError::PipeStopped => return Some(ReceiverStatus::Left),
             ReceiveError::Decoder(DecoderError::Store(error)) => match error {
                 FileError::Busy(_) => return None,
                 FileError::DiskFull(_) | FileError::NoRoom { .. } => Failure::DiskFull,

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use manyflow_core::Time;
 use manyflow_net::keys::PublicKey;
+use manyflow_object::needs::Needs;
 
 use super::identity::ReceiverName;
 use super::status::{Failure, ReceiverStatus, Transfer};
@@ -78,6 +79,8 @@ pub struct Receiver {
     pub heard_at: Option<Time>,
     /// The time of the first report that all files are there.
     pub done_at: Option<Time>,
+    /// The symbols that the receiver needed when it reported last, if it said so.
+    pub(super) needs: Option<Needs>,
     /// The number of reports that were taken. The next one needs a cookie for it.
     pub(super) turn: u64,
 }
@@ -94,6 +97,7 @@ impl Receiver {
             address: None,
             heard_at: None,
             done_at: None,
+            needs: None,
             turn: 0,
         }
     }
@@ -200,7 +204,7 @@ impl ReceiverTable {
         index: usize,
         now: Time,
         from: SocketAddr,
-        (status, transfer): (ReceiverStatus, Transfer),
+        (status, transfer, needs): (ReceiverStatus, Transfer, Option<Needs>),
     ) {
         self.now = now;
         let receiver = &mut self.rows[index];
@@ -211,6 +215,7 @@ impl ReceiverTable {
             return;
         }
         receiver.transfer = transfer;
+        receiver.needs = needs;
         let state = match status {
             ReceiverStatus::Receiving => ReceiverState::Receiving,
             ReceiverStatus::Done => {

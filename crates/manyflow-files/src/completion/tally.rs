@@ -217,7 +217,7 @@ impl Tally {
             Place::New { .. } if self.is_full() => return Some(AnswerKind::Accepted),
             Place::New { lacks_key } => self.add(from.ip(), report, lacks_key)?,
         };
-        let said = (report.status, report.transfer);
+        let said = (report.status, report.transfer, report.needs.clone());
         self.table.update(row, now, from, said);
         Some(AnswerKind::Accepted)
     }

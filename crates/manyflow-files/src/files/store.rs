@@ -5,6 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use manyflow_net::disk::{is_special, sha256_of_file};
@@ -12,7 +13,7 @@ use manyflow_object::fdt::Attributes;
 use manyflow_object::name;
 use tempfile::TempPath;
 
-use super::{FileError, spool, sync_folder, write_error};
+use super::{FileError, Part, spool, sync_folder, write_error};
 
 /// A folder for received files.
 ///
@@ -93,6 +94,23 @@ impl Store {
         is_candidate
             && self.is_inside(&path)
             && sha256_of_file(&path).is_ok_and(|found| found == *sha256)
+    }
+
+    /// Opens the file that a received one of this name will replace; `None` if there is no regular
+    /// file that may be replaced.
+    pub(crate) fn former(&self, name: &str) -> Option<Part> {
+        let path = self.folder.join(name);
+        let is_regular = |path: &Path| fs::symlink_metadata(path).is_ok_and(|it| it.is_file());
+        let is_candidate =
+            self.existing == Existing::Replace && name::check(name).is_ok() && is_regular(&path);
+        let file = File::open(&path).ok();
+        let file = file.filter(|_| is_candidate && self.is_inside(&path))?;
+        let length = file.metadata().ok()?.len();
+        Some(Part {
+            file: Arc::new(file),
+            start: 0,
+            length,
+        })
     }
 
     /// Whether no link leads from the store to a path outside of it.
@@ -464,5 +482,29 @@ mod tests {
             assert!(matches!(error, Err(FileError::NotRegular(_))), "{error:?}");
         }
         assert!(is_special(&pipe));
+    }
+
+    #[test]
+    fn a_former_version_is_a_regular_file_that_may_be_replaced() {
+        let home = folder();
+        put(home.path(), "elsewhere/file", "other");
+        put(home.path(), "out/tree/file", "former");
+        let out = home.path().join("out");
+        let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, out.join(at)).unwrap();
+        link("../elsewhere", "away");
+        link("file", "tree/link");
+        let store = Store::open(&out, Existing::Keep).unwrap();
+        assert!(store.former("tree/file").is_none());
+        let store = Store::open(&out, Existing::Replace).unwrap();
+        assert_eq!(store.former("tree/file").unwrap().length, 6);
+        for name in [
+            "away/file",
+            "tree/link",
+            "tree",
+            "none",
+            "../elsewhere/file",
+        ] {
+            assert!(store.former(name).is_none(), "{name}");
+        }
     }
 }

@@ -100,7 +100,7 @@ use crate::sdp::SessionDescription;
 pub use machine::{End, Event, Follower, Notice, Refusal, SourceId};
 pub use record::{Progress, Record, StateError};
 pub use rules::Rules;
-pub use run::{After, FollowConfig, FollowError, News, Stored, follow};
+pub use run::{After, AfterEnd, FollowConfig, FollowError, News, Report, Stored, follow};
 pub use sources::{Source, SourceError};
 
 /// The SHA-256 of an announced text.

@@ -1,7 +1,7 @@
 //! The driver of a follower: sources, receivers and the state folder.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use super::machine::{End, Event, Follower, Notice};
 use super::record::{Record, StateError, StateFolder};
 use super::sources::{Sighting, SourceError, Watch};
 use super::{Announcement, Origin, Rules, Source, digest_of};
+use crate::completion::Reporting;
 use crate::files::Existing;
 use crate::sdp::SessionDescription;
 use crate::session::{
@@ -43,10 +44,17 @@ pub struct Stored {
     pub received: Received,
 }
 
-/// Work after a session is stored. If it fails, the session is tried again, which then finds its
-/// files.
-pub type After =
-    Arc<dyn Fn(Stored) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+/// Work after a session is stored, which ends the reports to its sender, too. If it fails, the
+/// session is tried again, which then finds its files.
+pub type After = Arc<dyn Fn(Stored, Option<Reporting>) -> AfterEnd + Send + Sync>;
+
+/// The end of the work after a session.
+pub type AfterEnd = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// Starts the reports of a receiver, of the progress that it reports to the sinks. Gets the folder
+/// of the session's files.
+pub type Report =
+    Box<dyn Fn(&Announcement, &Path, &ProgressSinks) -> Option<Reporting> + Send + Sync>;
 
 /// A standing receiver.
 pub struct FollowConfig {
@@ -69,6 +77,8 @@ pub struct FollowConfig {
     pub at_once: usize,
     /// Sets the other parameters of a session's receiver.
     pub configure: Box<dyn Fn(&mut ReceiveConfig) + Send + Sync>,
+    /// Starts the reports of a receiver to its session's sender.
+    pub report: Option<Report>,
     /// Work after a session is stored.
     pub after: Option<After>,
 }
@@ -88,6 +98,7 @@ impl FollowConfig {
             state: None,
             at_once: AT_ONCE,
             configure: Box::new(|_| {}),
+            report: None,
             after: None,
         }
     }
@@ -392,6 +403,8 @@ impl Attempt {
             Ok(config) => config,
             Err(reason) => return End::Unusable(reason),
         };
+        let report = self.config.report.as_ref();
+        let reporting = report.and_then(|report| report(&self.announcement, &self.folder, &sinks));
         let mut too_large = None;
         let stop = async {
             tokio::select! {
@@ -401,7 +414,7 @@ impl Attempt {
         };
         let received = receive(config, sinks, stop).await;
         match (received, too_large) {
-            (Ok(received), _) => self.finish(received).await,
+            (Ok(received), _) => self.finish(received, reporting).await,
             (Err(_), Some(bytes)) => End::TooLarge(bytes),
             (Err(error), None) => end_of(&error),
         }
@@ -442,7 +455,7 @@ impl Attempt {
         }
     }
 
-    async fn finish(self, received: Received) -> End {
+    async fn finish(self, received: Received, reporting: Option<Reporting>) -> End {
         let bytes = received.progress.objects.needed_bytes;
         let stored = Stored {
             announcement: self.announcement,
@@ -450,7 +463,7 @@ impl Attempt {
             received,
         };
         if let Some(after) = &self.config.after
-            && let Err(reason) = after(stored.clone()).await
+            && let Err(reason) = after(stored.clone(), reporting).await
         {
             return End::Failed(reason);
         }
@@ -463,7 +476,7 @@ impl Attempt {
 fn end_of(error: &ReceiveError) -> End {
     let reason = error.to_string();
     match error {
-        ReceiveError::Stopped => End::Stopped,
+        ReceiveError::Stopped | ReceiveError::PipeStopped => End::Stopped,
         ReceiveError::Session(_)
         | ReceiveError::Unverified
         | ReceiveError::NoMac

@@ -21,7 +21,7 @@ use super::open::extension_bytes;
 use super::place::is_in_windows;
 use super::resume::check_continues;
 use super::{OpenError, Opened, SendConfig};
-use crate::completion::{CompletionKey, ReportTaker, Tally};
+use crate::completion::{Audience, CompletionKey, ReportTaker, Tally};
 use crate::files::Scratch;
 use crate::image::{ImageInput, read_sections};
 use crate::sdp::SessionDescription;
@@ -213,6 +213,9 @@ fn object_config(config: &SendConfig, session: &Session) -> object::SenderConfig
     objects.scheme = config.scheme;
     objects.expires = expires(ntp_seconds(SystemTime::now()));
     objects.content_md5 = config.content_md5;
+    // Other receivers could not say what they need.
+    let audience = config.reports.as_ref().map(|(_, audience)| audience);
+    objects.content_chunks = audience.is_some_and(Audience::reports_progress);
     if config.resume.is_some() {
         // Receivers that have source symbols already need others.
         objects.first_symbol = rand::rng().random_range(FIRST_SYMBOLS);

@@ -2,6 +2,7 @@
 
 use manyflow_object::error::{ReadError, SendError};
 use manyflow_object::fec::{EncodeJob, Encoded};
+use manyflow_object::needs::Needs;
 use manyflow_object::sender::{ImageSender, ObjectSender};
 
 use crate::files::Scratch;
@@ -90,6 +91,22 @@ impl Content {
         match &mut self.0 {
             Kind::Files(objects) => objects.finish_job(encoded),
             Kind::Image(image, _) => image.finish_job(encoded),
+        }
+    }
+
+    /// Sends only what receivers need: see [`ObjectSender::focus`]. Returns whether this is so.
+    pub(super) fn focus(&mut self, needs: &[Needs], is_alone: bool) -> bool {
+        match &mut self.0 {
+            Kind::Files(objects) => objects.focus(needs, is_alone),
+            Kind::Image(..) => false,
+        }
+    }
+
+    /// Sends everything again.
+    pub(super) fn unfocus(&mut self) {
+        match &mut self.0 {
+            Kind::Files(objects) => objects.unfocus(),
+            Kind::Image(..) => {}
         }
     }
 

@@ -13,7 +13,7 @@ use manyflow_object::alc::{self, Packet};
 use manyflow_object::error::ReceiveError;
 use manyflow_object::fec::Decoded;
 use manyflow_object::receiver::{
-    CompleteObject, ObjectEvent, ObjectReceiver, Progress, ReceiverConfig,
+    CompleteObject, ObjectEvent, ObjectReceiver, Progress, ReceiverConfig, Reused,
 };
 use manyflow_object::storage::Record;
 use manyflow_webrc::Cci;
@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::image::Image;
+use super::needs::NeedsReports;
 use super::numbers::PacketNumbers;
 use super::queue::{Batch, DecodedInput, Input, Output, queue};
 use super::storer::{Stored, Storer};
@@ -61,6 +62,8 @@ pub enum DecoderError {
 #[derive(Debug)]
 pub(super) enum DecoderEvent {
     Done(FileDone),
+    /// The symbols that are needed, encoded: see [`ProgressSinks::needs`].
+    Needs(Option<Vec<u8>>),
     /// All symbols are there. Blocks are still being decoded, or files stored.
     Enough,
     /// More symbols are needed after all.
@@ -125,6 +128,7 @@ impl Decoder {
             jobs: 0,
             jobs_max: threads.max(1),
             next_flush: Instant::now(),
+            needs: NeedsReports::new(Instant::now()),
         };
         let thread = spawn_blocking(move || {
             let stored = earlier.stored;
@@ -201,6 +205,7 @@ pub(super) struct Worker {
     jobs_max: usize,
     /// Time of the next flush of the spool.
     next_flush: Instant,
+    needs: NeedsReports,
 }
 
 /// The end of the decoder's work, if it has come.
@@ -293,6 +298,7 @@ impl Worker {
             }
         }
         self.report_enough();
+        self.report_needs(now);
         if let Err(error) = self.start_jobs() {
             return Some(Err(error));
         }
@@ -406,9 +412,9 @@ impl Worker {
         if self.image.is_some() {
             return self.prepare_sections();
         }
-        let missing: Vec<_> = self.receiver.missing().collect();
-        let mut needed = 0_u64;
-        for object in missing {
+        let announced: Vec<_> = self.receiver.missing().collect();
+        let (mut needed, mut missing) = (0_u64, Vec::new());
+        for object in announced {
             let exists = object.sha256.is_some_and(|sha256| {
                 object.bundle.is_none() && self.store.has(&object.name, object.length, &sha256)
             });
@@ -417,13 +423,42 @@ impl Worker {
                 self.skip(object.toi)?;
             } else {
                 needed = needed.saturating_add(object.length);
+                missing.push(object);
             }
         }
         let held = self.receiver.progress().useful_bytes;
-        Ok(check_room(
-            self.store.folder(),
-            needed.saturating_sub(held),
-        )?)
+        check_room(self.store.folder(), needed.saturating_sub(held))?;
+        for object in missing {
+            self.reuse(&object)?;
+        }
+        self.report_needs(Instant::now());
+        Ok(())
+    }
+
+    /// Takes what a file has in common with the one that it will replace.
+    fn reuse(&mut self, object: &CompleteObject) -> Result<(), DecoderError> {
+        if !self.receiver.can_reuse(object.toi) {
+            return Ok(());
+        }
+        let Some(former) = self.store.former(&object.name) else {
+            return Ok(());
+        };
+        let reused = self.receiver.reuse(object.toi, &former);
+        let Reused { bytes, unread } = reused.map_err(|error| self.disk_error(error.into()))?;
+        let name = &object.name;
+        if let Some(error) = unread {
+            tracing::warn!("{name}: its former version cannot be read ({error})");
+        }
+        let length = object.length;
+        tracing::info!("{name}: {bytes} of {length} bytes are in its former version");
+        Ok(())
+    }
+
+    /// Reports the symbols that are needed, from time to time.
+    fn report_needs(&mut self, now: Instant) {
+        if let Some(needs) = self.needs.poll(now, &self.receiver) {
+            let _ = self.events.send(DecoderEvent::Needs(needs));
+        }
     }
 
     pub(super) fn skip(&mut self, toi: u128) -> Result<(), DecoderError> {

@@ -62,6 +62,9 @@ pub struct ProgressSinks {
     pub progress: watch::Sender<Progress>,
     /// Each file, as soon as it is on disk.
     pub files: mpsc::UnboundedSender<FileDone>,
+    /// The symbols that are needed, encoded, for reports to the sender. `None` while the receiver
+    /// has no part of the files but from packets, or if it needs a large part of them.
+    pub needs: watch::Sender<Option<Vec<u8>>>,
 }
 
 impl ProgressSinks {
@@ -73,6 +76,12 @@ impl ProgressSinks {
     ) {
         let (progress, watched) = watch::channel(Progress::default());
         let (files, done) = mpsc::unbounded_channel();
-        (ProgressSinks { progress, files }, watched, done)
+        let needs = watch::Sender::new(None);
+        let sinks = ProgressSinks {
+            progress,
+            files,
+            needs,
+        };
+        (sinks, watched, done)
     }
 }

@@ -106,6 +106,11 @@ pub enum ReceiveError {
     /// The caller stopped the receiver.
     #[error("stopped before all files were complete; run the same command again to continue")]
     Stopped,
+    /// The caller stopped the receiver of an image that a command reads.
+    #[error(
+        "stopped before the command of --pipe had the whole image, and it cannot continue in the middle: run the same command again to begin again"
+    )]
+    PipeStopped,
 }
 
 /// Receives a session until all its files are on disk, and reports progress to `sinks`.
@@ -118,13 +123,17 @@ pub async fn receive(
     stop: impl Future<Output = ()>,
 ) -> Result<Received, ReceiveError> {
     tokio::pin!(stop);
+    let is_pipe = matches!(config.image, ImageOutput::Pipe(_));
     let mut driver = tokio::select! {
         driver = Driver::start(config, sinks) => driver?,
         () = &mut stop => return Err(ReceiveError::Stopped),
     };
     let result = driver.run(stop).await;
     let received = driver.leave().await;
-    result.map(|()| received)
+    match result {
+        Err(ReceiveError::Stopped) if is_pipe => Err(ReceiveError::PipeStopped),
+        result => result.map(|()| received),
+    }
 }
 
 struct Driver {
@@ -261,6 +270,9 @@ impl Driver {
                         // The listener may no longer exist.
                         let _ = self.sinks.files.send(file.clone());
                         self.files.push(file);
+                    }
+                    Some(DecoderEvent::Needs(needs)) => {
+                        self.sinks.needs.send_replace(needs);
                     }
                     Some(DecoderEvent::Enough) => self.leave_channels()?,
                     Some(DecoderEvent::More) => {

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::content::Content;
+use super::focus::Focus;
 use super::group::GroupSealer;
 use super::overload::Overload;
 use crate::completion::{ReceiverCounts, Tally};
@@ -39,6 +40,8 @@ pub struct SendProgress {
     pub unsent: u64,
     /// Files, or bundles of files, that could no longer be read and are not sent further.
     pub withdrawn: u32,
+    /// Whether only symbols are sent that receivers have reported to need.
+    pub is_focused: bool,
     /// Numbers of receivers by the state that they have reported; all 0 if they are not asked to.
     pub receivers: ReceiverCounts,
     /// Load and counts of the AMT relay; all 0 without a relay.
@@ -61,6 +64,7 @@ pub struct SessionSender {
     last_base: Option<Cci>,
     sealer: Option<GroupSealer>,
     tally: Option<watch::Receiver<Tally>>,
+    focus: Focus,
 }
 
 impl SessionSender {
@@ -81,6 +85,7 @@ impl SessionSender {
             last_base: None,
             sealer: None,
             tally: None,
+            focus: Focus::default(),
         }
     }
 
@@ -141,6 +146,7 @@ impl SessionSender {
             if now >= next_report {
                 next_report = now + PROGRESS_INTERVAL;
                 self.lower_top_if_overloaded(now);
+                self.focus(now);
                 self.report();
             }
             while self.encodings.len() < self.encodings_max
@@ -159,6 +165,23 @@ impl SessionSender {
                 }
             }
         }
+    }
+
+    /// Sends only what receivers need, if they have reported that.
+    fn focus(&mut self, now: Time) {
+        let Some(tally) = &self.tally else { return };
+        let tally = tally.borrow();
+        let is_focused = match tally.wanted() {
+            Some(wanted) => {
+                let is_alone = self.focus.is_alone(now, &wanted, tally.audience().window());
+                self.objects.focus(&wanted.needs, is_alone)
+            }
+            None => {
+                self.objects.unfocus();
+                false
+            }
+        };
+        self.progress.is_focused = is_focused;
     }
 
     fn send_due(&mut self, now: Time) -> Result<(), ReadError> {

@@ -17,3 +17,4 @@ mod sdp;
 mod sending;
 mod signature;
 mod stage;
+mod versions;

@@ -155,9 +155,9 @@ async fn reports_of_all_receivers_end_the_session() {
     let plan = ReportPlan::new(&session.description, None, "").unwrap();
     let sending = tokio::spawn(session.run(std::future::pending()));
     for name in ["a", "a", "b"] {
-        let (_progress, watched) = tokio::sync::watch::channel(Default::default());
+        let (sinks, _progress, _files) = ProgressSinks::channels();
         let identity = Identity::named(name.parse().unwrap());
-        let reporting = Reporting::start(plan.clone(), identity, watched);
+        let reporting = Reporting::start(plan.clone(), identity, &sinks);
         let reported = reporting.end(ReceiverStatus::Done);
         timeout(LIMIT, reported).await.unwrap().unwrap();
     }

@@ -18,7 +18,8 @@ pub(crate) struct ImageSendArgs {
 pub(crate) struct ImageRecvArgs {
     /// Run this command with `sh -c`, and write what arrives to its standard input, in order, while
     /// it arrives; for sessions of `send -` or of a device. The command is killed if the session
-    /// does not arrive whole. If it fails, recv exits with 1
+    /// does not arrive whole, and a recv that is run again begins with the first byte. If the
+    /// command fails, recv exits with 1
     #[arg(long, value_name = "COMMAND", conflicts_with = "to")]
     pub(crate) pipe: Option<String>,
     /// Replace the content of this block device or existing file, instead of storing a file in the

@@ -53,7 +53,8 @@ pub(crate) struct RecvArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) image: super::ImageRecvArgs,
-    /// Replace existing files; without this option they are kept, and recv fails at its end
+    /// Replace existing files, and take from them what has not changed if the sender has --expect;
+    /// without this option they are kept, and recv fails at its end
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Receive a session of another program, whose description gives no digest of the table of

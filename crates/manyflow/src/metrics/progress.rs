@@ -97,7 +97,7 @@ fn report_objects(out: &mut Metrics<'_, Progress>) -> fmt::Result {
     out.counter(
         "useful_bytes",
         "Received bytes that contributed to files.",
-        |progress| progress.objects.useful_bytes - progress.objects.earlier_bytes,
+        |progress| progress.objects.received_bytes(),
     )?;
     out.counters(
         "symbols_unused",

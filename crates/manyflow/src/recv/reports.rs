@@ -7,11 +7,10 @@ use manyflow_files::completion::{
     Failure, Identity, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
 };
 use manyflow_files::sdp::SessionDescription;
-use manyflow_files::session::{Progress, ReceiveError};
+use manyflow_files::session::{ProgressSinks, ReceiveError};
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::keys::SigningKey;
 use serde_json::json;
-use tokio::sync::watch;
 
 use crate::cli::RecvArgs;
 use crate::post_receive::PostReceiveError;
@@ -60,8 +59,8 @@ impl Reports {
         Ok(Some(Reports { plan, identity }))
     }
 
-    pub(crate) fn start(self, progress: watch::Receiver<Progress>) -> Reporting {
-        Reporting::start(self.plan, self.identity, progress)
+    pub(crate) fn start(self, sinks: &ProgressSinks) -> Reporting {
+        Reporting::start(self.plan, self.identity, sinks)
     }
 }
 

@@ -39,9 +39,13 @@ impl Stage {
 
     /// Starts a sender of a folder on loopback, and writes its description to `drop`.
     fn send(&self, folder: &str, key: &str) -> Manyflow {
+        self.send_with(folder, key, &[])
+    }
+
+    fn send_with(&self, folder: &str, key: &str, arguments: &[&str]) -> Manyflow {
         let description = self.path(&format!("drop/{folder}.sdp"));
         let _ = fs::remove_file(&description);
-        let sender = Manyflow::start(manyflow(&[
+        let mut command = manyflow(&[
             "send",
             text(&self.path(folder)),
             "--listen",
@@ -50,7 +54,9 @@ impl Stage {
             text(&description),
             "--sign",
             text(&self.path(key)),
-        ]));
+        ]);
+        command.args(arguments);
+        let sender = Manyflow::start(command);
         wait_until("the description", || description.exists());
         sender
     }
@@ -180,6 +186,50 @@ fn a_folder_of_descriptions_is_followed_by_rules() {
         end(follower, "receiving").len() == 3,
         "one, two and the newer one"
     );
+}
+
+/// The sender stops because the standing receiver has reported that it is done.
+#[test]
+fn of_a_newer_session_only_what_changed_is_received_and_the_sender_hears_of_it() {
+    let stage = Stage::new();
+    let file = stage.path("one/file");
+    write_random(&file, 2_000_000, 5);
+    fs::write(stage.path("hosts.txt"), "lab-01\n").unwrap();
+    let hosts = stage.path("hosts.txt");
+    let reports = ["--expect", text(&hosts), "--until-done", "--reports"];
+    let reports = [&reports[..], &["127.0.0.1:0", "--rate", "5Mbit/s"]].concat();
+    let drop = stage.path("drop");
+    let sender = stage.send_with("one", "own.key", &reports);
+    let name = ["--name", "lab-01"];
+    let mut follower = Manyflow::start(stage.follower(text(&drop), &name));
+    let first = wait_for(&mut follower, "received", "one");
+    assert_eq!(first["earlier_bytes"], 0, "{first}");
+    sender.finish().succeeded("the first sender");
+    let mut content = fs::read(&file).unwrap();
+    content.splice(1_000_000..1_000_000, *b"inserted");
+    fs::write(&file, content).unwrap();
+    let old = fs::read_to_string(stage.path("drop/one.sdp")).unwrap();
+    let written = SessionDescription::parse(&old).unwrap().version;
+    wait_until("the next second", || {
+        ntp_seconds(SystemTime::now()) > written
+    });
+    let sender = stage.send_with("one", "own.key", &reports);
+    sender.finish().succeeded("the second sender");
+    let is_second = |line: &str| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let here = event["earlier_bytes"].as_u64()?;
+        (event["event"] == "received" && here > 0).then_some(event)
+    };
+    let second = follower.wait_for(is_second);
+    assert!(
+        second["earlier_bytes"].as_u64() > Some(1_800_000),
+        "{second}"
+    );
+    assert!(
+        second["received_bytes"].as_u64() < Some(200_000),
+        "{second}"
+    );
+    stage.assert_received("one");
 }
 
 /// The description of another signer is dropped into the folder, and one that was changed.

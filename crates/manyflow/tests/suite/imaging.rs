@@ -107,10 +107,22 @@ fn a_command_is_killed_if_the_image_does_not_arrive_whole() {
     let (copy, whole) = (home.path().join("copy"), home.path().join("whole"));
     let command = format!("cat > '{}'; touch '{}'", text(&copy), text(&whole));
     let receiver = receive(&url, &home.path().join("spool"), &["--pipe", &command]);
+    let stopped = receive(
+        &url,
+        &home.path().join("other"),
+        &["--pipe", "cat > /dev/null"],
+    );
     input.write_all(&[7; 10_000]).unwrap();
     wait_until("the beginning arrives", || {
         fs::metadata(&copy).is_ok_and(|copy| copy.len() == 10_000)
     });
+    stopped.signal(Signal::SIGTERM);
+    let ended = stopped.finish();
+    assert_eq!(ended.code(), 130, "{ended:?}");
+    assert!(
+        ended.stderr.contains("cannot continue in the middle"),
+        "{ended:?}"
+    );
     sender.signal(Signal::SIGTERM);
     let ended = receiver.finish();
     assert_eq!(ended.code(), 3, "{ended:?}");

@@ -18,6 +18,7 @@ fn a_report_without_the_cookie_of_its_address_counts_nothing() {
             cookie,
             status,
             &Transfer::default(),
+            None,
         )
     };
     let mut answer = |from, cookie| {
@@ -104,6 +105,7 @@ fn nobody_takes_a_name_that_is_listed_with_a_key() {
             cookie,
             status,
             &Transfer::default(),
+            None,
         );
         let false_report = with_key(&report, public.to_bytes());
         let answer = tally.handle(at(2), address(1), &false_report);
@@ -154,12 +156,26 @@ fn a_signature_of_another_session_is_refused() {
         ..key(false)
     };
     let status = ReceiverStatus::Done;
-    let first = encode_report(&other, &identity, 0, status, &Transfer::default());
+    let first = encode_report(&other, &identity, 0, status, &Transfer::default(), None);
     let challenge = tally.handle(at(0), address(1), &first).unwrap();
     let cookie = Answer::decode(&challenge, &other).unwrap().next_cookie;
-    let second = encode_report(&other, &identity, cookie, status, &Transfer::default());
+    let second = encode_report(
+        &other,
+        &identity,
+        cookie,
+        status,
+        &Transfer::default(),
+        None,
+    );
     assert_eq!(tally.handle(at(0), address(1), &second), None);
-    let own = encode_report(&key(false), &identity, cookie, status, &Transfer::default());
+    let own = encode_report(
+        &key(false),
+        &identity,
+        cookie,
+        status,
+        &Transfer::default(),
+        None,
+    );
     assert!(tally.handle(at(0), address(1), &own).is_some());
     assert_eq!(done(&tally), 1);
 }
@@ -205,7 +221,7 @@ proptest! {
     #[test]
     fn a_report_is_read_back_and_no_other_is(
         number: u64, cookie: u64, status in status(), name in "[!-~]{1,64}",
-        bytes: u32, more: u32, rate: u64, is_keyed: bool, at in 0..MESSAGE_BYTES_MAX * 8,
+        bytes: u32, more: u32, rate: u64, is_keyed: bool, blocks in proptest::option::of(0..200_u8), at in 0..MESSAGE_BYTES_MAX * 8,
     ) {
         let mut identity = match is_keyed {
             true => Identity::keyed(name.parse().unwrap(), signing_key()),
@@ -217,10 +233,19 @@ proptest! {
             total_bytes: u64::from(bytes) + u64::from(more),
             rate: Rate::from_bits_per_s(rate),
         };
-        let mut bytes = encode_report(&key(true), &identity, cookie, status, &transfer);
+        // One symbol of each second block.
+        let needs = blocks.map(|blocks| {
+            let others = (1..blocks).flat_map(|_| [0, 1, 1, 1]);
+            [1, 0, 1, 1].into_iter().take(usize::from(blocks.min(1)) * 4).chain(others).collect::<Vec<u8>>()
+        });
+        let mut bytes = encode_report(
+            &key(true), &identity, cookie, status, &transfer, needs.as_deref(),
+        );
         let report = decode_report(&bytes, &key(true)).unwrap();
         prop_assert_eq!((report.number, report.cookie), (number, cookie));
         prop_assert_eq!((report.status, report.transfer), (status, transfer));
+        let read = report.needs.as_ref().map(|needs| needs.encode(usize::MAX).unwrap());
+        prop_assert_eq!(&read, &needs);
         prop_assert_eq!(&report.name, &identity.name);
         prop_assert_eq!(message::is_signed(&bytes, &key(true), &report), is_keyed);
         let other = CompletionKey { tsi: 8, ..key(true) };

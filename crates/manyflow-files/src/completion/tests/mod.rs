@@ -138,7 +138,14 @@ fn report(
 ) -> bool {
     let mut cookie = 0;
     for _ in 0..2 {
-        let report = encode_report(&key(false), identity, cookie, status, &Transfer::default());
+        let report = encode_report(
+            &key(false),
+            identity,
+            cookie,
+            status,
+            &Transfer::default(),
+            None,
+        );
         let answer = tally.handle(now, from, &report);
         let Some(answer) = answer.and_then(|answer| Answer::decode(&answer, &key(false))) else {
             return false;

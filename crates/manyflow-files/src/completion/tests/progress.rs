@@ -1,6 +1,7 @@
 //! Senders with a list: progress, failures, silence, and the number of reports.
 
 use super::*;
+use manyflow_object::needs::Needs;
 
 fn receiving(bytes: u64) -> Transfer {
     Transfer {
@@ -226,4 +227,63 @@ fn unexpected_receivers_take_bounded_memory() {
         ReceiverStatus::Done
     ));
     assert_eq!(done(&tally), 1);
+}
+
+#[test]
+fn what_receivers_need_is_known_when_all_have_said_it() {
+    let mut tally = listed(&[("a", None), ("b", None)]);
+    let window = Duration::from_secs(2);
+    let mut reporters = ["a", "b", "c"].map(|name| progressing(named(name), window, 1));
+    let [a, b, other] = &mut reporters;
+    a.set_transfer(receiving(900));
+    a.set_needs(at(0), Some(vec![1, 0, 1, 9]));
+    let first = a.poll_timeout().unwrap();
+    assert!(first < at(0) + window / 8, "the sender hears it soon");
+    b.set_transfer(receiving(900));
+    other.set_transfer(receiving(0));
+    let run = |reporters: &mut [Reporter], tally: &mut Tally, from, until| {
+        for second in from..=until {
+            run_until(at(second), reporters, tally, 0.0, second);
+        }
+        tally.wanted()
+    };
+    let needs = |symbols: &[u8]| {
+        let needs = symbols.iter().map(|symbols| match symbols {
+            0 => Needs::default(),
+            symbols => Needs::decode(&[1, 0, 1, *symbols]).unwrap(),
+        });
+        needs.collect::<Vec<_>>()
+    };
+    let wanted = |symbols: &[u8], is_complete| {
+        let needs = needs(symbols);
+        Some(Wanted { needs, is_complete })
+    };
+    // One has not been heard.
+    assert_eq!(
+        run(&mut reporters[..1], &mut tally, 1, 3),
+        wanted(&[9], false)
+    );
+    // One that does not say what it needs may need everything.
+    assert_eq!(run(&mut reporters[..2], &mut tally, 4, 7), None);
+    reporters[1].set_needs(at(7), Some(Vec::new()));
+    assert_eq!(
+        run(&mut reporters[..2], &mut tally, 8, 11),
+        wanted(&[9, 0], true)
+    );
+    // One that is not listed does not know the files yet.
+    reporters[2].set_transfer(Transfer::default());
+    assert_eq!(
+        run(&mut reporters, &mut tally, 12, 15),
+        wanted(&[9, 0], false)
+    );
+    reporters[2].set_transfer(receiving(0));
+    assert_eq!(run(&mut reporters, &mut tally, 16, 19), None);
+    reporters[2].end(at(19), ReceiverStatus::Left);
+    assert_eq!(
+        run(&mut reporters, &mut tally, 20, 22),
+        wanted(&[9, 0], true)
+    );
+    // Nobody needs anything, or nobody is left.
+    reporters[0].set_needs(at(22), Some(Vec::new()));
+    assert_eq!(run(&mut reporters[..2], &mut tally, 23, 26), None);
 }
