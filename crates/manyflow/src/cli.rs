@@ -29,7 +29,7 @@ mod top;
 #[cfg(test)]
 mod units;
 
-pub(crate) use audience::{AudienceArgs, IdentityArgs, UntilDone};
+pub(crate) use audience::{AudienceArgs, IdentityArgs};
 use bridge::BRIDGE_EXAMPLES;
 pub(crate) use bridge::BridgeArgs;
 use check_order::CHECK_ORDER_EXAMPLES;

@@ -15,6 +15,7 @@ use manyflow_net::keys::SigningKey;
 use sha2::{Digest as _, Sha256};
 
 use crate::files::{receiver_number, write_receiver_number};
+use crate::sdp::SessionDescription;
 
 /// The maximum length of a name in bytes, which is that of a host name in Linux.
 pub(super) const NAME_BYTES_MAX: usize = 64;
@@ -80,6 +81,24 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Returns the receiver of a session with this name and this key, if it has them: see the page
+    /// of this module. `output` is the folder of its files.
+    pub fn new(
+        name: Option<ReceiverName>,
+        key: Option<SigningKey>,
+        output: &Path,
+        description: &SessionDescription,
+    ) -> Identity {
+        match (key, name, description.content_id()) {
+            (Some(key), name, _) => {
+                Identity::keyed(name.unwrap_or_else(ReceiverName::of_host), key)
+            }
+            (None, Some(name), _) => Identity::named(name),
+            (None, None, Some(id)) => Identity::of_folder(output, &id),
+            (None, None, None) => Identity::named(ReceiverName::of_host()),
+        }
+    }
+
     /// Returns the name under which the receiver reports.
     pub fn name(&self) -> &ReceiverName {
         &self.name

@@ -36,6 +36,7 @@
 //! addresses. A name that the list has with a key belongs to the holder of the key: it signs each
 //! report ([`Identity`]).
 
+mod audience;
 mod expected;
 mod identity;
 mod message;
@@ -54,6 +55,7 @@ use ring::hmac;
 
 use crate::sdp::SessionDescription;
 
+pub use audience::{Audience, AudienceError, UntilDone, UntilDoneError};
 pub use expected::{EXPECTED_MAX, Expected, ExpectedError, LineError, read_expected};
 pub use identity::{Identity, NameError, ReceiverName};
 pub use report::{ReportError, ReportPlan, Reporting};
@@ -61,7 +63,7 @@ pub use reporter::Reporter;
 pub use server::{CompletionServer, ReportTaker};
 pub use status::{Failure, ReceiverStatus, Transfer};
 pub use table::{Receiver, ReceiverCounts, ReceiverState, ReceiverTable};
-pub use tally::{Audience, RECEIVERS_PER_CLIENT_MAX, Tally, UNEXPECTED_MAX};
+pub use tally::{RECEIVERS_PER_CLIENT_MAX, Tally, UNEXPECTED_MAX};
 pub use wanted::Wanted;
 
 pub(crate) use message::NEEDS_BYTES_MAX;

@@ -9,57 +9,18 @@ use manyflow_net::client::client_of;
 use manyflow_net::keys::PublicKey;
 use ring::hmac;
 
-use super::expected::Expected;
+use super::audience::Audience;
 use super::identity::ReceiverName;
 use super::message::{self, Answer, AnswerKind, Report};
 use super::status::ReceiverStatus;
 use super::table::{Receiver, ReceiverTable};
-use super::{CompletionKey, progress_window, window};
+use super::{CompletionKey, progress_window};
 
 /// Maximum number of receivers outside the list that are counted for one IPv4 address or one IPv6
 /// network of 64 bits, in sessions without a group key.
 pub const RECEIVERS_PER_CLIENT_MAX: u32 = 16;
 /// Maximum number of receivers outside a list that are in the table.
 pub const UNEXPECTED_MAX: u32 = 1_000;
-
-/// The receivers whose reports a sender takes, and the number of them that ends the session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Audience {
-    /// Any receivers: the session ends when this number of them, at least 1, have all files.
-    /// They report nothing else.
-    Number(u32),
-    /// The receivers of a list, which also report their progress, and how they fail.
-    Listed {
-        /// The list, which is not empty.
-        receivers: Vec<Expected>,
-        /// The session ends when this number of the listed receivers, at least 1, have all files;
-        /// `None` if it does not end for that reason.
-        ends_after: Option<u32>,
-    },
-}
-
-impl Audience {
-    /// The window in which each receiver reports once.
-    pub fn window(&self) -> Duration {
-        match self {
-            Audience::Number(receivers) => window(*receivers),
-            Audience::Listed { receivers, .. } => progress_window(receivers.len() as u32),
-        }
-    }
-
-    /// Whether receivers report their progress, and how they fail.
-    pub fn reports_progress(&self) -> bool {
-        matches!(self, Audience::Listed { .. })
-    }
-
-    /// The number of receivers with all files that ends the session.
-    pub fn ends_after(&self) -> Option<u32> {
-        match self {
-            Audience::Number(receivers) => Some(*receivers),
-            Audience::Listed { ends_after, .. } => *ends_after,
-        }
-    }
-}
 
 /// Takes the reports of receivers, each receiver once.
 #[derive(Debug)]

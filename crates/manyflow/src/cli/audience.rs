@@ -2,13 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{ArgGroup, Args};
-use manyflow_files::completion::ReceiverName;
-
-/// The maximum number of receivers to wait for.
-const UNTIL_DONE_MAX: u32 = 1_000_000;
+use manyflow_files::completion::{ReceiverName, UntilDone};
 
 /// Arguments of `send` for the reports of its receivers.
 #[derive(Debug, Args)]
@@ -37,30 +33,6 @@ impl AudienceArgs {
     /// Whether receivers report.
     pub(crate) fn takes_reports(&self) -> bool {
         self.expect.is_some() || self.until_done.is_some()
-    }
-}
-
-/// The number of receivers that ends a session.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum UntilDone {
-    /// All that are listed.
-    All,
-    /// This number.
-    Number(u32),
-}
-
-impl FromStr for UntilDone {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<UntilDone, String> {
-        if text == "all" {
-            return Ok(UntilDone::All);
-        }
-        let number = text.parse().ok();
-        let number = number.filter(|number| (1..=UNTIL_DONE_MAX).contains(number));
-        number.map(UntilDone::Number).ok_or_else(|| {
-            format!("give a number of receivers, 1 to {UNTIL_DONE_MAX}, or `all` with --expect")
-        })
     }
 }
 

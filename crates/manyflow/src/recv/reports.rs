@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use manyflow_files::completion::{
-    Failure, Identity, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
-};
+use manyflow_files::completion::{Failure, Identity, ReceiverStatus, ReportPlan, Reporting};
 use manyflow_files::sdp::SessionDescription;
 use manyflow_files::session::{ProgressSinks, ReceiveError};
 use manyflow_net::group_key::GroupKey;
@@ -48,14 +46,7 @@ impl Reports {
             return Ok(None);
         };
         let name = options.name.clone();
-        let identity = match (key, name, description.content_id()) {
-            (Some(key), name, _) => {
-                Identity::keyed(name.unwrap_or_else(ReceiverName::of_host), key)
-            }
-            (None, Some(name), _) => Identity::named(name),
-            (None, None, Some(id)) => Identity::of_folder(output, &id),
-            (None, None, None) => Identity::named(ReceiverName::of_host()),
-        };
+        let identity = Identity::new(name, key, output, description);
         Ok(Some(Reports { plan, identity }))
     }
 
