@@ -12,6 +12,7 @@ mod hostile;
 mod loss;
 mod patience;
 mod publish;
+mod rejoin;
 mod relays;
 mod sdp;
 mod sending;
