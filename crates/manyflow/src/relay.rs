@@ -7,6 +7,7 @@ use anyhow::Result;
 use manyflow_amt::{Flow, RelayConfig};
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_files::sdp::SessionDescription;
+use manyflow_files::sending::place;
 use manyflow_files::session::flows;
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::relay::{self as layered, SessionInfo};
@@ -144,6 +145,12 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
             streams.skip(feeds.last().map_or(0, |feed| feed.flows.len()));
         }
     }
+    let own = args
+        .listen
+        .map_or_else(place::any_address, |listen| listen.ip());
+    let rate_max = args
+        .relay_rate_max
+        .unwrap_or_else(|| place::relay_rate(own));
     // Each gateway may receive all sessions; the tunnel adds up to 20 %.
     let mut gateway_rate_max = Rate::from_bits_per_s(rate / 10 * 12);
     if let Some((groups, source)) = args.groups.zip(args.source) {
@@ -151,7 +158,7 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
             flows: flows_to(groups, (source, args.port).into())?,
             route: route_of_groups(&way),
         });
-        gateway_rate_max = args.relay_rate_max;
+        gateway_rate_max = rate_max;
         streams.skip(feeds.last().map_or(0, |feed| feed.flows.len()));
     }
     let reports_to = streams.reports_to;
@@ -160,7 +167,7 @@ async fn config(args: &RelayArgs) -> Result<ForwarderConfig> {
         listen: args.listen,
         relay: RelayConfig {
             gateway_rate_max,
-            rate_max: args.relay_rate_max,
+            rate_max,
             gateways_max: args.relay_gateways,
             gateways_per_address_max: args.relay_gateways_per_address,
             ..RelayConfig::default()

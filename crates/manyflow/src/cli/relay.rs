@@ -81,9 +81,9 @@ pub(crate) struct RelayArgs {
     #[arg(long, default_value_t = 1, requires = "multicast_interface")]
     pub(crate) ttl: u8,
     /// The maximum rate to all receivers together: packets above it are dropped, so receivers slow
-    /// down
-    #[arg(long, value_name = "RATE", default_value = "1Gbit/s")]
-    pub(crate) relay_rate_max: Rate,
+    /// down [default: what the interface carries]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) relay_rate_max: Option<Rate>,
     /// The maximum number of receivers; others wait
     #[arg(long, value_name = "NUMBER", default_value_t = 1024)]
     pub(crate) relay_gateways: usize,
