@@ -16,6 +16,7 @@ mod bridge;
 mod check_order;
 mod cli;
 mod completion;
+mod containers;
 mod crash;
 mod daemon_size;
 mod demo;
