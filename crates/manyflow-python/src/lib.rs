@@ -12,7 +12,8 @@
 //! | `control.rs` | congestion controls that are written in Python |
 //! | `live.rs` | clients of the overlay |
 //! | `member.rs` | members of ordered groups |
-//! | `transfer.rs` | sending and receiving files |
+//! | `transfer.rs` | sending files, and roles that run as tasks |
+//! | `receiving.rs` | receiving files |
 //! | `runtime.rs` | the runtime of the live roles |
 //! | `results.rs` | the results of runs |
 //! | `table.rs` | columns for Arrow's C interface |
@@ -23,6 +24,7 @@ mod control;
 mod errors;
 mod live;
 mod member;
+mod receiving;
 mod results;
 mod running;
 mod runtime;
@@ -42,13 +44,15 @@ mod _native {
     #[pymodule_export]
     use crate::member::Member;
     #[pymodule_export]
+    use crate::receiving::{FileReceiver, start_receiving};
+    #[pymodule_export]
     use crate::results::Results;
     #[pymodule_export]
     use crate::scenario::Scenario;
     #[pymodule_export]
     use crate::table::Table;
     #[pymodule_export]
-    use crate::transfer::{FileReceiver, Sender, send, start_receiving};
+    use crate::transfer::{Sender, send};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "Python's name of a version")]

@@ -1,34 +1,25 @@
-//! Sending and receiving files. `manyflow.live` wraps these classes.
+//! Sending files, and the roles that send and receive. `manyflow.live` wraps [`Sender`].
 //!
 //! Roles run as tasks of tokio's runtime, so a cancelled awaitable stops only the wait. The
 //! Python side then calls `stop`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use manyflow_core::units::Rate;
-use manyflow_files::completion::{
-    self, Audience, ReceiverName, ReceiverStatus, ReportPlan, Reporting,
-};
-use manyflow_files::files::{Existing, Selection, SourceOptions};
-use manyflow_files::sdp::SessionDescription;
+use manyflow_files::completion::{Audience, Expected, Receiver, Tally, UntilDone, read_expected};
+use manyflow_files::files::{Selection, SourceOptions};
 use manyflow_files::sending::{Opened, RelayAddress, SendConfig, place};
-use manyflow_files::session::{
-    Progress, ProgressSinks, ReceiveConfig, Received, SendProgress, receive,
-};
-use manyflow_net::description::load::{Trust, load_text, reachable, verify_signer};
+use manyflow_files::session::SendProgress;
 use manyflow_net::group_key::GroupKey;
-use manyflow_net::inlet::Route;
-use manyflow_net::keys::{KeyError, PublicKey, SigningKey};
+use manyflow_net::keys::SigningKey;
 use manyflow_net::multicast::Groups;
 use manyflow_net::publish::{DESCRIPTION_PATH, Publisher};
 use manyflow_net::tls::Identity;
-use manyflow_webrc::{ReceiverConfig, SessionConfig};
+use manyflow_webrc::SessionConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use crate::errors::{in_python, transfer_error};
 use crate::runtime::{future_into_py, runtime};
@@ -39,7 +30,10 @@ const PACKET_BYTES: u32 = 1400;
 /// The end of a role: its result, or a problem with the file or address that it concerns.
 type End<T> = Option<Result<T, (String, String)>>;
 
-fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> PyResult<T> {
+pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
+    name: &str,
+    text: &str,
+) -> PyResult<T> {
     text.parse()
         .map_err(|error| PyValueError::new_err(format!("{name}: `{text}`: {error}")))
 }
@@ -49,7 +43,7 @@ fn raise(subject: &str, problem: &str) -> PyErr {
 }
 
 /// A role that runs as a task.
-struct Role<T> {
+pub(crate) struct Role<T> {
     end: watch::Receiver<End<T>>,
     /// The role stops when this is dropped.
     stop: std::sync::Mutex<Option<watch::Sender<()>>>,
@@ -60,7 +54,7 @@ impl<T: Clone + Send + Sync + 'static> Role<T> {
     ///
     /// # Errors
     /// Returns the error of [`runtime`].
-    fn start<F>(run: impl FnOnce(Stop) -> F) -> PyResult<Role<T>>
+    pub(crate) fn start<F>(run: impl FnOnce(Stop) -> F) -> PyResult<Role<T>>
     where
         F: Future<Output = Result<T, (String, String)>> + Send + 'static,
     {
@@ -78,14 +72,14 @@ impl<T: Clone + Send + Sync + 'static> Role<T> {
         })
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         if let Ok(mut stop) = self.stop.lock() {
             stop.take();
         }
     }
 
     /// Waits for the end of the role.
-    fn wait(&self) -> impl Future<Output = PyResult<T>> + Send + use<T> {
+    pub(crate) fn wait(&self) -> impl Future<Output = PyResult<T>> + Send + use<T> {
         let mut end = self.end.clone();
         async move {
             let ended = end.wait_for(Option::is_some).await;
@@ -100,19 +94,19 @@ impl<T: Clone + Send + Sync + 'static> Role<T> {
 
 /// The wish that a role stops.
 #[derive(Clone)]
-struct Stop(watch::Receiver<()>);
+pub(crate) struct Stop(watch::Receiver<()>);
 
 impl Stop {
     /// Waits until the role has to stop. No value is ever sent, so this waits for the closed
     /// channel.
-    async fn wait(mut self) {
+    pub(crate) async fn wait(mut self) {
         while self.0.changed().await.is_ok() {}
     }
 }
 
 /// Opens a session and starts to send it.
 #[pyfunction]
-#[pyo3(signature = (paths, listen, multicast, interface, hop_limit, port, publish, tls, rate, profile, until_done, reports, duration_s, include, exclude, archive, group_key, encrypt, sign))]
+#[pyo3(signature = (paths, listen, multicast, interface, hop_limit, port, publish, tls, rate, profile, until_done, expect, reports, duration_s, include, exclude, archive, group_key, encrypt, sign))]
 #[allow(
     clippy::too_many_arguments,
     reason = "manyflow.live.send names each of them"
@@ -129,7 +123,8 @@ pub(crate) fn send(
     tls: Option<(PathBuf, PathBuf)>,
     rate: Option<String>,
     profile: String,
-    until_done: Option<u32>,
+    until_done: Option<String>,
+    expect: Option<PathBuf>,
     reports: String,
     duration_s: Option<f64>,
     include: Vec<String>,
@@ -145,6 +140,9 @@ pub(crate) fn send(
         .unwrap_or_default();
     let wrong = |error: String| transfer_error(py, &subject, &in_python(&error));
     let reports: SocketAddr = parse("reports", &reports)?;
+    let listed = expect.as_deref().map(read_expected).transpose();
+    let listed = listed.map_err(|error| wrong(format!("expect: {error}")))?;
+    let audience = audience(listed, until_done)?;
     let listen = listen.map(|text| parse("listen", &text)).transpose()?;
     let multicast = multicast.map(|range| groups(&range, interface, hop_limit));
     let multicast = multicast.transpose()?;
@@ -164,24 +162,29 @@ pub(crate) fn send(
         multicast,
         port,
         relay,
-        reports: until_done.map(|number| (reports, Audience::Number(number))),
+        reports: audience.map(|audience| (reports, audience)),
         signing: signing.map_err(|error| wrong(error.to_string()))?,
         group: group.map(|key| (key, encrypt)),
         ..defaults
     };
-    let identity = tls.map(|(certificates, key)| Identity::read(&certificates, &key));
-    let publication = Publication {
-        address: publish.map(|text| parse("publish", &text)).transpose()?,
-        identity: identity
-            .transpose()
-            .map_err(|error| wrong(error.to_string()))?,
-    };
+    let publication = Publication::new(publish, tls, &subject)?;
     let duration = duration_s
         .map(|seconds| duration("duration_s", seconds))
         .transpose()?;
     future_into_py(py, async move {
         start_sending(config, publication, duration, subject).await
     })
+}
+
+/// Returns the receivers whose reports are taken.
+fn audience(
+    listed: Option<Vec<Expected>>,
+    until_done: Option<String>,
+) -> PyResult<Option<Audience>> {
+    let until_done = until_done.map(|text| parse("until_done", &text));
+    let until_done: Option<UntilDone> = until_done.transpose()?;
+    let audience = Audience::new(listed, until_done);
+    audience.map_err(|error| PyValueError::new_err(in_python(&error.to_string())))
 }
 
 /// Returns the address of a session's relay. Without one, and without groups, it is on all
@@ -227,7 +230,7 @@ fn groups(range: &str, interface: Option<String>, hop_limit: u8) -> PyResult<Gro
     })
 }
 
-fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
+pub(crate) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }
@@ -239,6 +242,20 @@ struct Publication {
 }
 
 impl Publication {
+    /// Reads the certificate and its key from the files of `tls`. `subject` is that of errors.
+    fn new(
+        address: Option<String>,
+        tls: Option<(PathBuf, PathBuf)>,
+        subject: &str,
+    ) -> PyResult<Publication> {
+        let identity = tls.map(|(certificates, key)| Identity::read(&certificates, &key));
+        let identity = identity.transpose();
+        Ok(Publication {
+            address: address.map(|text| parse("publish", &text)).transpose()?,
+            identity: identity.map_err(|error| raise(subject, &error.to_string()))?,
+        })
+    }
+
     /// Serves a description, if there is an address for that.
     async fn serve(self, text: &str) -> PyResult<Option<Publisher>> {
         let Some(address) = self.address else {
@@ -272,7 +289,7 @@ async fn start_sending(
         .as_ref()
         .map(|publisher| publisher.url(source, DESCRIPTION_PATH));
     let (files, bytes) = (prepared.files, prepared.bytes);
-    let progress = prepared.progress();
+    let (progress, tally) = (prepared.progress(), prepared.tally());
     let role = Role::start(|stop| async move {
         let time = async {
             match duration {
@@ -290,6 +307,7 @@ async fn start_sending(
     Ok(Sender {
         role,
         progress,
+        tally,
         text,
         url,
         files,
@@ -302,6 +320,8 @@ async fn start_sending(
 pub(crate) struct Sender {
     role: Role<SendProgress>,
     progress: watch::Receiver<SendProgress>,
+    /// The receivers, if they report.
+    tally: Option<watch::Receiver<Tally>>,
     #[pyo3(get)]
     text: String,
     #[pyo3(get)]
@@ -328,6 +348,28 @@ impl Sender {
         sent(&self.progress.borrow())
     }
 
+    /// Returns the receivers, those expected first: the name, whether it is expected, the name of
+    /// its state, and the bytes that it has and needs.
+    fn receivers(&self) -> Vec<(String, bool, &'static str, u64, u64)> {
+        let Some(tally) = &self.tally else {
+            return Vec::new();
+        };
+        let tally = tally.borrow();
+        let rows = tally.table().receivers().iter();
+        let row = |receiver: &Receiver| {
+            let (name, state) = (receiver.name.to_string(), receiver.state.name());
+            let transfer = &receiver.transfer;
+            (
+                name,
+                receiver.is_expected,
+                state,
+                transfer.bytes,
+                transfer.total_bytes,
+            )
+        };
+        rows.map(row).collect()
+    }
+
     /// Asks the role to stop.
     fn stop(&self) {
         self.role.stop();
@@ -337,222 +379,5 @@ impl Sender {
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let end = self.role.wait();
         future_into_py(py, async move { end.await.map(|progress| sent(&progress)) })
-    }
-}
-
-/// Starts to receive a session.
-#[pyfunction]
-#[pyo3(signature = (session, text, into, overwrite, relay, interface, max_rate, patience_s, group_key, trust, ca, report))]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "manyflow.live.receive names each of them"
-)]
-pub(crate) fn start_receiving(
-    py: Python<'_>,
-    session: String,
-    text: Option<String>,
-    into: PathBuf,
-    overwrite: bool,
-    relay: Option<String>,
-    interface: Option<String>,
-    max_rate: Option<String>,
-    patience_s: f64,
-    group_key: Option<PathBuf>,
-    trust: Vec<String>,
-    ca: Option<PathBuf>,
-    report: bool,
-) -> PyResult<FileReceiver> {
-    let wrong = |error: KeyError| transfer_error(py, &session, &in_python(&error.to_string()));
-    let group = group_key.as_deref().map(GroupKey::read).transpose();
-    let group = group.map_err(wrong)?;
-    let signers = trust.iter().map(|name| PublicKey::named(name)).collect();
-    let trust = Trust {
-        signers: Result::map_err(signers, wrong)?,
-        ca,
-    };
-    let max_rate: Option<Rate> = max_rate.map(|rate| parse("max_rate", &rate)).transpose()?;
-    let wish = Wish {
-        session,
-        text,
-        into,
-        existing: if overwrite {
-            Existing::Replace
-        } else {
-            Existing::Keep
-        },
-        relay,
-        interface,
-        max_rate,
-        patience: duration("patience_s", patience_s)?,
-        group,
-        trust,
-        report,
-    };
-    let (sinks, progress, mut files) = ProgressSinks::channels();
-    // Each file is in the result, too.
-    files.close();
-    let role = Role::start(|stop| async move {
-        let session = wish.session.clone();
-        let received = run_receiver(wish, sinks, stop).await;
-        received.map(Arc::new).map_err(|problem| (session, problem))
-    })?;
-    Ok(FileReceiver {
-        role,
-        progress: Arc::new(Mutex::new(progress)),
-    })
-}
-
-/// A session to receive.
-struct Wish {
-    session: String,
-    text: Option<String>,
-    into: PathBuf,
-    existing: Existing,
-    relay: Option<String>,
-    interface: Option<String>,
-    max_rate: Option<Rate>,
-    patience: Duration,
-    group: Option<GroupKey>,
-    trust: Trust,
-    report: bool,
-}
-
-async fn run_receiver(wish: Wish, sinks: ProgressSinks, stop: Stop) -> Result<Received, String> {
-    let text = tokio::select! {
-        text = description_text(&wish) => text?,
-        () = stop.clone().wait() => return Err("stopped before all files were complete".to_owned()),
-    };
-    let description = SessionDescription::parse(&text).map_err(|error| error.to_string())?;
-    let reporting = wish.reporting(&description, &sinks);
-    let config = wish.config(description)?;
-    let received = receive(config, sinks, stop.clone().wait()).await;
-    let status = match &received {
-        Ok(_) => Some(ReceiverStatus::Done),
-        Err(error) => ReceiverStatus::of_error(error),
-    };
-    if let Some((reporting, status)) = reporting.zip(status) {
-        // The files are here even if the sender does not answer.
-        tokio::select! {
-            _ = reporting.end(status) => {}
-            () = stop.wait(), if status == ReceiverStatus::Done => {}
-        }
-    }
-    received.map_err(|error| error.to_string())
-}
-
-async fn description_text(wish: &Wish) -> Result<String, String> {
-    let loaded = match &wish.text {
-        Some(text) => verify_signer(text, &wish.trust.signers).map(|_| text.clone()),
-        None => {
-            let loaded = load_text(&wish.session, &wish.trust).await;
-            loaded.map(|(text, _)| text)
-        }
-    };
-    loaded.map_err(|error| error.to_string())
-}
-
-impl Wish {
-    /// Starts to report to the sender, if it asks for reports.
-    fn reporting(
-        &self,
-        description: &SessionDescription,
-        sinks: &ProgressSinks,
-    ) -> Option<Reporting> {
-        let plan = ReportPlan::new(description, self.group.as_ref(), &self.session);
-        let plan = plan.filter(|_| self.report)?;
-        let identity = match &description.table_sha256 {
-            Some(digest) => completion::Identity::of_folder(&self.into, digest),
-            None => completion::Identity::named(ReceiverName::of_host()),
-        };
-        Some(Reporting::start(plan, identity, sinks))
-    }
-
-    fn config(self, description: SessionDescription) -> Result<ReceiveConfig, String> {
-        let route = match (self.relay, self.interface, &description.amt_relay) {
-            (Some(relay), _, _) => Route::Relays(vec![relay]),
-            (None, Some(name), _) => {
-                Route::Multicast(Some(name.parse().unwrap_or_else(|never| match never {})))
-            }
-            (None, None, None) => Route::Multicast(None),
-            (None, None, Some(relay)) => {
-                let relay = reachable(relay, &self.session);
-                Route::Relays(vec![relay.ok_or(
-                    "the description does not give the address of its relay: name it with --relay HOST:PORT",
-                )?])
-            }
-        };
-        Ok(ReceiveConfig {
-            webrc: ReceiverConfig {
-                maximum_rate: self.max_rate,
-                ..ReceiverConfig::live()
-            },
-            existing: self.existing,
-            group_key: self.group,
-            patience: self.patience,
-            ..ReceiveConfig::new(description, route, self.into)
-        })
-    }
-}
-
-/// A session that is being received.
-#[pyclass(frozen, name = "FileReceiver", module = "manyflow._native")]
-pub(crate) struct FileReceiver {
-    role: Role<Arc<Received>>,
-    progress: Arc<Mutex<watch::Receiver<Progress>>>,
-}
-
-/// Files with their bytes, seconds, bytes received now, the fraction of lost packets.
-type Outcome = (Vec<(String, u64)>, f64, u64, f64);
-
-fn outcome(received: &Received) -> Outcome {
-    let files = received.files.iter();
-    let files: Vec<_> = files.map(|file| (file.name.clone(), file.bytes)).collect();
-    let bytes = files.iter().map(|(_, bytes)| bytes).sum();
-    let objects = &received.progress.objects;
-    let new = objects.received_bytes().min(bytes);
-    (
-        files,
-        received.elapsed.as_secs_f64(),
-        new,
-        received.progress.packets.loss(),
-    )
-}
-
-#[pymethods]
-impl FileReceiver {
-    /// Waits for a change, and returns useful bytes, needed bytes, complete files, files, and the
-    /// rate in bit/s; `None` at the end.
-    fn next_progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let progress = Arc::clone(&self.progress);
-        future_into_py(py, async move {
-            let mut progress = progress.lock().await;
-            if progress.changed().await.is_err() {
-                return Ok(None);
-            }
-            let now = *progress.borrow_and_update();
-            let rate = now.webrc.map_or(0, |status| status.received.bits_per_s());
-            let objects = now.objects;
-            Ok(Some((
-                objects.useful_bytes,
-                objects.needed_bytes,
-                objects.files_complete,
-                objects.files,
-                rate,
-            )))
-        })
-    }
-
-    /// Asks the role to stop.
-    fn stop(&self) {
-        self.role.stop();
-    }
-
-    /// Waits for the end of the session.
-    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let end = self.role.wait();
-        future_into_py(
-            py,
-            async move { end.await.map(|received| outcome(&received)) },
-        )
     }
 }

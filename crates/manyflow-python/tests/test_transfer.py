@@ -232,6 +232,69 @@ def test_a_trusted_key_is_a_file_or_a_text(tmp_path: Path, signing: Tuple[Path, 
     assert digest(tmp_path / "into/image.bin") == digest(path)
 
 
+def test_a_sender_knows_its_receivers_by_name(tmp_path: Path, signing: Tuple[Path, Path]) -> None:
+    path, (key, public), hosts = make_file(tmp_path, 100_000), signing, tmp_path / "hosts.txt"
+    hosts.write_text(f"# a room\nlab-01\nlab-02 {public}\nlab-03\n")
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, publish=HERE, expect=hosts, until_done=2, reports=HERE) as sender:
+            assert sender.url
+            assert sender.missing == ["lab-01", "lab-02", "lab-03"]
+            assert [receiver.state for receiver in sender.receivers] == ["never-heard"] * 3
+            # Without its key, nobody has the second name.
+            await asyncio.gather(
+                mf.live.receive(sender.url, into=tmp_path / "one", name="lab-01"),
+                mf.live.receive(sender.url, into=tmp_path / "liar", name="lab-02"),
+            )
+            assert sender.missing == ["lab-02", "lab-03"]
+            await mf.live.receive(sender.url, into=tmp_path / "two", name="lab-02", identity=key)
+            assert (await sender.wait()).receivers_done == 2
+            assert sender.missing == ["lab-03"]
+            done = sender.receivers[0]
+            assert (done.name, done.expected, done.state) == ("lab-01", True, "done")
+            assert done.bytes == done.total_bytes >= 100_000
+            assert [(other.name, other.expected) for other in sender.receivers[3:]] == [("lab-02", False)]
+
+    asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+
+
+def test_a_sender_waits_for_all_in_its_list(tmp_path: Path) -> None:
+    path, hosts = make_file(tmp_path, 10_000), tmp_path / "hosts.txt"
+    hosts.write_text("one\ntwo\n")
+
+    async def program() -> None:
+        async with mf.live.send(path, listen=HERE, expect=hosts, until_done="all", reports=HERE) as sender:
+            names = ["one", "two"]
+            await asyncio.gather(*(mf.live.receive(sender.description, into=tmp_path / name, name=name) for name in names))
+            assert (await sender.wait()).receivers_done == 2
+            assert sender.missing == []
+
+    asyncio.run(asyncio.wait_for(program(), LIMIT_S))
+
+
+def test_a_wrong_audience_is_refused(tmp_path: Path) -> None:
+    path, hosts = make_file(tmp_path, 10), tmp_path / "hosts.txt"
+    hosts.write_text("one\n")
+
+    async def start(**options: object) -> None:
+        async with mf.live.send(path, listen=HERE, reports=HERE, **options):  # type: ignore[arg-type]
+            raise AssertionError("it has started")
+
+    for options, problem in [
+        ({"until_done": "all"}, "add expect=FILE"),
+        ({"until_done": 2, "expect": hosts}, "expect lists 1 receivers"),
+        ({"until_done": 0}, "until_done"),
+        ({"until_done": "many"}, "until_done"),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            asyncio.run(start(**options))
+    with pytest.raises(mf.TransferError, match="expect: .*none.txt"):
+        asyncio.run(start(expect=tmp_path / "none.txt"))
+    for wrong in [{"name": "two words"}, {"name": "one", "report": False}]:
+        with pytest.raises(ValueError, match="name"):
+            asyncio.run(mf.live.receive("v=0", into=tmp_path, **wrong))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("encrypt", [False, True])
 def test_a_session_with_a_group_key_needs_the_key(tmp_path: Path, encrypt: bool) -> None:
     path, key, wrong = make_file(tmp_path, 50_000), tmp_path / "group.key", tmp_path / "wrong.key"

@@ -78,7 +78,8 @@ def send(
     tls: tuple[str, str] | None,
     rate: str | None,
     profile: str,
-    until_done: int | None,
+    until_done: str | None,
+    expect: str | None,
     reports: str,
     duration_s: float | None,
     include: list[str],
@@ -101,6 +102,8 @@ def start_receiving(
     trust: list[str],
     ca: str | None,
     report: bool,
+    name: str | None,
+    identity: str | None,
 ) -> FileReceiver: ...
 @final
 class FileSender:
@@ -113,6 +116,7 @@ class FileSender:
     @property
     def bytes(self) -> int: ...
     def progress(self) -> tuple[int, int, int, int]: ...
+    def receivers(self) -> list[tuple[str, bool, str, int, int]]: ...
     def stop(self) -> None: ...
     def wait(self) -> Awaitable[tuple[int, int, int, int]]: ...
 

@@ -36,6 +36,25 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Receiver:
+    """A receiver that reports to the sender.
+
+    Attributes:
+        name: The name in the list, or the one that the receiver gives itself.
+        expected: Whether the receiver is in the list.
+        state: ``never-heard``, ``receiving``, ``silent``, ``done``, ``failed`` or ``left``.
+        bytes: The bytes that the receiver had when it reported last.
+        total_bytes: The bytes that it needs; 0 before it has the table of files.
+    """
+
+    name: str
+    expected: bool
+    state: str
+    bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
 class ReceivedFile:
     """A file that is complete.
 
@@ -124,6 +143,16 @@ class Sender:
         """What was sent until now; it changes several times per second."""
         return Sent(*self._running().progress())
 
+    @property
+    def receivers(self) -> List[Receiver]:
+        """The receivers that report: those of ``expect`` in the order of the list, then the others."""
+        return [Receiver(*row) for row in self._running().receivers()]
+
+    @property
+    def missing(self) -> List[str]:
+        """The names in the list of ``expect`` that have not reported that they have all files."""
+        return [receiver.name for receiver in self.receivers if receiver.expected and receiver.state != "done"]
+
     async def wait(self) -> Sent:
         """Waits until the expected receivers have all files (``until_done``), or the time is over (``duration_s``).
 
@@ -181,7 +210,8 @@ def send(
     tls_key: Optional[StrPath] = None,
     rate: Optional[str] = None,
     profile: str = "lan",
-    until_done: Optional[int] = None,
+    until_done: Optional[Union[int, str]] = None,
+    expect: Optional[StrPath] = None,
     reports: str = "0.0.0.0:0",
     duration_s: Optional[float] = None,
     include: Sequence[str] = (),
@@ -209,7 +239,10 @@ def send(
         rate: The rate of all channels together, which no receiver can exceed: a number with bit/s, kbit/s, Mbit/s or Gbit/s.
             By default nine tenths of the interface's speed, or less on a machine that sends more slowly.
         profile: ``lan`` for local networks, ``wan`` for paths of 100 ms and more.
-        until_done: The number of receivers after whose reports the session ends, 1 to 1,000,000.
+        until_done: The number of receivers after whose reports the session ends, 1 to 1,000,000; with ``expect``, of those
+            listed, or ``"all"`` of them.
+        expect: A file with the receivers that are expected: a name in each line, or a name and the public key of the receiver
+            (or its file). They report how far they are, and why they failed: see :attr:`Sender.receivers`.
         reports: The address and UDP port for these reports.
         duration_s: Time in seconds after which the session ends.
         include: Globs of the files to send, as receivers see their paths; all files if empty.
@@ -222,7 +255,8 @@ def send(
     Raises:
         TransferError: At the start, if a file is missing or unreadable, or an address cannot be bound. ``subject`` names
             the file or the address.
-        ValueError: At the start, if an address, the rate or another argument is invalid.
+        ValueError: At the start, if an address, the rate or another argument is invalid, or if ``until_done`` is above the
+            number of receivers in ``expect``.
     """
     if encrypt and group_key is None:
         raise ValueError("encrypt needs group_key")
@@ -233,16 +267,14 @@ def send(
         raise ValueError("hop_limit: give 0 to 255")
     if not 0 <= port <= 65_535:
         raise ValueError("port: give 0 to 65535")
-    if until_done is not None and not 1 <= until_done <= 1_000_000:
-        raise ValueError("until_done: give 1 to 1000000 receivers")
     listed = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     if not listed:
         raise ValueError("paths: name at least one file or folder")
 
     async def start() -> _native.FileSender:
         return await _native.send(
-            listed, listen, multicast, interface, hop_limit, port, publish, tls, rate, profile, until_done, reports, duration_s,
-            list(include), list(exclude), archive, _path(group_key), encrypt, _path(sign),
+            listed, listen, multicast, interface, hop_limit, port, publish, tls, rate, profile,
+            None if until_done is None else str(until_done), _path(expect), reports, duration_s, list(include), list(exclude), archive, _path(group_key), encrypt, _path(sign),
         )  # fmt: skip
 
     return Sender(lambda: asyncio.ensure_future(start()))
@@ -266,6 +298,8 @@ async def receive(
     trust: Sequence[StrPath] = (),
     ca: Optional[StrPath] = None,
     report: bool = True,
+    name: Optional[str] = None,
+    identity: Optional[StrPath] = None,
 ) -> Received:
     """Receives all files of a session, and returns when they are in the folder ``into``.
 
@@ -290,21 +324,26 @@ async def receive(
         report: Whether the receiver reports to the sender that it has all files, if the sender asks for it. The call then
             returns when the sender has answered: within two seconds for each receiver that the sender expects, three times
             that without answers.
+        name: The name under which the receiver reports, 1 to 64 visible characters of ASCII; by default the name of the host.
+        identity: The file with the private key that signs the reports (Ed25519, PKCS#8 in PEM), for a sender whose list has
+            the public key.
 
     Raises:
         TransferError: If the description cannot be loaded or is not signed by a trusted key, nothing is heard of the session,
             a file cannot be stored, or the sender has ended the session. ``subject`` is the session as it was given.
-        ValueError: If ``max_rate`` or ``patience_s`` is invalid.
+        ValueError: If ``max_rate``, ``patience_s`` or ``name`` is invalid.
     """
-    name, text = os.fspath(session), None
-    if name.startswith("v=0"):
-        name, text = "the description", name
-    elif name == "-":
-        name = "./-"
+    if not report and (name is not None or identity is not None):
+        raise ValueError("name and identity need report=True")
+    place, text = os.fspath(session), None
+    if place.startswith("v=0"):
+        place, text = "the description", place
+    elif place == "-":
+        place = "./-"
     folder = Path(into)
     native = _native.start_receiving(
-        name, text, os.fspath(folder), overwrite, relay, interface, max_rate, patience_s, _path(group_key),
-        [os.fspath(key) for key in trust], _path(ca), report,
+        place, text, os.fspath(folder), overwrite, relay, interface, max_rate, patience_s, _path(group_key),
+        [os.fspath(key) for key in trust], _path(ca), report, name, _path(identity),
     )  # fmt: skip
     end = asyncio.ensure_future(native.wait())
     watching = asyncio.ensure_future(_watch(native, on_progress))

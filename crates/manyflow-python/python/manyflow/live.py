@@ -16,7 +16,7 @@ from typing import NoReturn, Optional, Sequence, Tuple, Type, Union
 from . import _native
 from ._native import Message
 from ._ordered import Member, OrderedMessage, Transitional, View
-from ._transfer import Received, ReceivedFile, ReceiveProgress, Sender, Sent, receive, send
+from ._transfer import Received, ReceivedFile, ReceiveProgress, Receiver, Sender, Sent, receive, send
 
 __all__ = [
     "Client",
@@ -26,6 +26,7 @@ __all__ = [
     "ReceiveProgress",
     "Received",
     "ReceivedFile",
+    "Receiver",
     "Sender",
     "Sent",
     "Subscription",
