@@ -38,6 +38,7 @@ async fn run_bench(command: BenchCommand, display: &Display) -> Result<()> {
         BenchCommand::Sim => bench::run(display),
         BenchCommand::Live(args) => bench::live::run(&args, display),
         BenchCommand::Heterogeneity(args) => bench::live::heterogeneity(&args, display),
+        BenchCommand::Downloads(args) => bench::live::downloads(&args, display),
         BenchCommand::Loss(args) => bench::live::loss(&args, display).await,
         BenchCommand::Relay(args) => bench::relay::run(&args, display).await,
         BenchCommand::Audience(args) => bench::audience::run(&args, display).await,

@@ -13,6 +13,7 @@ pub(crate) mod group;
 mod lan;
 pub(crate) mod live;
 pub(crate) mod order;
+mod profile;
 pub(crate) mod relay;
 pub(crate) mod scale;
 pub(crate) mod stream;

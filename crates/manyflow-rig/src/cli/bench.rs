@@ -17,6 +17,10 @@ pub(crate) enum BenchCommand {
     /// (root)
     #[command(after_help = HETEROGENEITY_EXAMPLES)]
     Heterogeneity(HeterogeneityArgs),
+    /// Compare a file for eight receivers behind one link with eight downloads by HTTP; fail beyond
+    /// the bounds (root)
+    #[command(after_help = DOWNLOADS_EXAMPLES)]
+    Downloads(DownloadsArgs),
     /// Compare the goodput behind 1 % random loss and 20 ms with the TCP equation, beside a
     /// receiver without loss; fail below the bounds
     #[command(after_help = LOSS_EXAMPLES)]
@@ -53,9 +57,24 @@ const LIVE_EXAMPLES: &str = "\
 Example:
   sudo manyflow-rig bench live --receivers 4
   sudo manyflow-rig bench live --multicast --runs 1
+  sudo manyflow-rig bench live --relays --receivers 4
+  sudo manyflow-rig bench live --runs 1 --profile
 
-Times begin with the sender. One receiver has to get 1.5 times UFTP's rate, more of them UFTP's rate. Processor time
-for a packet may be 3 us at the sender, and 4 us at a receiver.
+Times begin with the sender. One receiver has to get 1.5 times UFTP's rate, more of them UFTP's rate, as over relays.
+Processor time for a packet may be 3 us at the sender, and 4 us at a receiver. With --relays, two routers that forward
+only unicast are between sender and receivers; each runs a relay, or one of UFTP's proxies. With --profile, one more
+transfer shows the shares of the code in the processor time of the sender and of a receiver (needs perf).
+The hosts are network namespaces on a bridge; no packet leaves this machine.";
+
+const DOWNLOADS_EXAMPLES: &str = "\
+Example:
+  sudo manyflow-rig bench downloads --size 200MB --runs 3
+
+The sender's link has 1 Gbit/s, and a switch is behind it. Each receiver downloads the file from Python's HTTP server
+with curl; then manyflow sends it by multicast, through the sender's own relay, and through a relay behind the link.
+The session has nine tenths of the link's rate, as on an interface that shows its speed. By multicast and through the
+relay behind the link, the link may carry 1.15 times the file, headers included, and the last receiver may take a
+quarter of the time of the downloads.
 The hosts are network namespaces on a bridge; no packet leaves this machine.";
 
 const HETEROGENEITY_EXAMPLES: &str = "\
@@ -90,8 +109,31 @@ pub(crate) struct LiveArgs {
     /// The number of receivers
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) receivers: u8,
+    /// Put two relays in a chain between sender and receivers, on routers that forward no multicast
+    #[arg(long, conflicts_with = "multicast")]
+    pub(crate) relays: bool,
+    /// Show where processor time goes, in one more transfer
+    #[arg(long)]
+    pub(crate) profile: bool,
     /// The number of transfers of each program, of which the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+}
+
+/// Arguments of `bench downloads`.
+#[derive(Debug, Args)]
+pub(crate) struct DownloadsArgs {
+    /// The size of the file
+    #[arg(long, default_value = "200MB")]
+    pub(crate) size: Bytes,
+    /// The rate of the sender's link
+    #[arg(long, default_value = "1Gbit/s")]
+    pub(crate) link: Rate,
+    /// The number of receivers
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) receivers: u8,
+    /// The number of transfers in each way, of which the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 }
 

@@ -8,9 +8,9 @@ use manyflow_terminal::OutputArgs;
 use manyflow_terminal::events::Table;
 
 pub(crate) use bench::{
-    AudienceArgs, BenchCommand, GroupArgs, GroupController, GroupLayout, GroupProgram,
-    HeterogeneityArgs, LiveArgs, LossArgs, OrderArgs, OrderProgram, RelayBenchArgs, SendOptions,
-    StreamBenchArgs, StreamBenchProtocol, SwitchBenchArgs,
+    AudienceArgs, BenchCommand, DownloadsArgs, GroupArgs, GroupController, GroupLayout,
+    GroupProgram, HeterogeneityArgs, LiveArgs, LossArgs, OrderArgs, OrderProgram, RelayBenchArgs,
+    SendOptions, StreamBenchArgs, StreamBenchProtocol, SwitchBenchArgs,
 };
 pub(crate) use soak::{OrderSoakArgs, OverlaySoakArgs, SoakArgs, SoakCommand, StreamSoakArgs};
 

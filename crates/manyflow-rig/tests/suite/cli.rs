@@ -5,8 +5,9 @@ use manyflow_testing::programs::{Ended, Manyflow, program, rig};
 use serde_json::Value;
 
 /// The commands that show examples in their help.
-const WITH_EXAMPLES: [&str; 11] = [
+const WITH_EXAMPLES: [&str; 12] = [
     "bench live",
+    "bench downloads",
     "bench heterogeneity",
     "bench loss",
     "bench relay",

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::transfer::{Measured, Program};
 use super::{end, in_turn, median, programs};
-use crate::bench::lan::Lan;
+use crate::bench::lan::{Lan, Layout};
 use crate::bench::write_random;
 use crate::cli::HeterogeneityArgs;
 use manyflow_terminal::Display;
@@ -22,7 +22,8 @@ const CARRIED_BOUND: f64 = 1.15;
 
 /// Compares the times of receivers, of which the last has a slow link.
 pub(crate) fn run(args: &HeterogeneityArgs, display: &Display) -> Result<()> {
-    let lan = Lan::new(FAST + 1, Some(args.slow))?;
+    let lan = Lan::new(FAST + 1, Layout::Flat)?;
+    lan.slow_down_last(args.slow)?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("file");
     write_random(&file, args.size.0)?;
@@ -112,6 +113,7 @@ mod tests {
         Measured {
             seconds: seconds.to_vec(),
             carried: carried_mb.map(|mb| mb * MB).to_vec(),
+            sent: 0,
             sender_us: 0.0,
             receiver_us: 0.0,
         }

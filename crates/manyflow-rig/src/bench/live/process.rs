@@ -1,5 +1,6 @@
 //! The processes of a transfer.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
@@ -69,6 +70,14 @@ impl Running {
         Ok(Running { child, lines })
     }
 
+    /// Waits for a line that begins with `text`, of a program whose lines are no events.
+    pub(super) fn line(&mut self, text: &str) -> Result<()> {
+        let mut lines = self.lines.iter();
+        let found = lines.any(|line| line.starts_with(text));
+        ensure!(found, "a program ended before it wrote `{text}`");
+        Ok(())
+    }
+
     /// Waits for an event of the kind.
     pub(super) fn event(&mut self, kind: &str) -> Result<Value> {
         loop {
@@ -105,6 +114,15 @@ impl Running {
 
     pub(super) fn interrupt(&self) -> Result<()> {
         Ok(kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)?)
+    }
+
+    /// Interrupts the program that this one has started. `perf` ends with its program.
+    pub(super) fn interrupt_child(&self) -> Result<()> {
+        let id = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+        let child = children.split_whitespace().next();
+        let child = child.with_context(|| format!("process {id} has started no program"))?;
+        Ok(kill(Pid::from_raw(child.parse()?), Signal::SIGINT)?)
     }
 
     pub(super) fn wait(&mut self) -> Result<()> {

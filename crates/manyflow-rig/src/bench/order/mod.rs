@@ -25,7 +25,7 @@ use self::peers::{Built, Peer};
 use super::group::load::{self, Load, MEMBERS};
 use super::group::servers::{Program, Servers, Service};
 use super::group::{LATENCY_MESSAGES_PER_S, LATENCY_PAYLOAD_BYTES};
-use super::lan::Lan;
+use super::lan::{Lan, Layout};
 use super::median;
 use crate::cli::{GroupController, GroupLayout, OrderArgs, OrderProgram};
 
@@ -97,7 +97,7 @@ fn our_figures(servers: &Servers<'_>, load: &Load) -> Result<Figures> {
 /// If there are no namespaces, if a program fails, or if members of our daemons miss messages.
 pub(crate) fn run(args: &OrderArgs, display: &Display) -> Result<()> {
     let subjects = subjects(args, display)?;
-    let lan = Lan::new(MEMBERS - 1, None)?;
+    let lan = Lan::new(MEMBERS - 1, Layout::Flat)?;
     let loads = loads(args);
     print_header(display)?;
     let mut results: Vec<(Subject, Vec<[Figures; 2]>)> = subjects
