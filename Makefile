@@ -156,7 +156,7 @@ bench: rig ## Compare the simulator's speed with ns-2, if it is installed
 	@target/release/manyflow-rig bench sim
 
 bench-live: rig ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
-	@target/release/manyflow-rig bench live --runs 3; target/release/manyflow-rig bench live --receivers 4 --runs 3; target/release/manyflow-rig bench live --multicast --runs 3; target/release/manyflow-rig bench live --relays --receivers 4 --size 200MB --runs 3; target/release/manyflow-rig bench heterogeneity --runs 3
+	@target/release/manyflow-rig bench live --runs 3; target/release/manyflow-rig bench live --receivers 4 --runs 3; target/release/manyflow-rig bench live --multicast --runs 3; target/release/manyflow-rig bench live --relays --receivers 4 --size 100MB --runs 3; target/release/manyflow-rig bench heterogeneity --runs 3
 
 AGREE = target/release/manyflow emulate --seed 1 --agree
 
