@@ -17,12 +17,61 @@ pub enum Variant {
     Sack,
     /// Selective acknowledgements show losses; the window is a cubic function of time (RFC 9438).
     Cubic,
+    /// BBR version 1, which paces at the measured delivery rate (Cardwell and others, "BBR:
+    /// Congestion-Based Congestion Control", 2016; draft-cardwell-iccrg-bbr-congestion-control-00).
+    Bbr,
+    /// BBR version 3 (draft-ietf-ccwg-bbr).
+    Bbr3,
+    /// DCTCP: the window shrinks by the share of marked segments (RFC 8257).
+    Dctcp,
+    /// Prague: DCTCP for the Internet, with ECT(1), pacing, and less dependence on the round-trip
+    /// time (draft-briscoe-iccrg-prague-congestion-control).
+    Prague,
+}
+
+/// How a window grows before the first loss.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SlowStart {
+    /// By a segment for each acknowledgement, until a loss (RFC 5681).
+    #[default]
+    Standard,
+    /// HyStart++ ends it when the round-trip time rises (RFC 9406).
+    HyStartPlusPlus,
+}
+
+/// How losses are detected with selective acknowledgements.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossDetection {
+    /// By three SACKed segments above (RFC 6675).
+    #[default]
+    Duplicates,
+    /// By the time since a segment was sent, with probes of the flight's tail (RFC 8985).
+    RackTlp,
+}
+
+/// How many segments are sent while losses are repaired.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recovery {
+    /// As many as the reduced window permits (RFC 6675).
+    #[default]
+    Window,
+    /// In proportion to the segments delivered: Proportional Rate Reduction (RFC 6937).
+    Prr,
 }
 
 impl Variant {
     /// Returns whether receivers report the blocks that they hold (RFC 2018).
     pub const fn uses_sack(self) -> bool {
         !matches!(self, Variant::NewReno)
+    }
+
+    /// Returns whether receivers report the exact number of marked packets (RFC 9768), which a
+    /// control in proportion to it needs.
+    pub const fn counts_marks(self) -> bool {
+        matches!(self, Variant::Dctcp | Variant::Prague)
     }
 }
 
@@ -32,6 +81,13 @@ impl Variant {
 pub struct TcpConfig {
     /// How losses are detected and the window changes.
     pub variant: Variant,
+    /// How NewReno's, SACK's or CUBIC's window grows before the first loss.
+    pub slow_start: SlowStart,
+    /// How losses are detected; NewReno has only duplicates.
+    pub loss_detection: LossDetection,
+    /// How many segments are sent while losses are repaired. BBR decides itself, and NewReno has
+    /// only its window.
+    pub recovery: Recovery,
     /// The payload of a segment in bytes, at least 1. On a link a segment takes [`HEADER_BYTES`]
     /// more.
     pub segment_bytes: u32,
@@ -50,7 +106,8 @@ pub struct TcpConfig {
     /// Whether the receiver acknowledges only every second segment, or after 100 ms (RFC 5681
     /// section 4.2).
     pub delayed_acks: bool,
-    /// Whether routers may mark packets instead of dropping them (RFC 3168).
+    /// Whether routers may mark packets instead of dropping them (RFC 3168). With DCTCP and Prague
+    /// they always may.
     pub ecn: bool,
     /// The minimum of the retransmission time-out. RFC 6298 section 2.4 says 1 s, ns-2 and Linux
     /// use 200 ms.
@@ -66,6 +123,9 @@ impl Default for TcpConfig {
     fn default() -> TcpConfig {
         TcpConfig {
             variant: Variant::default(),
+            slow_start: SlowStart::default(),
+            loss_detection: LossDetection::default(),
+            recovery: Recovery::default(),
             segment_bytes: 1000,
             initial_window: 2,
             maximum_window: 10_000,
@@ -81,6 +141,28 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
+    /// Returns the defaults for a variant: those of today's stacks for the variants that came after
+    /// CUBIC, which are RACK-TLP and, where the control does not decide itself, Proportional Rate
+    /// Reduction.
+    pub fn of(variant: Variant) -> TcpConfig {
+        let (loss_detection, recovery) = match variant {
+            Variant::NewReno | Variant::Sack | Variant::Cubic => Default::default(),
+            Variant::Bbr | Variant::Bbr3 => (LossDetection::RackTlp, Recovery::Window),
+            Variant::Dctcp | Variant::Prague => (LossDetection::RackTlp, Recovery::Prr),
+        };
+        TcpConfig {
+            variant,
+            loss_detection,
+            recovery,
+            ..TcpConfig::default()
+        }
+    }
+
+    /// Returns whether routers may mark the connection's packets.
+    pub(super) fn is_ecn_capable(&self) -> bool {
+        self.ecn || self.variant.counts_marks()
+    }
+
     /// # Errors
     /// Names the first parameter that is outside its range.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -100,6 +182,16 @@ impl TcpConfig {
                 "the maximum window",
                 "at least the initial one, and at most 2^20 segments",
                 (self.initial_window..=1 << 20).contains(&self.maximum_window),
+            ),
+            (
+                "loss detection by RACK-TLP",
+                "used with selective acknowledgements, which `new-reno` has not",
+                self.variant.uses_sack() || self.loss_detection == LossDetection::Duplicates,
+            ),
+            (
+                "recovery by PRR",
+                "used with selective acknowledgements, which `new-reno` has not",
+                self.variant.uses_sack() || self.recovery == Recovery::Window,
             ),
             (
                 "the transfer",

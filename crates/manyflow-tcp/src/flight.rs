@@ -14,6 +14,12 @@
 
 use std::collections::VecDeque;
 
+use manyflow_core::time::Time;
+
+use super::control::{Delivery, Lost};
+use super::delivery::Deliveries;
+use super::rack::Rack;
+
 const SENT: u8 = 0;
 const SACKED: u8 = 1;
 const LOST: u8 = 2;
@@ -45,6 +51,14 @@ pub(super) struct Flight {
     /// The blocks of the last acknowledgement that had any. Most of the next one's blocks are the
     /// same.
     last_blocks: [(u32, u32); 3],
+    /// The number of segments that the present acknowledgement has delivered.
+    delivered: u32,
+    /// The number of SACKed segments.
+    sacked: u32,
+    /// The records of the segments, if deliveries are measured.
+    deliveries: Option<Deliveries>,
+    /// Detects losses by time, instead of counts; needs the records.
+    rack: Option<Rack>,
 }
 
 /// Returns whether a segment with this mark is in the network.
@@ -88,6 +102,60 @@ impl Flight {
         self.lost > 0
     }
 
+    /// Keeps a record of each segment from now on, before any is sent, and detects losses by time
+    /// if `with_rack`.
+    pub(super) fn measure(&mut self, with_rack: bool) {
+        debug_assert!(self.marks.is_empty(), "nothing was sent");
+        self.deliveries = Some(Deliveries::default());
+        self.rack = with_rack.then(Rack::default);
+    }
+
+    /// Returns the records of the segments, if deliveries are measured.
+    pub(super) fn deliveries(&mut self) -> Option<&mut Deliveries> {
+        self.deliveries.as_mut()
+    }
+
+    /// Begins an acknowledgement.
+    pub(super) fn begin_acknowledgement(&mut self, now: Time) {
+        self.delivered = 0;
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.begin(now);
+        }
+    }
+
+    /// Returns the number of segments that the present acknowledgement has delivered
+    /// (DeliveredData of RFC 6937).
+    pub(super) fn delivered(&self) -> u32 {
+        self.delivered
+    }
+
+    /// Returns what the present acknowledgement has delivered, if deliveries are measured.
+    pub(super) fn finish_acknowledgement(&mut self) -> Option<Delivery> {
+        self.deliveries.as_mut()?.finish()
+    }
+
+    /// Returns the next segment that was marked as lost, if deliveries are measured.
+    pub(super) fn pop_lost(&mut self) -> Option<Lost> {
+        self.deliveries.as_mut()?.pop_lost()
+    }
+
+    /// Notes the time of the transmission of `number`, which is in the network already.
+    pub(super) fn note_transmission(&mut self, now: Time, number: u32) {
+        let (place, others) = (number - self.first, self.pipe().saturating_sub(1));
+        let Some(deliveries) = &mut self.deliveries else {
+            return;
+        };
+        deliveries.note_transmission(now, place, others);
+        if let Some(rack) = &mut self.rack {
+            rack.note_transmission(number, deliveries.record(place));
+        }
+    }
+
+    /// Returns whether a segment is SACKed.
+    pub(super) fn has_sacked(&self) -> bool {
+        self.sacked > 0
+    }
+
     /// Adds a new segment, which is sent. Returns its number.
     pub(super) fn send_new(&mut self) -> u32 {
         let number = self.next();
@@ -108,13 +176,24 @@ impl Flight {
         Some(number)
     }
 
+    /// Notes that the last segment is sent again, although it may still be in the network. Returns
+    /// its number.
+    pub(super) fn retransmit_last(&mut self) -> Option<u32> {
+        let mark = self.marks.back_mut().filter(|mark| in_network(**mark))?;
+        *mark = RETRANSMITTED;
+        Some(self.next() - 1)
+    }
+
     /// Removes all segments below `upto`, which have arrived. Returns how many of them were in
     /// flight.
     pub(super) fn acknowledge(&mut self, upto: u32) -> u32 {
         let acknowledged = upto.saturating_sub(self.first).min(self.len());
+        self.note_deliveries(acknowledged);
         for mark in self.marks.drain(..acknowledged as usize) {
+            self.delivered += u32::from(mark != SACKED);
             self.in_network -= u32::from(in_network(mark));
             self.lost -= u32::from(mark == LOST);
+            self.sacked -= u32::from(mark == SACKED);
         }
         self.first += acknowledged;
         acknowledged
@@ -134,13 +213,96 @@ impl Flight {
             }
         }
         self.last_blocks = *blocks;
-        self.infer_losses();
+        if self.rack.is_none() {
+            self.infer_losses();
+        }
+    }
+
+    /// Notes the delivery of the first `count` segments, except SACKed ones, which were noted then.
+    fn note_deliveries(&mut self, count: u32) {
+        if self.deliveries.is_none() {
+            return;
+        }
+        for place in 0..count {
+            if self.marks[place as usize] != SACKED {
+                self.note_delivery(self.first + place);
+            }
+        }
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.forget(count);
+        }
+    }
+
+    fn note_delivery(&mut self, number: u32) {
+        let Some(deliveries) = &mut self.deliveries else {
+            return;
+        };
+        let record = deliveries.note_delivery(number - self.first);
+        if let Some(rack) = &mut self.rack {
+            rack.note_delivery(
+                deliveries.now(),
+                number,
+                &record,
+                deliveries.minimum_rtt_s(),
+            );
+        }
+    }
+
+    /// Marks the segments as lost that were overtaken (RFC 8985 section 6.2, step 5), if losses are
+    /// detected by time. Returns the time at which the next one may count as lost.
+    pub(super) fn detect_losses(
+        &mut self,
+        now: Time,
+        is_recovery: bool,
+        average_rtt_s: f64,
+    ) -> Option<Time> {
+        let minimum_rtt_s = self.deliveries.as_ref()?.minimum_rtt_s();
+        let is_urgent = is_recovery || self.sacked >= DUPLICATE_THRESHOLD;
+        let window = self
+            .rack
+            .as_ref()?
+            .reordering_window(is_urgent, average_rtt_s, minimum_rtt_s);
+        loop {
+            self.forget_settled_transmissions();
+            let (number, lost_at) = self.rack.as_ref()?.first_overtaken(window)?;
+            if lost_at > now {
+                return Some(lost_at);
+            }
+            self.lose(number);
+        }
+    }
+
+    /// Removes the first transmissions as long as they are those of segments that were delivered,
+    /// lost, or sent again.
+    fn forget_settled_transmissions(&mut self) {
+        while let Some(first) = self.rack.as_ref().and_then(Rack::first) {
+            let in_flight = first.number >= self.first && in_network(self.mark(first.number));
+            let deliveries = self.deliveries.as_ref();
+            let order = |place| deliveries.map(|all| all.record(place).order);
+            if in_flight && order(first.number - self.first) == Some(first.order) {
+                return;
+            }
+            if let Some(rack) = &mut self.rack {
+                rack.pop();
+            }
+        }
+    }
+
+    fn lose(&mut self, number: u32) {
+        self.set_mark(number, LOST);
+        self.lost_from = self.lost_from.min(number);
+        let place = number - self.first;
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.note_loss(place);
+        }
     }
 
     fn sack_one(&mut self, number: u32) {
         if self.mark(number) == SACKED {
             return;
         }
+        self.delivered += 1;
+        self.note_delivery(number);
         self.set_mark(number, SACKED);
         if number > self.highest_sacked[0] {
             self.highest_sacked[0] = number;
@@ -154,7 +316,7 @@ impl Flight {
         let below = self.highest_sacked[0];
         for number in self.judged.max(self.first)..below {
             if self.mark(number) == SENT {
-                self.set_mark(number, LOST);
+                self.lose(number);
             }
         }
         self.judged = self.judged.max(below);
@@ -180,8 +342,7 @@ impl Flight {
     /// Marks the first segment as lost, for NewReno.
     pub(super) fn lose_first(&mut self) {
         if !self.marks.is_empty() {
-            self.set_mark(self.first, LOST);
-            self.lost_from = self.first;
+            self.lose(self.first);
         }
     }
 
@@ -189,8 +350,9 @@ impl Flight {
     /// what they have reported.
     pub(super) fn lose_all(&mut self) {
         for number in self.first..self.next() {
-            if self.mark(number) != SACKED {
-                self.set_mark(number, LOST);
+            match self.mark(number) {
+                SACKED | LOST => {}
+                _ => self.lose(number),
             }
         }
         self.lost_from = self.first;
@@ -208,6 +370,7 @@ impl Flight {
         self.in_network =
             self.in_network + u32::from(in_network(mark)) - u32::from(in_network(old));
         self.lost = self.lost + u32::from(mark == LOST) - u32::from(old == LOST);
+        self.sacked = self.sacked + u32::from(mark == SACKED) - u32::from(old == SACKED);
     }
 }
 

@@ -1,9 +1,10 @@
-//! TCP as a baseline: NewReno, SACK and CUBIC senders, and their receiver.
+//! TCP as a baseline: senders with NewReno, SACK, CUBIC, BBR, DCTCP or Prague, and their receiver.
 //!
 //! Sources: RFC 5681 (congestion control), RFC 6298 (retransmission timer), RFC 6582 (NewReno), RFC
 //! 2018 and RFC 6675 (SACK), RFC 3042 (limited transmit), RFC 9438 (CUBIC), RFC 3168 (ECN), RFC
-//! 9293 (the receiver's window). Like ns-2's one-way TCP it counts in segments, has no handshake,
-//! and sends data in one direction only.
+//! 9293 (the receiver's window); RFC 8985 (RACK-TLP), RFC 6937 (PRR), RFC 9406 (HyStart++), RFC
+//! 8257 (DCTCP), draft-ietf-ccwg-bbr, draft-briscoe-iccrg-prague-congestion-control. Like ns-2's
+//! one-way TCP it counts in segments, has no handshake, and sends data in one direction only.
 //!
 //! A greedy connection's sender has all its data from the beginning, and its receiver takes
 //! everything at once. A stream ([`Sender::of_stream`], [`Receiver::of_stream`]) connects two
@@ -29,10 +30,16 @@
 //! | file | what it holds | RFC |
 //! |---|---|---|
 //! | `config.rs` | the parameters of a connection | |
-//! | `sender.rs` | the sender: phases, timer, ECN, the next segment | 5681, 6582, 6675, 3168 |
+//! | `sender/` | the sender: phases, timer, ECN, the next segment | 5681, 6582, 6675, 3168 |
 //! | `flight.rs` | the scoreboard and the pipe | 6675 section 4 |
 //! | `window.rs`, `cubic.rs` | cwnd and ssthresh | 5681 section 3.1, 9438 section 4 |
-//! | `control.rs` | the interface of a control of one's own, in place of cwnd | |
+//! | `control.rs` | the interface of controls in place of cwnd: those below, or one's own | |
+//! | `delivery.rs` | records of segments in flight, samples of the delivery rate | draft-ietf-ccwg-bbr section 4.1 |
+//! | `bbr.rs`, `bbr3/` | BBR, versions 1 and 3 | draft-ietf-ccwg-bbr |
+//! | `aggregation.rs`, `filter.rs` | what both versions of BBR measure | |
+//! | `dctcp.rs`, `prague.rs` | windows in proportion to the share of marks | 8257 |
+//! | `rack.rs` | losses by time, probes of the flight's tail | 8985 |
+//! | `prr.rs`, `hystart.rs` | the flight during a recovery; the end of slow start by delay | 6937, 9406 |
 //! | `persist.rs` | the timer that probes a closed window | 9293 section 3.8.6.1 |
 //! | `receiver.rs` | acknowledgements, delayed or not, and SACK blocks | 5681 section 4.2, 2018 |
 //! | `wire.rs` | the header as bytes | 9293 section 3.1, 2018 section 3 |
@@ -57,7 +64,8 @@
 //! - A mark halves the congestion window, a loss the flight (RFC 3168 section 6.1.2, RFC 5681 Eq.
 //!   (4)). A mark never reduces the window below two segments; RFC 3168 section 6.1.2 and RFC 9438
 //!   section 4.6 would continue to one, and then to the timer.
-//! - CUBIC has no HyStart (RFC 9438 section 4.10).
+//! - HyStart++ (RFC 9438 section 4.10), RACK-TLP and PRR are choices, which the variants before BBR
+//!   do not have unless asked: the papers' figures stand on the TCP of their time.
 //! - A receiver's window counts segments, and its end never moves back: acknowledgements that
 //!   overtake each other cannot close it.
 //! - The receiver of a greedy connection does not answer segments beyond its window; the receiver
@@ -108,21 +116,31 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod aggregation;
+mod bbr;
+mod bbr3;
 pub mod cbr;
 mod config;
 mod control;
 mod counters;
 mod cubic;
+mod dctcp;
+mod delivery;
 mod event;
+mod filter;
 mod flight;
+mod hystart;
 mod persist;
+mod prague;
+mod prr;
+mod rack;
 mod receiver;
 mod sender;
 mod window;
 mod wire;
 
-pub use config::{ConfigError, TcpConfig, Variant};
-pub use control::{Control, Moment};
+pub use config::{ConfigError, LossDetection, Recovery, SlowStart, TcpConfig, Variant};
+pub use control::{Control, Delivery, Lost, Moment};
 pub use counters::Counters;
 pub use event::Event;
 pub use receiver::Receiver;
@@ -151,8 +169,10 @@ pub struct Segment {
     /// The received blocks above `acknowledgement`, the newest first: the first number and the one
     /// after the last, which are equal in an unused block (RFC 2018).
     pub sack: [(u32, u32); 3],
-    /// ECE: the receiver has seen a marked packet (RFC 3168 section 6.1).
-    pub ecn_echo: bool,
+    /// The receiver's report of marks. Connections of RFC 3168 (section 6.1): 1 if ECE is set, as
+    /// the receiver has seen a marked packet, otherwise 0. Connections that count marks: the number
+    /// of marked packets modulo 256, of which RFC 9768 sends three bits.
+    pub ecn_echo: u8,
     /// CWR: the sender has reduced its window.
     pub window_reduced: bool,
 }
@@ -164,7 +184,7 @@ impl Default for Segment {
             acknowledgement: 0,
             window: Segment::UNLIMITED,
             sack: [(0, 0); 3],
-            ecn_echo: false,
+            ecn_echo: 0,
             window_reduced: false,
         }
     }

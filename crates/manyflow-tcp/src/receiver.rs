@@ -28,7 +28,8 @@ pub struct Receiver {
     /// last one.
     blocks: Vec<(u32, u32)>,
     acknowledge: Acknowledge,
-    ecn_echo: bool,
+    /// See [`Segment::ecn_echo`].
+    ecn_echo: u8,
     duplicates: u64,
 }
 
@@ -56,7 +57,7 @@ impl Receiver {
             announced: Segment::UNLIMITED,
             blocks: Vec::new(),
             acknowledge: Acknowledge::Nothing,
-            ecn_echo: false,
+            ecn_echo: 0,
             duplicates: 0,
         })
     }
@@ -108,14 +109,24 @@ impl Receiver {
             }
             return false;
         }
-        // RFC 3168 section 6.1.3: after a mark, echo it until the sender announces that it has
-        // reduced its window.
-        self.ecn_echo &= !segment.window_reduced;
-        self.ecn_echo |= ecn == Ecn::Marked;
+        self.note_mark(segment, ecn == Ecn::Marked);
         let duplicates = self.duplicates;
         let in_order = self.place(segment.sequence);
         self.schedule(now, in_order);
         self.duplicates == duplicates
+    }
+
+    fn note_mark(&mut self, segment: &Segment, is_marked: bool) {
+        if self.config.variant.counts_marks() {
+            self.ecn_echo = self.ecn_echo.wrapping_add(is_marked.into());
+            return;
+        }
+        // RFC 3168 section 6.1.3: after a mark, echo it until the sender announces that it has
+        // reduced its window.
+        if segment.window_reduced {
+            self.ecn_echo = 0;
+        }
+        self.ecn_echo |= u8::from(is_marked);
     }
 
     /// Returns the acknowledgement that is due.

@@ -3,9 +3,11 @@
 use core::time::Duration;
 
 use super::HEADER_BYTES;
-use super::config::{TcpConfig, Variant};
+use super::config::{Recovery, SlowStart, TcpConfig, Variant};
 use super::control::{Control, Moment};
 use super::cubic::Cubic;
+use super::hystart::HyStart;
+use super::prr::Prr;
 use manyflow_core::time::Time;
 
 /// The minimum of the slow start threshold, in segments (RFC 5681 Eq. (4)).
@@ -20,7 +22,12 @@ pub(super) struct Window {
     /// The bits of a segment with its headers.
     packet_bits: f64,
     cubic: Option<Cubic>,
-    /// A control of the caller, which alone sets the window then.
+    /// The first slow start, if HyStart++ watches it.
+    hystart: Option<HyStart>,
+    has_prr: bool,
+    /// Proportional Rate Reduction and its window in segments, while losses are repaired.
+    reduction: Option<(Prr, f64)>,
+    /// A control in place of cwnd and ssthresh, which alone sets the window then.
     control: Option<Box<dyn Control>>,
 }
 
@@ -35,6 +42,9 @@ impl Window {
             maximum: config.maximum_window.into(),
             packet_bits: f64::from(8 * (config.segment_bytes + HEADER_BYTES)),
             cubic: (config.variant == Variant::Cubic).then(Cubic::default),
+            hystart: (config.slow_start == SlowStart::HyStartPlusPlus).then(HyStart::default),
+            has_prr: config.recovery == Recovery::Prr,
+            reduction: None,
             control: None,
         }
     }
@@ -43,6 +53,12 @@ impl Window {
     pub(super) fn set_control(&mut self, control: Box<dyn Control>) {
         self.control = Some(control);
         self.ask_control(|_| ());
+    }
+
+    /// Returns whether the control measures deliveries, or HyStart++ needs the time of each.
+    pub(super) fn measures_deliveries(&self) -> bool {
+        let control = self.control.as_ref();
+        self.hystart.is_some() || control.is_some_and(|control| control.measures_deliveries())
     }
 
     /// Calls the control of the caller, if there is one, and takes over its window. Returns whether
@@ -55,6 +71,11 @@ impl Window {
         self.segments = control.window_segments().max(1.0).min(self.maximum);
         debug_assert!(self.segments >= 1.0 && self.segments <= self.maximum);
         true
+    }
+
+    /// Returns whether the control sends less than the path takes, on purpose.
+    pub(super) fn holds_back(&self) -> bool {
+        self.control.as_ref().is_some_and(|one| one.holds_back())
     }
 
     /// Reports losses or a mark to the control of the caller. Returns whether there is one.
@@ -77,7 +98,46 @@ impl Window {
 
     /// Returns whether another segment may follow `pipe` segments into the network.
     pub(super) fn has_room(&self, pipe: u32) -> bool {
-        self.segments >= f64::from(pipe + 1)
+        let segments = self.reduction.map_or(self.segments, |(_, window)| window);
+        segments >= f64::from(pipe + 1)
+    }
+
+    /// Begins the repair of losses, with `flight` segments in flight, after the window was reduced.
+    pub(super) fn begin_recovery(&mut self, flight: u32) {
+        if self.has_prr {
+            self.reduction = Some((Prr::new(flight, self.segments), self.segments));
+        }
+    }
+
+    /// Handles an acknowledgement during the repair of losses: see [`Prr::on_ack`].
+    pub(super) fn on_recovery_ack(&mut self, delivered: u32, pipe: u32, is_safe: bool) {
+        if let Some((prr, window)) = &mut self.reduction {
+            *window = prr.on_ack(delivered, pipe, is_safe);
+        }
+    }
+
+    /// Ends the repair of losses.
+    pub(super) fn end_recovery(&mut self) {
+        self.reduction = None;
+    }
+
+    /// Notes the transmission of a segment.
+    pub(super) fn note_transmission(&mut self) {
+        if let Some((prr, _)) = &mut self.reduction {
+            prr.on_sent();
+        }
+    }
+
+    /// Lets HyStart++ see an acknowledgement of all segments below `first` when `next` is the next
+    /// new number, with a sample of the round-trip time or 0.
+    pub(super) fn watch_slow_start(&mut self, first: u32, next: u32, rtt_s: f64) {
+        if self.threshold.is_finite() {
+            self.hystart = None;
+        } else if let Some(hystart) = &mut self.hystart
+            && hystart.on_ack(first, next, rtt_s)
+        {
+            self.threshold = self.segments;
+        }
     }
 
     /// Handles an acknowledgement of `acknowledged` new segments: slow start or congestion
@@ -87,7 +147,8 @@ impl Window {
             return;
         }
         let grown = if self.segments < self.threshold {
-            self.segments + 1.0
+            let growth = self.hystart.as_ref().map(|one| one.growth(acknowledged));
+            self.segments + growth.unwrap_or(1.0)
         } else if let Some(cubic) = &mut self.cubic {
             cubic.grown(now, self.segments, acknowledged, rtt_s)
         } else {

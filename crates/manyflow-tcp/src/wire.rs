@@ -1,6 +1,8 @@
 //! TCP headers as bytes, for traces that other tools read (RFC 9293 section 3.1, RFC 2018 section
 //! 3, RFC 3168 section 6.1).
 //!
+//! Of a number of marked packets ([`Segment::ecn_echo`]) only ECE remains.
+//!
 //! The numbers of segments become numbers of bytes, modulo 2^32; the window remains a number of
 //! segments. The checksum, which covers addresses and payload, is zero.
 
@@ -43,7 +45,7 @@ impl Segment {
     /// segments of `segment_bytes`.
     pub fn encode(&self, source: u16, destination: u16, segment_bytes: u32) -> EncodedHeader {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        let flags = ACK | flag(self.ecn_echo, ECE) | flag(self.window_reduced, CWR);
+        let flags = ACK | flag(self.ecn_echo != 0, ECE) | flag(self.window_reduced, CWR);
         let option_bytes = self.wire_bytes() - super::HEADER_BYTES;
         let words = (FIXED_BYTES as u32 + option_bytes) / 4;
         let mut header = EncodedHeader {
@@ -86,7 +88,7 @@ impl Segment {
             acknowledgement: number(word(8), segment_bytes)?,
             window: half(14),
             sack: decode_sack(options, segment_bytes)?,
-            ecn_echo: fixed[13] & ECE != 0,
+            ecn_echo: u8::from(fixed[13] & ECE != 0),
             window_reduced: fixed[13] & CWR != 0,
         };
         Some((half(0), half(2), segment))
@@ -143,7 +145,7 @@ mod tests {
                     acknowledgement,
                     window,
                     sack,
-                    ecn_echo,
+                    ecn_echo: u8::from(ecn_echo),
                     window_reduced,
                 }
             },
@@ -177,7 +179,7 @@ mod tests {
         let ack = Segment {
             acknowledgement: 3,
             sack: [(5, 7), (0, 0), (0, 0)],
-            ecn_echo: true,
+            ecn_echo: 1,
             ..Segment::default()
         };
         let header = ack.encode(80, 0x1234, 1000);

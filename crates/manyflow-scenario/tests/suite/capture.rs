@@ -182,7 +182,7 @@ fn any_tcp() -> impl Strategy<Value = Packet> {
                 acknowledgement,
                 window,
                 sack,
-                ecn_echo,
+                ecn_echo: ecn_echo.into(),
                 window_reduced,
             }
         },

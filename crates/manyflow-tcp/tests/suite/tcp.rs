@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
-use manyflow_core::{Ecn, Endpoint, Packet, Time};
+use manyflow_core::{Ecn, Packet, Time};
 use manyflow_tcp::{Event, Segment, TcpConfig, Variant};
-use proptest::prelude::*;
 use tcp_world::{World, delay};
 
-const VARIANTS: [Variant; 3] = [Variant::NewReno, Variant::Sack, Variant::Cubic];
+pub(crate) const VARIANTS: [Variant; 3] = [Variant::NewReno, Variant::Sack, Variant::Cubic];
 
-fn secs(s: u64) -> Duration {
+/// The variants with a control in place of cwnd and ssthresh.
+pub(crate) const CONTROLS: [Variant; 4] =
+    [Variant::Bbr, Variant::Bbr3, Variant::Dctcp, Variant::Prague];
+
+pub(crate) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-fn of(variant: Variant) -> TcpConfig {
-    TcpConfig {
-        variant,
-        ..TcpConfig::default()
-    }
+pub(crate) fn of(variant: Variant) -> TcpConfig {
+    TcpConfig::of(variant)
 }
 
 /// Creates a world with a round-trip time of 100 ms.
@@ -54,7 +54,7 @@ fn record(world: &mut World) -> Log {
 
 #[test]
 fn a_transfer_arrives_whole_whatever_is_lost() {
-    for variant in VARIANTS {
+    for variant in [&VARIANTS[..], &CONTROLS].concat() {
         for loss in [0.0, 0.01, 0.05, 0.2] {
             let lossy = LinkConfig {
                 loss: LossModel::Bernoulli(loss),
@@ -539,59 +539,4 @@ fn jitter_delays_segments_and_keeps_their_order() {
         late_s += gap_s - 0.1;
     }
     assert!((late_s / 199.0 - 0.0025).abs() < 0.0004, "{late_s}");
-}
-
-fn any_path() -> impl Strategy<Value = LinkConfig> {
-    (0.0..0.3, 0.0..0.3, 0..100u64, 1..50u64).prop_map(
-        |(loss, duplication, jitter_ms, delay_ms)| LinkConfig {
-            loss: LossModel::Bernoulli(loss),
-            duplication,
-            jitter: Duration::from_millis(jitter_ms),
-            ..delay(delay_ms)
-        },
-    )
-}
-
-fn any_connection() -> impl Strategy<Value = TcpConfig> {
-    let variant = prop::sample::select(&VARIANTS[..]);
-    let flags = (any::<bool>(), any::<bool>());
-    (variant, 1..300u32, 1..60u32, flags, 0..5u64).prop_map(
-        |(variant, transfer, maximum_window, (delayed_acks, ecn), jitter_ms)| TcpConfig {
-            transfer: Some(transfer),
-            initial_window: maximum_window.min(2),
-            maximum_window,
-            delayed_acks,
-            ecn,
-            send_jitter: Duration::from_millis(jitter_ms),
-            ..of(variant)
-        },
-    )
-}
-
-proptest! {
-    /// The world checks at each arrival that segments are delivered in order, and each segment
-    /// once.
-    #[test]
-    fn whatever_a_path_does_the_transfer_is_delivered_once_and_in_order(
-        tcp in any_connection(), there in any_path(), back in any_path(), seed in 0..1000u64,
-        fates in prop::collection::vec(0..4u8, 0..200),
-    ) {
-        let transfer = tcp.transfer.unwrap();
-        let ecn = tcp.ecn;
-        let mut world = World::new(tcp, there, back, seed);
-        let mut fates = fates.into_iter();
-        world.sender.filter_packets(move |_, packet| {
-            let fate = fates.next().unwrap_or(0);
-            if fate == 1 && packet.ecn == Ecn::Capable {
-                packet.ecn = Ecn::Marked;
-            }
-            fate != 2
-        });
-        world.run_until(secs(100_000));
-        prop_assert!(world.sender.get().is_finished());
-        prop_assert_eq!(world.receiver.get().delivered_segments(), transfer);
-        prop_assert_eq!(world.sender.get().acknowledged_segments(), transfer);
-        prop_assert!(ecn || world.sender.get().counters().marks_heeded == 0);
-        prop_assert_eq!(world.sender.get().poll_timeout(), None);
-    }
 }
