@@ -314,6 +314,9 @@ impl World for EmulatedWorld {
     }
 
     fn add_connection(&mut self, connection: &Connection) -> bool {
+        if !connection.variant.is_of_kernel() {
+            return false;
+        }
         for at in [connection.sending, connection.receiving] {
             self.add_outside(at);
         }

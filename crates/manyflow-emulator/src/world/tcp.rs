@@ -110,6 +110,9 @@ fn bulk(connection: &Connection, start: Instant) -> Bulk {
             TcpVariant::NewReno | TcpVariant::Sack => CongestionControl::Reno,
             TcpVariant::Cubic => CongestionControl::Cubic,
             TcpVariant::Bbr => CongestionControl::Bbr,
+            TcpVariant::Bbr3 | TcpVariant::Dctcp | TcpVariant::Prague => {
+                unreachable!("the world takes only connections of the kernel")
+            }
         },
         segment_bytes: Some(config.segment_bytes),
         start: at(config.start),

@@ -28,7 +28,7 @@ pub use overlay::{
     OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, ServiceName, SlowName,
     TfrcTable,
 };
-pub use tcp::{TcpTable, TcpVariant};
+pub use tcp::{LossDetectionName, RecoveryName, SlowStartName, TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;
 pub use webrc::{Cci, LossFilterName, ReceiverName, RttRuleName, Rule, WebrcTable, WeightsTable};
 

@@ -7,7 +7,7 @@ use crate::builder::{Builder, Pair};
 use crate::protocols::TcpVariant;
 use crate::protocols::session::{COUNTED, LOST, Reporter, SessionProtocol, TOGETHER, WINDOW};
 use crate::world::Connection;
-use manyflow_model::error::{Fault, Problem};
+use manyflow_model::error::Fault;
 
 /// TCP, with one connection to each receiver.
 pub(crate) struct Tcp;
@@ -47,11 +47,6 @@ impl SessionProtocol for Tcp {
             }
             if builder.network.add_connection(&connection) {
                 return Ok(());
-            }
-            if connection.variant == TcpVariant::Bbr {
-                let message = "`bbr` is the kernel's: run this scenario with `manyflow emulate`";
-                let path = ["sessions", &builder.table.name, "tcp", "variant"];
-                return Err(Fault::at(&path, Problem::Value(message.to_owned())));
             }
             let sender = Sender::new(config.clone(), pair.receiving, pair.seed);
             add_ends(builder, pair, sender, config)

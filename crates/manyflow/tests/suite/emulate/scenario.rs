@@ -195,21 +195,6 @@ fn a_scenario_beyond_the_limits_is_refused_with_key_and_limit() {
 }
 
 #[test]
-fn the_simulator_refuses_the_kernels_bbr() {
-    let (folder, file) = scenario_file(&SHARED.replace("VARIANT", "bbr"));
-    let out = folder.path().join("results");
-    let ended = run(&[
-        "sim",
-        file.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-    ]);
-    assert_eq!(ended.code(), 1);
-    let error = "`sessions.tcp.tcp.variant`: `bbr` is the kernel's";
-    assert!(ended.stderr.contains(error), "{ended:?}");
-}
-
-#[test]
 fn simulated_and_emulated_measures_are_printed_side_by_side() {
     if !may_make_namespaces() {
         return;
