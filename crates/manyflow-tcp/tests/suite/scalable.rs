@@ -44,7 +44,6 @@ fn run(variant: Variant, packets: f64) -> (f64, f64) {
     world.run_until(Duration::from_secs(25));
     let delivered = world.receiver.get().delivered_segments() - before;
     let counters = world.sender.get().counters();
-    println!("{variant:?} {packets}: {counters:?}");
     assert_eq!(counters.retransmitted, 0);
     assert!(counters.marks_heeded > 20, "{counters:?}");
     let events = world.sender.events().into_iter();

@@ -51,10 +51,7 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
         "aqm-fq",
         "the highest of four rates is at most 15 % above the lowest",
     ),
-    (
-        "prague-1",
-        "the window times the share of marked packets",
-    ),
+    ("prague-1", "the window times the share of marked packets"),
     (
         "prague-2",
         "the rate of Prague with 5 ms over that with 20 ms",
