@@ -116,7 +116,7 @@ async fn run_receiver(wish: Wish, sinks: ProgressSinks, stop: Stop) -> Result<Re
     };
     let description = SessionDescription::parse(&text).map_err(|error| error.to_string())?;
     let mut wish = wish;
-    let reporting = wish.reporting(&description, sinks.progress.subscribe());
+    let reporting = wish.reporting(&description, &sinks);
     let config = wish.config(description)?;
     let received = receive(config, sinks, stop.clone().wait()).await;
     let status = match &received {
@@ -149,13 +149,13 @@ impl Wish {
     fn reporting(
         &mut self,
         description: &SessionDescription,
-        progress: watch::Receiver<Progress>,
+        sinks: &ProgressSinks,
     ) -> Option<Reporting> {
         let plan = ReportPlan::new(description, self.group.as_ref(), &self.session);
         let plan = plan.filter(|_| self.report)?;
         let (name, key) = (self.name.take(), self.identity.take());
         let identity = Identity::new(name, key, &self.into, description);
-        Some(Reporting::start(plan, identity, progress))
+        Some(Reporting::start(plan, identity, sinks))
     }
 
     fn config(self, description: SessionDescription) -> Result<ReceiveConfig, String> {
@@ -200,11 +200,7 @@ fn outcome(received: &Received) -> Outcome {
     let files: Vec<_> = files.map(|file| (file.name.clone(), file.bytes)).collect();
     let bytes = files.iter().map(|(_, bytes)| bytes).sum();
     let objects = &received.progress.objects;
-    // The last blocks can have more bytes than their files.
-    let new = objects
-        .useful_bytes
-        .saturating_sub(objects.earlier_bytes)
-        .min(bytes);
+    let new = objects.received_bytes().min(bytes);
     (
         files,
         received.elapsed.as_secs_f64(),

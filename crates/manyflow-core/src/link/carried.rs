@@ -49,8 +49,8 @@ pub struct Flow {
 
 /// A packet that a link holds: the packet itself, or its number in a store of the world.
 pub trait Item: Clone {
-    /// Whether the world stores the packet. It then has to learn the [`Fate`] of each packet that a
-    /// managed queue marks or drops.
+    /// Whether the world stores the packet. It then has to learn the [`Fate`](super::Fate) of each
+    /// packet that a managed queue marks or drops.
     const IS_STORED: bool;
 
     /// Marks the packet. Does nothing if the world stores it.

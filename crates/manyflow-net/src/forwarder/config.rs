@@ -19,7 +19,7 @@ pub struct Feed {
     pub route: Route,
 }
 
-/// The parameters of a [`Forwarder`].
+/// The parameters of a [`Forwarder`](super::Forwarder).
 #[derive(Clone, Debug)]
 pub struct ForwarderConfig {
     /// The flows that may be joined downstream.
