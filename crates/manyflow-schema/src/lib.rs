@@ -14,7 +14,7 @@
 //! let error = read_tables::<TcpTable>("tcp.toml", "segmnet = \"500 B\"").unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),
-//!     "tcp.toml:1: `segmnet`: there is no such key; did you mean `segment`?"
+//!     "tcp.toml:1: `segmnet`: there is no key `segmnet`; did you mean `segment`?"
 //! );
 //! # Ok(())
 //! # }

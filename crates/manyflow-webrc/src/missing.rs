@@ -17,31 +17,38 @@ pub(super) const MANY: u64 = MANY_BITS - FEW_BITS;
 /// The numbers before the expected one that are missing, and not yet given up. A number's place is
 /// its distance back from the last number.
 #[derive(Clone, Debug)]
-pub(super) struct Missing {
-    bits: Bits,
-    /// The index of the bit of the last number.
-    newest: u16,
+pub(super) enum Missing {
+    /// Bit k: the number at k.
+    Few(u64),
+    Many(Box<Ring>),
 }
 
+/// The bits of a channel that sends fast.
 #[derive(Clone, Debug)]
-enum Bits {
-    Few([u64; (FEW_BITS / 64) as usize]),
-    Many(Box<[u64; (MANY_BITS / 64) as usize]>),
+pub(super) struct Ring {
+    words: [u64; (MANY_BITS / 64) as usize],
+    /// The index of the bit of the last number.
+    newest: u16,
 }
 
 impl Missing {
     /// Makes a ring for gaps of `longest` numbers, or of [`MANY`] if that is less.
     pub(super) fn new(longest: u64) -> Missing {
-        let bits = match longest <= FEW {
-            true => Bits::Few([0; (FEW_BITS / 64) as usize]),
-            false => Bits::Many(Box::new([0; (MANY_BITS / 64) as usize])),
-        };
-        Missing { bits, newest: 0 }
+        match longest <= FEW {
+            true => Missing::Few(0),
+            false => Missing::Many(Box::new(Ring {
+                words: [0; (MANY_BITS / 64) as usize],
+                newest: 0,
+            })),
+        }
     }
 
     /// Returns the number of bits.
     fn window(&self) -> u64 {
-        self.words().len() as u64 * 64
+        match self {
+            Missing::Few(_) => FEW_BITS,
+            Missing::Many(_) => MANY_BITS,
+        }
     }
 
     /// Whether no number is missing.
@@ -58,12 +65,14 @@ impl Missing {
     /// Moves on by one number, which is missing or not. Returns whether a missing number fell out
     /// of the ring.
     pub(super) fn push(&mut self, is_missing: bool) -> bool {
-        self.newest = ((u64::from(self.newest) + 1) % self.window()) as u16;
-        let (word, bit) = split(self.newest.into());
-        let word = &mut self.words_mut()[word];
-        let fell_out = *word & bit != 0;
-        *word = *word & !bit | if is_missing { bit } else { 0 };
-        fell_out
+        match self {
+            Missing::Few(word) => {
+                let fell_out = *word >> (FEW_BITS - 1) != 0;
+                *word = *word << 1 | u64::from(is_missing);
+                fell_out
+            }
+            Missing::Many(ring) => ring.push(is_missing),
+        }
     }
 
     /// Moves on by `gap` missing numbers. Returns the count of missing numbers that do not fit into
@@ -81,12 +90,13 @@ impl Missing {
 
     /// Takes the number at `back` out. Returns whether it was missing.
     pub(super) fn take(&mut self, back: u64) -> bool {
-        let window = self.window();
-        if back >= window {
+        if back >= self.window() {
             return false;
         }
-        let (word, bit) = split((u64::from(self.newest) + window - back) % window);
-        let word = &mut self.words_mut()[word];
+        let (word, bit) = match self {
+            Missing::Few(word) => (word, 1 << back),
+            Missing::Many(ring) => ring.place(back),
+        };
         let was_missing = *word & bit != 0;
         *word &= !bit;
         was_missing
@@ -94,15 +104,60 @@ impl Missing {
 
     /// Takes all numbers out except the last `kept`. Returns the count of those that were missing.
     pub(super) fn keep_last(&mut self, kept: u64) -> u64 {
-        let (newest, window) = (u64::from(self.newest), self.window());
+        match self {
+            Missing::Few(word) => {
+                let outside = u64::MAX.checked_shl(kept.min(FEW_BITS) as u32).unwrap_or(0);
+                let taken = *word & outside;
+                *word &= !outside;
+                taken.count_ones().into()
+            }
+            Missing::Many(ring) => ring.keep_last(kept),
+        }
+    }
+
+    /// Takes all numbers out. Returns the count of those that were missing.
+    pub(super) fn clear(&mut self) -> u64 {
+        let count = self.count();
+        match self {
+            Missing::Few(word) => *word = 0,
+            Missing::Many(ring) => ring.words.fill(0),
+        }
+        count
+    }
+
+    fn words(&self) -> &[u64] {
+        match self {
+            Missing::Few(word) => std::slice::from_ref(word),
+            Missing::Many(ring) => &ring.words,
+        }
+    }
+}
+
+impl Ring {
+    fn push(&mut self, is_missing: bool) -> bool {
+        self.newest = ((u64::from(self.newest) + 1) % MANY_BITS) as u16;
+        let (word, bit) = self.place(0);
+        let fell_out = *word & bit != 0;
+        *word = *word & !bit | if is_missing { bit } else { 0 };
+        fell_out
+    }
+
+    /// Returns the word of the number at `back`, and the bit in its word.
+    fn place(&mut self, back: u64) -> (&mut u64, u64) {
+        let index = (u64::from(self.newest) + MANY_BITS - back) % MANY_BITS;
+        (&mut self.words[(index / 64) as usize], 1 << (index % 64))
+    }
+
+    fn keep_last(&mut self, kept: u64) -> u64 {
+        let newest = u64::from(self.newest);
         let mut taken = 0;
-        for (place, word) in self.words_mut().iter_mut().enumerate() {
+        for (place, word) in self.words.iter_mut().enumerate() {
             let mut left = *word;
             while left != 0 {
                 let bit = left & left.wrapping_neg();
                 left &= !bit;
                 let index = place as u64 * 64 + u64::from(bit.trailing_zeros());
-                if (newest + window - index) % window >= kept {
+                if (newest + MANY_BITS - index) % MANY_BITS >= kept {
                     *word &= !bit;
                     taken += 1;
                 }
@@ -110,32 +165,6 @@ impl Missing {
         }
         taken
     }
-
-    /// Takes all numbers out. Returns the count of those that were missing.
-    pub(super) fn clear(&mut self) -> u64 {
-        let count = self.count();
-        self.words_mut().fill(0);
-        count
-    }
-
-    fn words(&self) -> &[u64] {
-        match &self.bits {
-            Bits::Few(words) => words,
-            Bits::Many(words) => &words[..],
-        }
-    }
-
-    fn words_mut(&mut self) -> &mut [u64] {
-        match &mut self.bits {
-            Bits::Few(words) => words,
-            Bits::Many(words) => &mut words[..],
-        }
-    }
-}
-
-/// Returns the word of a bit, and the bit in its word.
-fn split(index: u64) -> (usize, u64) {
-    ((index / 64) as usize, 1 << (index % 64))
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ pub(super) struct Sequence {
     channel: u16,
     /// Whether number 0 follows the highest, as on the base channel. A wave ends with the highest.
     wraps: bool,
+    /// Whether a packet has come. It stands apart from `next`, because a receiver has a dozen of
+    /// these.
+    has_begun: bool,
     /// The highest sequence number: a format has at most 2^32 of them.
     last: u32,
-    /// The number after the highest seen, which is 0 after the highest of all; `None` before the
-    /// first packet.
-    expected: Option<u32>,
+    /// The number after the highest seen, which is 0 after the highest of all.
+    next: u32,
     /// The number of the first packet since the channel was joined, or the one that
     /// [`skip_to`](Sequence::skip_to) named.
     begin: u32,
@@ -61,7 +63,8 @@ impl Sequence {
             channel: channel as u16,
             wraps,
             last: (numbers - 1) as u32,
-            expected: None,
+            has_begun: false,
+            next: 0,
             begin: 0,
             missing: Missing::new(longest_gap),
         }
@@ -73,7 +76,7 @@ impl Sequence {
 
     /// Whether a packet has come since the channel was joined.
     pub(super) fn has_begun(&self) -> bool {
-        self.expected.is_some()
+        self.has_begun
     }
 
     /// How many sequence numbers there are.
@@ -91,11 +94,9 @@ impl Sequence {
             !self.wraps,
             "the base channel is never joined after its first packet"
         );
-        let is_behind = self
-            .expected
-            .is_some_and(|next| next != 0 && u64::from(next) < unsent);
+        let is_behind = self.has_begun && self.next != 0 && u64::from(self.next) < unsent;
         if is_behind {
-            self.expected = Some((unsent % self.modulus()) as u32);
+            self.expect(unsent);
             self.begin = unsent.min(self.last.into()) as u32;
         }
     }
@@ -108,7 +109,7 @@ impl Sequence {
 
     /// Whether a number is the expected one, or at most `ahead` numbers after it.
     pub(super) fn follows(&self, psn: u64, ahead: u64) -> bool {
-        self.expected.is_some_and(|expected| {
+        self.expected().is_some_and(|expected| {
             let after = (psn + self.modulus() - u64::from(expected)) % self.modulus();
             after <= ahead
         })
@@ -117,8 +118,8 @@ impl Sequence {
     /// Takes a packet's number, which the caller has checked to be one of the channel's.
     pub(super) fn on_packet(&mut self, psn: u64) -> Arrival {
         debug_assert!(psn <= self.last.into(), "the caller checks numbers");
-        let Some(expected) = self.expected else {
-            self.expect_after(psn);
+        let Some(expected) = self.expected() else {
+            self.expect(psn + 1);
             self.begin = psn as u32;
             return Arrival::First;
         };
@@ -130,7 +131,7 @@ impl Sequence {
             expected != 0 && psn >= expected
         };
         if is_ahead {
-            self.expect_after(psn);
+            self.expect(psn + 1);
             let lost = self.missing.push_gap(ahead) + u64::from(self.missing.push(false));
             let in_order = ahead == 0 && lost == 0;
             return if in_order {
@@ -150,7 +151,9 @@ impl Sequence {
     /// packet has the highest number, so losses at its end can be seen (section 3.1.2). Returns the
     /// count of numbers that are too far back to remain pending.
     pub(super) fn on_end_of_wave(&mut self) -> u64 {
-        match self.expected.replace(0) {
+        let expected = self.expected();
+        self.expect(0);
+        match expected {
             // The number after the last packet of a wave is 0.
             None | Some(0) => 0,
             Some(expected) => {
@@ -163,7 +166,7 @@ impl Sequence {
     /// Gives up the pending numbers below `unsent`, the lowest number that is not due. Returns the
     /// count of numbers that were given up.
     pub(super) fn give_up(&mut self, unsent: u64) -> u64 {
-        let expected = u64::from(self.expected.unwrap_or(0));
+        let expected = u64::from(self.next);
         let ahead = (expected + self.modulus() - unsent) % self.modulus();
         let is_ahead = if self.wraps {
             ahead < self.modulus() / 2
@@ -183,8 +186,14 @@ impl Sequence {
         !self.missing.is_empty()
     }
 
-    fn expect_after(&mut self, psn: u64) {
-        self.expected = Some(((psn + 1) % self.modulus()) as u32);
+    fn expected(&self) -> Option<u32> {
+        self.has_begun.then_some(self.next)
+    }
+
+    /// Expects this number, or 0 if it is beyond the highest.
+    fn expect(&mut self, psn: u64) {
+        self.has_begun = true;
+        self.next = (psn % self.modulus()) as u32;
     }
 }
 
@@ -279,7 +288,7 @@ mod tests {
                 }
             }
             lost += sequence.give_all_up();
-            let span = sequence.expected.map_or(0, |expected| (u64::from(expected) + modulus - start) % modulus);
+            let span = sequence.expected().map_or(0, |expected| (u64::from(expected) + modulus - start) % modulus);
             prop_assert_eq!(received + lost, span);
         }
     }

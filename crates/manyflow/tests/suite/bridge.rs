@@ -200,10 +200,9 @@ async fn each_message_of_a_stream_is_stored_once_when_bridges_and_servers_are_ki
     let stored = b.stored().await;
     println!("{published} messages while bridges and a server were killed {kills} times");
     assert_eq!(stored.len(), published, "messages are missing");
-    let again = stored.iter().filter(|(_, times)| times.len() > 1);
     // The times tell whether the stream's window for duplicates was over.
-    let again: Vec<_> = again.take(9).collect();
-    assert!(again.is_empty(), "stored more than once: {again:?}");
+    let again = stored.iter().find(|(_, times)| times.len() > 1);
+    assert_eq!(again, None, "stored more than once");
     for bridge in &mut bridges {
         bridge.signal(Signal::SIGTERM);
     }
