@@ -56,44 +56,44 @@ observables! {
     Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
     /// The number of packets that the same endpoint has sent again.
     Retransmissions: Endpoint, PACKETS, Count, "retransmissions";
-    /// Of TCP, CBR, ACP and SIM: the share of the packets to the receiver that do not arrive, see
+    /// With TCP, CBR, ACP and SIM, the share of the packets to the receiver that do not arrive, see
     /// docs/scenarios.md#lost-packets; no value in an interval without packets.
     Loss: Endpoint, NUMBER, Share, "loss";
-    /// Of ACP and overlays: the rate of the data that the application takes, without headers.
+    /// With ACP and overlays, the rate of the data that the application takes, without headers.
     Goodput: Endpoint, RATE, Interval, "goodput";
-    /// Of ACP and overlays: the number of frames or messages that the application takes.
+    /// With ACP and overlays, the number of frames or messages that the application takes.
     DeliveredFrames: Endpoint, PACKETS, Count, "frames delivered";
-    /// Of ACP: the number of frames that were dropped because the receive buffer was full.
+    /// With ACP, the number of frames that were dropped because the receive buffer was full.
     Overflows: Endpoint, NUMBER, Count, "frames without room";
-    /// Of ACP: the number of connections that failed.
+    /// With ACP, the number of connections that failed.
     Failures: Endpoint, NUMBER, Count, "connections failed";
-    /// Of ACP: the number of members that the switches gave up.
+    /// With ACP, the number of members that the switches gave up.
     MemberFailures: Sender, NUMBER, Count, "members failed";
-    /// Of TFMCC: the number of reports that arrive at the sender in a round, without those of the
+    /// With TFMCC, the number of reports that arrive at the sender in a round, without those of the
     /// limiting receiver.
     Reports: Sender, PACKETS, Sample, "feedback packets in a round";
-    /// Of overlays: the time of each message from when its sender had it ready until the
+    /// With overlays, the time of each message from when its sender had it ready until the
     /// application takes it.
     Latency: Endpoint, TIME, Sample, "latency";
-    /// Of overlays: the rate of the data that the daemon takes from each sending client, without
+    /// With overlays, the rate of the data that the daemon takes from each sending client, without
     /// headers. Each client has a value of its own, which `combine` combines.
     SentRate: Clients, RATE, Interval, "sent rate";
-    /// Of overlays: the maximum number of messages that wait at the daemon of A for the link `A-B`
-    /// (`overlay/A-B` if several overlays have it); 0 if none has come.
+    /// With overlays, the maximum number of messages that wait at the daemon of A for the link
+    /// `A-B` (`overlay/A-B` if several overlays have it); 0 if none has come.
     OverlayQueue: OverlayLink, PACKETS, Interval, "messages waiting";
-    /// Of overlays: the rate of their own control messages as whole packets, without the
+    /// With overlays, the rate of their own control messages as whole packets, without the
     /// acknowledgements of streams.
     ControlRate: Link, RATE, Interval, "control traffic";
-    /// Of overlays: the rate of all groups together that the daemon at the node reports to that of
-    /// the session's sender, at each report; no value while it knows no limit.
+    /// With overlays, the rate of all groups together that the daemon at the node reports to that
+    /// of the session's sender, at each report; no value while it knows no limit.
     AcceptableRate: Reporter, RATE, Level, "acceptable rate";
-    /// Of overlays: the total rate that the daemon of the session's sender allows its clients for
+    /// With overlays, the total rate that the daemon of the session's sender allows its clients for
     /// the group.
     AllowedRate: Group, RATE, Level, "allowed rate";
-    /// Of overlays: the number of members of the session's group that the daemon at the node knows
-    /// of, while it has any itself.
+    /// With overlays, the number of members of the session's group that the daemon at the node
+    /// knows of, while it has any itself.
     Members: Reporter, NUMBER, Level, "members";
-    /// Of overlays: the number of times that a member of the session's group began to pause its
+    /// With overlays, the number of times that a member of the session's group began to pause its
     /// senders, missed a message or was evicted.
     SlowMembers: Group, NUMBER, Count, "slow members";
     /// The number of joins of channels.
@@ -124,7 +124,7 @@ observables! {
     MeanQueue: Link, PACKETS, Interval, "mean queue";
     /// The rate of delivered packets of each multicast channel.
     ChannelRate: Link, RATE, Interval, "rate";
-    /// Of SIM: the cumulative rate at which the sender sends each group and all groups below it.
+    /// With SIM, the cumulative rate at which the sender sends each group and all groups below it.
     GroupRate: Sender, RATE, Level, "rate of a group and those below it";
     /// The efficiency E(t) of section IV-A of SIM's paper: the rate that each receives over the
     /// lowest rate of a link on the path to it, averaged over the receivers that are present. Its

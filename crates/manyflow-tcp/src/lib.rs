@@ -169,9 +169,9 @@ pub struct Segment {
     /// The received blocks above `acknowledgement`, the newest first: the first number and the one
     /// after the last, which are equal in an unused block (RFC 2018).
     pub sack: [(u32, u32); 3],
-    /// The receiver's report of marks. Connections of RFC 3168 (section 6.1): 1 if ECE is set, as
-    /// the receiver has seen a marked packet, otherwise 0. Connections that count marks: the number
-    /// of marked packets modulo 256, of which RFC 9768 sends three bits.
+    /// The receiver's report of marks. With RFC 3168 (section 6.1), it is the flag ECE: 1 after a
+    /// marked packet, until the sender has reduced its window. A connection that counts marks has
+    /// the number of marked packets here, modulo 256; the field of RFC 9768 is modulo 8.
     pub ecn_echo: u8,
     /// CWR: the sender has reduced its window.
     pub window_reduced: bool,

@@ -30,7 +30,7 @@ impl Audience {
     /// `None` of neither.
     ///
     /// # Errors
-    /// If the number is that of a list, and there is none, or is above that of the list.
+    /// If `until_done` is `all` and there is no list, or is a number above the length of the list.
     pub fn new(
         listed: Option<Vec<Expected>>,
         until_done: Option<UntilDone>,

@@ -1,8 +1,8 @@
 //! Where processor time goes: processes under `perf record`, and the shares of the crates whose
 //! functions took it.
 //!
-//! A function counts for the crate that its symbol names, also where it was inlined into a function
-//! of another crate's name: the shares are those of what the compiler has made.
+//! Each sample counts for the crate in the name of its symbol. The time of a function that the
+//! compiler has inlined is therefore part of its caller's crate.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
