@@ -1,7 +1,7 @@
 //! `codel`, `fq-codel`, `cake`, `pie` and `dualpi2` of `[[links]]`: active queue management.
 
 use manyflow_core::link::{
-    Aqm, CakeConfig, CoDelConfig, DualPi2Config, FqCoDelConfig, Isolation, PieConfig,
+    Aqm, CakeConfig, CoDelConfig, DualPi2Config, FqCoDelConfig, Isolation, Multicast, PieConfig,
 };
 use manyflow_model::quantity::{Bits, Count, Number, Seconds};
 use serde::Deserialize;
@@ -49,6 +49,23 @@ pub struct FqCoDelTable {
     ///
     /// Default: `1514 B`.
     pub quantum: Option<Bits>,
+    /// The flows of a multicast session: each of its `channels`, or the whole `session`, as if a
+    /// tunnel (AMT) carried it.
+    ///
+    /// Default: `channels`.
+    #[serde(default)]
+    pub multicast: MulticastName,
+}
+
+/// The flows of multicast sessions in `fq-codel`.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MulticastName {
+    /// One for each channel.
+    #[default]
+    Channels,
+    /// One.
+    Session,
 }
 
 /// `cake`: the core of CAKE: fair queueing of hosts and of their flows, with CoDel.
@@ -170,6 +187,10 @@ impl FqCoDelTable {
             codel: codel(self.target, self.interval, self.ecn),
             flows: self.flows.map_or(default.flows, Count::get),
             quantum_bytes: bytes(self.quantum, default.quantum_bytes),
+            multicast: match self.multicast {
+                MulticastName::Channels => Multicast::Channels,
+                MulticastName::Session => Multicast::Session,
+            },
         })
     }
 }

@@ -36,6 +36,9 @@ pub enum SlowStart {
     /// By a segment for each acknowledgement, until a loss (RFC 5681).
     #[default]
     Standard,
+    /// HyStart ends it when the acknowledgements of a window last for half of the round-trip time,
+    /// or that rises, as in Linux (Ha and Rhee 2011).
+    HyStart,
     /// HyStart++ ends it when the round-trip time rises (RFC 9406).
     HyStartPlusPlus,
 }

@@ -39,7 +39,8 @@
 //! | `aggregation.rs`, `filter.rs` | what both versions of BBR measure | |
 //! | `dctcp.rs`, `prague.rs` | windows in proportion to the share of marks | 8257 |
 //! | `rack.rs` | losses by time, probes of the flight's tail | 8985 |
-//! | `prr.rs`, `hystart.rs` | the flight during a recovery; the end of slow start by delay | 6937, 9406 |
+//! | `prr.rs` | the flight during a recovery | 6937 |
+//! | `hystart/` | the end of slow start by delay: HyStart++, and HyStart as in Linux | 9406 |
 //! | `persist.rs` | the timer that probes a closed window | 9293 section 3.8.6.1 |
 //! | `receiver.rs` | acknowledgements, delayed or not, and SACK blocks | 5681 section 4.2, 2018 |
 //! | `wire.rs` | the header as bytes | 9293 section 3.1, 2018 section 3 |
@@ -64,8 +65,8 @@
 //! - A mark halves the congestion window, a loss the flight (RFC 3168 section 6.1.2, RFC 5681 Eq.
 //!   (4)). A mark never reduces the window below two segments; RFC 3168 section 6.1.2 and RFC 9438
 //!   section 4.6 would continue to one, and then to the timer.
-//! - HyStart++ (RFC 9438 section 4.10), RACK-TLP and PRR are choices, which the variants before BBR
-//!   do not have unless asked: the papers' figures stand on the TCP of their time.
+//! - HyStart and HyStart++ (RFC 9438 section 4.10), RACK-TLP and PRR are choices, which variants
+//!   before BBR do not have unless asked: the papers' figures stand on the TCP of their time.
 //! - A receiver's window counts segments, and its end never moves back: acknowledgements that
 //!   overtake each other cannot close it.
 //! - The receiver of a greedy connection does not answer segments beyond its window; the receiver

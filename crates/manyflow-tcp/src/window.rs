@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use super::HEADER_BYTES;
-use super::config::{Recovery, SlowStart, TcpConfig, Variant};
+use super::config::{Recovery, TcpConfig, Variant};
 use super::control::{Control, Moment};
 use super::cubic::Cubic;
-use super::hystart::HyStart;
+use super::hystart::{Ack, HyStart};
 use super::prr::Prr;
 use manyflow_core::time::Time;
 
@@ -22,7 +22,7 @@ pub(super) struct Window {
     /// The bits of a segment with its headers.
     packet_bits: f64,
     cubic: Option<Cubic>,
-    /// The first slow start, if HyStart++ watches it.
+    /// Watches slow start, unless only a loss ends it.
     hystart: Option<HyStart>,
     has_prr: bool,
     /// Proportional Rate Reduction and its window in segments, while losses are repaired.
@@ -42,7 +42,7 @@ impl Window {
             maximum: config.maximum_window.into(),
             packet_bits: f64::from(8 * (config.segment_bytes + HEADER_BYTES)),
             cubic: (config.variant == Variant::Cubic).then(Cubic::default),
-            hystart: (config.slow_start == SlowStart::HyStartPlusPlus).then(HyStart::default),
+            hystart: HyStart::new(config.slow_start),
             has_prr: config.recovery == Recovery::Prr,
             reduction: None,
             control: None,
@@ -55,7 +55,7 @@ impl Window {
         self.ask_control(|_| ());
     }
 
-    /// Returns whether the control measures deliveries, or HyStart++ needs the time of each.
+    /// Returns whether the control measures deliveries, or HyStart needs the time of each.
     pub(super) fn measures_deliveries(&self) -> bool {
         let control = self.control.as_ref();
         self.hystart.is_some() || control.is_some_and(|control| control.measures_deliveries())
@@ -128,14 +128,14 @@ impl Window {
         }
     }
 
-    /// Lets HyStart++ see an acknowledgement of all segments below `first` when `next` is the next
-    /// new number, with a sample of the round-trip time or 0.
-    pub(super) fn watch_slow_start(&mut self, first: u32, next: u32, rtt_s: f64) {
-        if self.threshold.is_finite() {
+    /// Lets HyStart see an acknowledgement in slow start.
+    pub(super) fn watch_slow_start(&mut self, ack: &Ack) {
+        let Some(hystart) = &mut self.hystart else {
+            return;
+        };
+        if self.threshold.is_finite() && !hystart.watches_all() {
             self.hystart = None;
-        } else if let Some(hystart) = &mut self.hystart
-            && hystart.on_ack(first, next, rtt_s)
-        {
+        } else if self.segments < self.threshold && hystart.on_ack(ack, self.segments) {
             self.threshold = self.segments;
         }
     }

@@ -192,7 +192,7 @@ impl Cake {
 
     /// Returns the queue of a flow. A flow without packets gets the slots of its hosts.
     fn queue_of(&mut self, flow: &Flow) -> usize {
-        let tag = self.tag(flow.key);
+        let tag = self.tag(flow.channel_key());
         let queue = find(&mut self.tags, tag, |slot| self.queues.is_idle(slot));
         if self.queues.is_idle(queue) {
             let [source, destination] =

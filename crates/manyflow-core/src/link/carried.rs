@@ -39,12 +39,22 @@ pub trait Carried {
 /// The flow of a packet.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// A number that packets of one flow share, and other flows hardly have.
+    /// A number that packets of one flow share, or of all channels of a multicast session, and
+    /// others hardly have.
     pub key: u64,
+    /// The number of the multicast channel and 1; 0 for unicast.
+    pub channel: u32,
     /// The source host.
     pub source: u32,
     /// The destination host or multicast session.
     pub destination: u32,
+}
+
+impl Flow {
+    /// Returns a number that differs between the channels of a session, too.
+    pub(super) fn channel_key(&self) -> u64 {
+        self.key ^ u64::from(self.channel) << 32
+    }
 }
 
 /// A packet that a link holds: the packet itself, or its number in a store of the world.
@@ -78,11 +88,12 @@ impl<H: Header> Carried for Packet<H> {
         let source = self.source.0;
         let (destination, channel) = match self.destination {
             Destination::Endpoint(endpoint) => (endpoint.0, 0),
-            Destination::Channel(channel) => (!channel.session, u64::from(channel.number) + 1),
+            Destination::Channel(channel) => (!channel.session, u32::from(channel.number) + 1),
         };
         let ends = u64::from(source) << 32 | u64::from(destination);
         Flow {
-            key: mix(ends) ^ channel << 32 ^ u64::from(self.header.flow()),
+            key: mix(ends) ^ u64::from(self.header.flow()),
+            channel,
             source,
             destination,
         }

@@ -12,7 +12,7 @@
 //! | A.1: `recur`: marks at even distances instead of at random | `Recurrence` |
 //! | A.1: the ramp from 800 µs to 1,200 µs of the L queue; a ramp without a range is a step; none while no other packet waits in the L queue (`Th_len`) | `DualPi2::native` |
 //! | A.2: overload: from k p' = 1 on, classic packets are dropped whether they support ECN or not, and scalable ones with p'², too | `DualPi2::serve_l4s` |
-//! | 2.4: a weighted round robin protects the C queue from starvation | `DualPi2::is_l4s_turn` |
+//! | 4.2.2: a weighted round robin protects the C queue from starvation | `DualPi2::is_l4s_turn` |
 //!
 //! The weight of the C queue is that of Linux's `sch_dualpi2`, 10 %.
 

@@ -7,14 +7,28 @@
 //! | 4.2, 5.2: CoDel with 5 ms and 100 ms for each queue | `codel.rs` |
 //! | 4.1: a full queue drops half of the packets of the longest flow, at most 64, from its head | `FairQueue::shed` |
 //!
+//! A multicast session has several flows on the path of its packets, one for each channel, because
+//! their addresses differ. In a tunnel (AMT, RFC 7450) they are one flow (section 6.2):
+//! [`Multicast`].
+//!
 //! The RFC's total limit is that of the link ([`LinkConfig::queue`](super::LinkConfig::queue)); the
-//! RFC recommends 10,240 packets for links up to 10 Gbit/s.
+//! RFC recommends 10,240 packets for links up to 10 Gbit/s (section 5.2.3).
 
 use super::codel::CoDelConfig;
 use super::fair::{FairQueue, Shares, mix};
 use super::waiting::{Store, Waiting};
 use super::{Flow, Item};
 use crate::time::Time;
+
+/// The flows of a multicast session.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Multicast {
+    /// Each channel, as for a router that sees their addresses.
+    #[default]
+    Channels,
+    /// The whole session, as for a router that sees one tunnel.
+    Session,
+}
 
 /// The configuration of FQ-CoDel (RFC 8290).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -25,6 +39,8 @@ pub struct FqCoDelConfig {
     pub flows: u32,
     /// The bytes that a queue may send in each round, at least 1. Default: 1514.
     pub quantum_bytes: u32,
+    /// The flows of multicast sessions. Default: a flow for each channel.
+    pub multicast: Multicast,
 }
 
 impl Default for FqCoDelConfig {
@@ -33,6 +49,7 @@ impl Default for FqCoDelConfig {
             codel: CoDelConfig::default(),
             flows: 1024,
             quantum_bytes: 1514,
+            multicast: Multicast::Channels,
         }
     }
 }
@@ -64,7 +81,11 @@ impl FqCoDel {
     }
 
     fn queue_of(&self, flow: &Flow) -> usize {
-        (mix(flow.key ^ self.salt) % u64::from(self.config.flows.max(1))) as usize
+        let key = match self.config.multicast {
+            Multicast::Channels => flow.channel_key(),
+            Multicast::Session => flow.key,
+        };
+        (mix(key ^ self.salt) % u64::from(self.config.flows.max(1))) as usize
     }
 
     pub(super) fn enqueue<T: Item>(&mut self, packet: Waiting<T>, store: &mut Store<T>) {

@@ -56,7 +56,7 @@ pub use codel::CoDelConfig;
 pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
 pub use dualpi2::DualPi2Config;
 use extras::Extras;
-pub use fq_codel::FqCoDelConfig;
+pub use fq_codel::{FqCoDelConfig, Multicast};
 use managed::Managed;
 pub use managed::{Aqm, Fate};
 pub use pie::PieConfig;

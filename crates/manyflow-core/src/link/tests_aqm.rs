@@ -47,7 +47,7 @@ impl Sample {
             flow: Flow {
                 key: flow.into(),
                 source: flow,
-                destination: 0,
+                ..Flow::default()
             },
             ecn,
             ..Sample::default()
@@ -208,6 +208,36 @@ fn flows_share_bytes_equally_whatever_their_packets() {
         let packets = delays_ms(&arrived, bytes).len() as f64;
         let share = packets * bytes as f64 / 10e6;
         assert!((share - 0.25).abs() < 0.01, "{bytes} B: {share}");
+    }
+}
+
+/// Returns the share of one flow beside a session with nine channels.
+fn share_beside_a_session(multicast: Multicast) -> f64 {
+    let sources: Vec<Source> = (0..10)
+        .map(|channel| {
+            let mut sample = Sample::of(if channel == 0 { 1 } else { 2 }, Support::None);
+            sample.flow.channel = channel;
+            Source {
+                sample,
+                every_us: 900,
+                bytes: 1000,
+            }
+        })
+        .collect();
+    let config = FqCoDelConfig {
+        multicast,
+        ..FqCoDelConfig::default()
+    };
+    let mut link = limited(Aqm::FqCoDel(config), QueueLimit::Packets(1000));
+    let arrived = run(&mut link, &sources, us(10_000_000));
+    delays_ms(&arrived, 1).len() as f64 / arrived.len() as f64
+}
+
+#[test]
+fn a_session_has_a_flow_for_each_channel_or_one_in_a_tunnel() {
+    for (multicast, expected) in [(Multicast::Channels, 0.1), (Multicast::Session, 0.5)] {
+        let share = share_beside_a_session(multicast);
+        assert!((share - expected).abs() < 0.02, "{multicast:?}: {share}");
     }
 }
 

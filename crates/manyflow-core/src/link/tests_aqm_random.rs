@@ -41,6 +41,7 @@ fn any_aqm() -> impl Strategy<Value = Option<Aqm>> {
                 codel,
                 flows,
                 quantum_bytes,
+                ..FqCoDelConfig::default()
             }))
         }),
         (codel, quantum).prop_map(|(codel, quantum_bytes)| {

@@ -19,7 +19,8 @@ pub struct TcpTable {
     /// Default: `sack`.
     pub variant: Option<TcpVariant>,
     /// How the window of `new-reno`, `sack` and `cubic` grows before the first loss: `standard`
-    /// (RFC 5681), or `hystart++`, which ends slow start when the round-trip time rises (RFC 9406).
+    /// (RFC 5681), `hystart`, which ends slow start when acknowledgements come for half of the
+    /// round-trip time or that rises, as in Linux, or `hystart++`, when it rises (RFC 9406).
     ///
     /// Default: `standard`.
     pub slow_start: Option<SlowStartName>,
@@ -110,6 +111,9 @@ impl TcpVariant {
 pub enum SlowStartName {
     /// RFC 5681.
     Standard,
+    /// Ha and Rhee 2011, as in Linux.
+    #[serde(rename = "hystart")]
+    HyStart,
     /// RFC 9406.
     #[serde(rename = "hystart++")]
     HyStartPlusPlus,
@@ -153,6 +157,7 @@ impl TcpTable {
     fn set_parts(&self, config: &mut TcpConfig) {
         let slow_start = self.slow_start.map(|name| match name {
             SlowStartName::Standard => SlowStart::Standard,
+            SlowStartName::HyStart => SlowStart::HyStart,
             SlowStartName::HyStartPlusPlus => SlowStart::HyStartPlusPlus,
         });
         set(&mut config.slow_start, slow_start);

@@ -5,6 +5,7 @@ use manyflow_core::time::Time;
 use super::{Phase, Sender};
 use crate::control::{Delivery, Moment};
 use crate::flight::DUPLICATE_THRESHOLD;
+use crate::hystart::Ack;
 use crate::{Event, Segment};
 
 /// The state before an acknowledgement.
@@ -36,8 +37,12 @@ impl Sender {
         self.detect_losses(now);
         let delivery = self.flight.finish_acknowledgement();
         if let Some(delivery) = &delivery {
-            let (first, next) = (self.flight.first(), self.flight.next());
-            self.window.watch_slow_start(first, next, delivery.rtt_s);
+            self.window.watch_slow_start(&Ack {
+                now,
+                first: self.flight.first(),
+                next: self.flight.next(),
+                rtt_s: delivery.rtt_s,
+            });
         }
         if acknowledged > 0 {
             let may_grow = was_limit && !self.is_marked(ack);

@@ -21,17 +21,21 @@ fn any_path() -> impl Strategy<Value = LinkConfig> {
     )
 }
 
+const STARTS: [SlowStart; 3] = [
+    SlowStart::Standard,
+    SlowStart::HyStart,
+    SlowStart::HyStartPlusPlus,
+];
+
 /// Any variant, with any way to start, to detect losses and to repair them that it can have.
 fn any_variant() -> impl Strategy<Value = TcpConfig> {
     let variant = prop::sample::select([&VARIANTS[..], &CONTROLS].concat());
-    let parts = (any::<bool>(), any::<bool>(), any::<bool>());
-    (variant, parts).prop_map(|(variant, (has_hystart, has_rack, has_prr))| {
+    let start = prop::sample::select(&STARTS[..]);
+    let parts = (start, any::<bool>(), any::<bool>());
+    (variant, parts).prop_map(|(variant, (slow_start, has_rack, has_prr))| {
         let has_sack = variant.uses_sack();
         TcpConfig {
-            slow_start: match has_hystart {
-                true => SlowStart::HyStartPlusPlus,
-                false => SlowStart::Standard,
-            },
+            slow_start,
             loss_detection: match has_rack && has_sack {
                 true => LossDetection::RackTlp,
                 false => LossDetection::Duplicates,

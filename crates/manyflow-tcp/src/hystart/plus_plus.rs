@@ -20,7 +20,7 @@ const COUNTED: u32 = 8;
 
 /// The state of slow start.
 #[derive(Debug)]
-pub(super) struct HyStart {
+pub(in super::super) struct PlusPlus {
     /// windowEnd: the round ends when this number is acknowledged.
     round_end: u32,
     /// lastRoundMinRTT and currentRoundMinRTT in seconds.
@@ -40,9 +40,9 @@ struct Conservative {
     rounds: u32,
 }
 
-impl Default for HyStart {
-    fn default() -> HyStart {
-        HyStart {
+impl Default for PlusPlus {
+    fn default() -> PlusPlus {
+        PlusPlus {
             round_end: 0,
             last_rtt_s: f64::INFINITY,
             rtt_s: f64::INFINITY,
@@ -52,7 +52,7 @@ impl Default for HyStart {
     }
 }
 
-impl HyStart {
+impl PlusPlus {
     /// Handles an acknowledgement of all segments below `first` when `next` is the next new number,
     /// with a sample of the round-trip time, or 0. Returns whether slow start ends (section 4.2).
     pub(super) fn on_ack(&mut self, first: u32, next: u32, rtt_s: f64) -> bool {
@@ -110,7 +110,7 @@ mod tests {
     /// Runs rounds of 20 acknowledgements each with these round-trip times. Returns the growth of
     /// each round, up to the end of slow start.
     fn rounds(rtts_s: &[f64]) -> Vec<f64> {
-        let (mut hystart, mut first) = (HyStart::default(), 0);
+        let (mut hystart, mut first) = (PlusPlus::default(), 0);
         let mut growths = Vec::new();
         for rtt_s in rtts_s {
             let mut growth = 0.0;
