@@ -64,7 +64,7 @@ pub use manyflow_core;
 
 pub use engine::{
     AccountingError, BoxedEndpoint, Change, Halt, Holds, Incident, Lift, LinkId, Network, NodeId,
-    Observer, Received, Stop,
+    Observer, Received, Stop, Windows,
 };
 pub use names::Names;
 pub use probe::{Probe, Probed};

@@ -22,6 +22,11 @@ impl Controls {
         self.0.insert(name.to_owned(), Arc::new(make));
     }
 
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Makes the control of one connection.
     ///
     /// # Errors

@@ -30,6 +30,21 @@ pub enum Progress<'a> {
     Ended(&'a Outcome, usize),
 }
 
+/// The reason why a run has no result.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the run needs one thread")]
+    OneThread,
+    #[error("{0}")]
+    Fault(Fault),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        Failure::Fault(fault)
+    }
+}
+
 /// A report of progress on its way from a thread.
 enum Message {
     Simulated(Duration),
@@ -56,7 +71,8 @@ impl Scenario {
         Ok(jobs)
     }
 
-    /// Makes these runs on `threads` threads. Calls `progress` on the current thread.
+    /// Makes these runs on `threads` threads. If there are fewer runs than threads, a run uses
+    /// several of them, where that is faster. Calls `progress` on the current thread.
     pub fn run(
         &self,
         jobs: &[Job],
@@ -90,13 +106,9 @@ impl Scenario {
                             .expect("the receiver exists until all threads have ended");
                     };
                     while let (index, Some(job)) = pair(take(), jobs) {
-                        let inspection = Inspection {
-                            progress: Some(&mut |passed| report(Message::Simulated(passed))),
-                            ..Inspection::default()
-                        };
-                        let mut world = Box::new(Network::new(job.seed));
-                        world.set_stop(stop.clone());
-                        let outcome = self.run_planned(plans, world, *job, inspection);
+                        let threads = threads / jobs.len();
+                        let mut progress = |passed| report(Message::Simulated(passed));
+                        let outcome = self.make(plans, *job, threads, stop, &mut progress);
                         report(Message::Ended(index, outcome));
                     }
                 });
@@ -146,6 +158,50 @@ impl Scenario {
         }
     }
 
+    /// Makes a run on several threads, and if it needs one thread, again on one.
+    fn make(
+        &self,
+        plans: &Plans,
+        job: Job,
+        threads: usize,
+        stop: &Stop,
+        progress: &mut dyn FnMut(Duration),
+    ) -> Outcome {
+        // The callers' controls may share a state, which is not the same in every order.
+        let threads = match self.controls.is_empty() {
+            true => threads,
+            false => 1,
+        };
+        let mut reported = Duration::ZERO;
+        let mut attempt = |plan: &Arc<Plan>, threads| {
+            let mut passed = Duration::ZERO;
+            let mut news = |more| {
+                passed += more;
+                if passed > reported {
+                    progress(passed - reported);
+                    reported = passed;
+                }
+            };
+            let inspection = Inspection {
+                progress: Some(&mut news),
+                ..Inspection::default()
+            };
+            let mut world = Box::new(Network::new(job.seed));
+            world.set_stop(stop.clone());
+            world.set_threads(threads);
+            run(plan, world, job, inspection)
+        };
+        let made = guarded(|| {
+            let plan = plans.plan(self, job.cell)?;
+            let made = match attempt(&plan, threads) {
+                Err(Failure::OneThread) => attempt(&plan, 1),
+                made => made,
+            };
+            made.map_err(|failure| failure.to_string())
+        });
+        made.map_err(|message| self.failed(job, message))
+    }
+
     fn run_planned(
         &self,
         plans: &Plans,
@@ -156,7 +212,7 @@ impl Scenario {
         let failed = |message| self.failed(job, message);
         guarded(|| {
             let plan = plans.plan(self, job.cell)?;
-            run(&plan, world, job, inspection).map_err(|fault| fault.to_string())
+            run(&plan, world, job, inspection).map_err(|failure| failure.to_string())
         })
         .map_err(failed)
     }
@@ -203,16 +259,20 @@ fn run(
     world: Box<dyn World>,
     job: Job,
     inspection: Inspection,
-) -> Result<Run, Fault> {
+) -> Result<Run, Failure> {
     let mut scene = Scene::new(Arc::clone(plan), world)?;
     let cell = &plan.cell;
     let mut recorder = Recorder::new(cell, &mut scene)?;
     let mut inspector = Inspector::new(inspection, cell, &recorder, &mut scene)?;
     let end = cell.schema.run.duration.time();
+    if !inspector.needs_all_events() {
+        recorder.mute_others(&mut scene);
+    }
     let ended = recorder.run(&mut scene, end, &mut inspector);
     ended.map_err(|ended| match ended {
-        Ended::Halted(halt) => given_up(&scene, halt),
-        Ended::Stopped => Fault::value(STOPPED),
+        Ended::Halted(Halt::OneThread(_)) => Failure::OneThread,
+        Ended::Halted(halt) => Failure::Fault(given_up(&scene, halt)),
+        Ended::Stopped => Failure::Fault(Fault::value(STOPPED)),
     })?;
     inspector.finish(&recorder, &mut *scene.network)?;
     scene.network.check_accounting().map_err(Fault::value)?;

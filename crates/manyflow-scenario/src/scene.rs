@@ -48,6 +48,7 @@ impl Scene {
             kind(table.protocol).add(&mut builder)?;
         }
         let schedule = Schedule::new(schema, &plan.topology)?;
+        schedule.links().for_each(|link| network.keep_whole(link));
         Ok(Scene {
             network,
             plan,

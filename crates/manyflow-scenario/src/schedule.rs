@@ -64,6 +64,11 @@ impl Schedule {
         Ok(schedule)
     }
 
+    /// Returns the links that change.
+    pub fn links(&self) -> impl Iterator<Item = LinkId> {
+        self.configs.keys().copied().map(LinkId)
+    }
+
     /// Returns the number of changes that have been expanded so far.
     pub fn changes_made(&self) -> usize {
         self.rules.iter().map(|rule| rule.made).sum()

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use manyflow_core::link::{Counters, LinkConfig};
 use manyflow_core::{EndpointId, Time};
-use manyflow_netsim::{BoxedEndpoint, Change, Halt, LinkId, NodeId, Observer, Received, Stop};
+use manyflow_netsim::{
+    BoxedEndpoint, Change, Halt, LinkId, NodeId, Observer, Received, Stop, Windows,
+};
 use manyflow_tcp::TcpConfig;
 use manyflow_webrc::{ReceiverConfig, SessionConfig};
 
@@ -30,6 +32,22 @@ pub trait World {
     /// Lets another thread end the run, with [`Halt::Stopped`]. A world that cannot do this ignores
     /// the request.
     fn set_stop(&mut self, _stop: Stop) {}
+
+    /// Lets up to this many threads run the world, with the same results as one. A world that cannot
+    /// do this ignores the number.
+    fn set_threads(&mut self, _threads: usize) {}
+
+    /// Announces that a link is going to change.
+    fn keep_whole(&mut self, _link: LinkId) {}
+
+    /// Reports no events of this endpoint to the observer, which would ignore them. A world may
+    /// report them nevertheless.
+    fn mute(&mut self, _endpoint: EndpointId) {}
+
+    /// Returns the work of several threads so far; `None` if one thread runs the world.
+    fn windows(&self) -> Option<Windows> {
+        None
+    }
 
     /// Adds a node.
     fn add_node(&mut self, name: &str) -> NodeId;
@@ -216,6 +234,22 @@ impl World for Network {
 
     fn set_stop(&mut self, stop: Stop) {
         self.set_stop(stop);
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        self.set_threads(threads);
+    }
+
+    fn keep_whole(&mut self, link: LinkId) {
+        self.keep_whole(link);
+    }
+
+    fn mute(&mut self, endpoint: EndpointId) {
+        self.mute(endpoint);
+    }
+
+    fn windows(&self) -> Option<Windows> {
+        self.windows()
     }
 
     fn add_node(&mut self, name: &str) -> NodeId {

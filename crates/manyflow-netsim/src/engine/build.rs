@@ -1,7 +1,7 @@
 //! Methods that build a network.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use manyflow_core::link::{Link, LinkConfig};
@@ -16,6 +16,9 @@ use super::{
     Received,
 };
 use crate::names::Names;
+
+/// The message of a panic.
+const GROWS: &str = "a network that several threads run cannot grow";
 
 impl<H: Header, E> Network<H, E> {
     /// Creates a network without nodes. Its random choices depend on `seed`.
@@ -42,6 +45,11 @@ impl<H: Header, E> Network<H, E> {
             limits: Limits::default(),
             unroutable: 0,
             traced: false,
+            drive: None,
+            whole: BTreeSet::new(),
+            exits_from: u32::MAX,
+            border: None,
+            parallel: None,
         }
     }
 
@@ -54,7 +62,11 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Adds a node, which is a host or a router.
+    ///
+    /// # Panics
+    /// Nodes, links and endpoints cannot be added once several threads run the network.
     pub fn add_node(&mut self, name: &str) -> NodeId {
+        assert!(self.parallel.is_none(), "{GROWS}");
         self.names.push(name);
         self.nodes.push(Node::default());
         self.routes.push(Vec::new());
@@ -69,6 +81,7 @@ impl<H: Header, E> Network<H, E> {
         to: NodeId,
         config: impl Into<Arc<LinkConfig>>,
     ) -> LinkId {
+        assert!(self.parallel.is_none(), "{GROWS}");
         let name = format!("{}-{}", self.name(from), self.name(to));
         let id = LinkId(self.links.len() as u32);
         let links = self.links.iter();
@@ -107,6 +120,7 @@ impl<H: Header, E> Network<H, E> {
     /// Adds an endpoint at a node. Returns its number, which is the destination of unicast packets
     /// to it. Multicast packets reach the endpoint after it has joined their channel.
     pub fn add_endpoint(&mut self, node: NodeId, endpoint: BoxedEndpoint<H, E>) -> EndpointId {
+        assert!(self.parallel.is_none(), "{GROWS}");
         let id = self.endpoints.len() as u32;
         let armed = endpoint.poll_timeout();
         if let Some(time) = armed {
@@ -117,6 +131,7 @@ impl<H: Header, E> Network<H, E> {
             node,
             armed: armed.unwrap_or(Time::MAX),
             received: Received::default(),
+            muted: false,
         });
         EndpointId(id)
     }
@@ -151,7 +166,12 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Schedules a change. At equal times, changes precede all other events.
+    ///
+    /// # Panics
+    /// Panics if several threads run the network, and the link is between two of its parts. Call
+    /// [`keep_whole`](Network::keep_whole) for links that are going to change.
     pub fn at(&mut self, time: Time, change: Change) {
+        self.check_change(&change);
         let index = match self.free_changes.pop() {
             Some(index) => {
                 self.changes[index as usize] = change;
@@ -173,11 +193,20 @@ impl<H: Header, E> Network<H, E> {
 
     /// Reports the packets that this link delivers to the observer.
     pub fn tap(&mut self, link: LinkId) {
+        assert!(self.parallel.is_none(), "links are tapped before a run");
         self.links[link.0 as usize].tapped = true;
+    }
+
+    /// Reports no events of this endpoint to the observer, which saves time if the observer would
+    /// ignore them.
+    pub fn mute(&mut self, endpoint: EndpointId) {
+        assert!(self.parallel.is_none(), "endpoints are muted before a run");
+        self.endpoints[endpoint.0 as usize].muted = true;
     }
 
     /// Reports every [incident](super::Incident) to the observer.
     pub fn trace(&mut self) {
+        assert!(self.parallel.is_none(), "a trace begins before a run");
         self.traced = true;
     }
 
@@ -206,7 +235,18 @@ impl<H: Header, E> Network<H, E> {
         format!("{}-{}", self.name(entry.from), self.name(entry.to))
     }
 
+    /// Returns a link, which may be in a part of the network.
     pub(super) fn link_entry(&self, link: LinkId) -> &LinkEntry {
-        &self.links[link.0 as usize]
+        match &self.parallel {
+            None => &self.links[link.0 as usize],
+            Some(parallel) => parallel.link_entry(link),
+        }
+    }
+
+    pub(super) fn link_entry_mut(&mut self, link: LinkId) -> &mut LinkEntry {
+        match &mut self.parallel {
+            None => &mut self.links[link.0 as usize],
+            Some(parallel) => parallel.link_entry_mut(link),
+        }
     }
 }

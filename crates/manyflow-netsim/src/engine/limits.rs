@@ -65,6 +65,10 @@ pub enum Halt {
     /// The caller has [stopped](Stop) the run.
     #[error("the run was stopped")]
     Stopped,
+    /// Several threads cannot finish the run, for this reason: one thread has to make it again from
+    /// the beginning. See [`Network::set_threads`].
+    #[error("this run needs one thread: {0}")]
+    OneThread(&'static str),
     /// The world outside the network failed, or ended the run. The simulator has no such world.
     #[error("{0}")]
     Outside(String),
@@ -106,15 +110,15 @@ fn remedy(links: &[String]) -> &'static str {
 pub(super) struct Limits {
     /// The number of steps at the current instant.
     pub(super) steps: u64,
-    steps_max: u64,
+    pub(super) steps_max: u64,
     /// The depth of calls between endpoints at one node that answer each other by multicast.
     nested: u32,
     /// The endpoints whose actions were refused when the steps ran out.
     stuck: Vec<u32>,
     /// The number of packets that all links carry.
     pub(super) carried: u64,
-    carried_max: u64,
-    stop: Stop,
+    pub(super) carried_max: u64,
+    pub(super) stop: Stop,
 }
 
 impl Default for Limits {
@@ -251,7 +255,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
-    fn delivered(&self) -> Vec<u64> {
+    pub(super) fn delivered(&self) -> Vec<u64> {
         let links = self.links.iter();
         links.map(|entry| entry.link.counters().delivered).collect()
     }

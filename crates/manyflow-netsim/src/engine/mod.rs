@@ -11,6 +11,7 @@
 //! | `routing.rs` | unicast routes, computed when the first packet is sent to a destination |
 //! | `multicast.rs` | joins and leaves that travel hop by hop, and branches |
 //! | `limits.rs` | limits that end a run: no advance of time, too many packets, a stop |
+//! | `parallel` | several threads that run one network |
 //! | `accounting.rs` | the check that each link accounts for all packets |
 
 mod accounting;
@@ -21,6 +22,7 @@ mod limits;
 mod multicast;
 mod packets;
 mod pairs;
+mod parallel;
 mod routing;
 mod run;
 #[cfg(test)]
@@ -29,7 +31,7 @@ mod tests;
 mod tests_limits;
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use accounting::AccountingError;
@@ -42,6 +44,8 @@ use manyflow_core::{Channel, Endpoint, EndpointId, Packet, Time};
 use multicast::{Groups, Message};
 use packets::{PacketId, Packets};
 use pairs::Pairs;
+pub use parallel::Windows;
+use parallel::{Border, Drive, Parallel};
 
 use crate::names::Names;
 
@@ -149,6 +153,16 @@ pub struct Network<H, E> {
     unroutable: u64,
     /// Whether incidents are reported to the observer.
     traced: bool,
+    /// How several threads run this network.
+    drive: Option<Drive<H, E>>,
+    /// The links whose ends must be in one part.
+    whole: BTreeSet<LinkId>,
+    /// The first of the links that leave this part of a network. They are its last links.
+    exits_from: u32,
+    /// The border of this part of a network.
+    border: Option<Box<Border<H>>>,
+    /// The parts of this network. They have its links and endpoints.
+    parallel: Option<Box<Parallel<H, E>>>,
 }
 
 /// A node, and the channels that pass through it.
@@ -189,4 +203,6 @@ struct EndpointEntry<H, E> {
     /// The time of the earliest pending event, or `Time::MAX` if there is none.
     armed: Time,
     received: Received,
+    /// Whether its events are not reported to the observer.
+    muted: bool,
 }

@@ -38,6 +38,11 @@ impl Target {
 pub(super) struct Groups(Vec<(u64, Targets)>);
 
 impl Groups {
+    /// Returns whether no channel passes through.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the number of channels.
     #[cfg(test)]
     pub(super) fn channels(&self) -> usize {
@@ -108,7 +113,7 @@ impl Groups {
 pub(super) struct Message {
     kind: Kind,
     /// The node at which the message arrives.
-    node: NodeId,
+    pub(super) node: NodeId,
     channel: Channel,
     /// The branch that is added or removed.
     target: Target,
@@ -262,9 +267,8 @@ impl<H: Header, E> Network<H, E> {
             let Some(up) = self.next_hop(here, source) else {
                 return Vec::new();
             };
-            let entry = self.link_entry(up);
-            here = entry.to;
-            links.extend(entry.reverse);
+            here = self.link_entry(up).to;
+            links.extend(self.reverse_of(up));
         }
         links
     }
@@ -305,7 +309,10 @@ impl<H: Header, E> Network<H, E> {
             channel,
             target: Target::link(down),
         };
-        self.send_message(self.now + delay, message);
+        let time = self.now + delay;
+        if !self.export_message(time, message) {
+            self.send_message(time, message);
+        }
     }
 
     fn linger(&mut self, node: NodeId, channel: Channel, target: Target) {
@@ -321,7 +328,14 @@ impl<H: Header, E> Network<H, E> {
 
     /// Sends a message. Returns its number, which is not reused before the message has arrived.
     fn send_message(&mut self, time: Time, message: Message) -> u32 {
-        let index = match self.free_messages.pop() {
+        let index = self.store_message(message);
+        self.events.push(time, Due::Message(index));
+        index
+    }
+
+    /// Keeps a message until it arrives. Returns its number.
+    pub(super) fn store_message(&mut self, message: Message) -> u32 {
+        match self.free_messages.pop() {
             Some(index) => {
                 self.messages[index as usize] = message;
                 index
@@ -330,8 +344,6 @@ impl<H: Header, E> Network<H, E> {
                 self.messages.push(message);
                 self.messages.len() as u32 - 1
             }
-        };
-        self.events.push(time, Due::Message(index));
-        index
+        }
     }
 }

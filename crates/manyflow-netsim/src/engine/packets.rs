@@ -35,6 +35,16 @@ impl Item for PacketId {
     fn set_mark(&mut self) {}
 }
 
+/// A packet on its way to another store, with what the store knows of it.
+pub(super) struct Shipped<H>(Slot<H>);
+
+impl<H> Shipped<H> {
+    /// Returns the packet's bytes on a link.
+    pub(super) fn wire_bytes(&self) -> u32 {
+        self.0.bytes
+    }
+}
+
 /// The packets that links and the current event hold.
 #[derive(Debug)]
 pub(super) struct Packets<H> {
@@ -133,6 +143,28 @@ impl<H: Header> Packets<H> {
         self.release(id);
         let source = copy.source;
         self.add(copy, source, origin, node)
+    }
+
+    /// Exchanges a reference for a packet that another store can take.
+    pub(super) fn ship(&mut self, id: PacketId) -> Shipped<H> {
+        let slot = &self.slots[id.0 as usize];
+        let shipped = Shipped(Slot {
+            packet: slot.packet.clone(),
+            references: 1,
+            ..*slot
+        });
+        self.release(id);
+        shipped
+    }
+
+    /// Stores a packet of another store, with one reference.
+    pub(super) fn unpack(&mut self, Shipped(slot): Shipped<H>) -> PacketId {
+        if let Some(id) = self.free.pop() {
+            self.slots[id.0 as usize] = slot;
+            return id;
+        }
+        self.slots.push(slot);
+        PacketId(self.slots.len() as u32 - 1)
     }
 
     /// Marks a packet. The link that holds it has its only references.

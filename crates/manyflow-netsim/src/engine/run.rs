@@ -16,6 +16,9 @@ impl<H: Header, E> Network<H, E> {
     /// Returns the reason if time does not advance, or if the links carry [too many
     /// packets](Network::set_carried_max). The run cannot be continued then.
     pub fn run_until(&mut self, end: Time, observer: &mut dyn Observer<H, E>) -> Result<(), Halt> {
+        if let Some(drive) = self.drive {
+            return (drive.run)(self, end, observer);
+        }
         self.pairs = None;
         self.allow_steps();
         while let Some((time, due)) = self.events.pop_until(end) {
@@ -39,12 +42,21 @@ impl<H: Header, E> Network<H, E> {
     /// Returns the time of the next event, up to which a driver in real time can sleep. Nothing may
     /// be due then, because timers are cancelled lazily.
     pub fn next_time(&mut self) -> Option<Time> {
-        self.events.next_time()
+        match &mut self.parallel {
+            None => self.events.next_time(),
+            Some(parallel) => {
+                let (own, parts) = (self.events.next_time(), parallel.next_time());
+                [own, parts].into_iter().flatten().min()
+            }
+        }
     }
 
     /// Handles the time-outs, actions and events of an endpoint now. A caller that has changed an
     /// endpoint from outside, for example by a [`Probe`](crate::Probe), calls this afterwards.
     pub fn wake(&mut self, endpoint: EndpointId, observer: &mut dyn Observer<H, E>) {
+        if let Some(drive) = self.drive.filter(|_| self.parallel.is_some()) {
+            return (drive.wake)(self, endpoint, observer);
+        }
         let entry = &mut self.endpoints[endpoint.0 as usize];
         entry.endpoint.handle_timeout(self.now);
         self.drain(endpoint.0, observer);
@@ -68,12 +80,18 @@ impl<H: Header, E> Network<H, E> {
 
     /// Returns the packets and bytes that an endpoint has received so far.
     pub fn received(&self, endpoint: EndpointId) -> Received {
-        self.endpoints[endpoint.0 as usize].received
+        match &self.parallel {
+            None => self.endpoints[endpoint.0 as usize].received,
+            Some(parallel) => parallel.received(endpoint),
+        }
     }
 
     /// Returns the counters of a link's packets.
     pub fn link_counters(&self, link: LinkId) -> Counters {
-        self.link_entry(link).link.counters()
+        match &self.parallel {
+            None => self.link_entry(link).link.counters(),
+            Some(parallel) => parallel.link_counters(link),
+        }
     }
 
     /// Returns the current configuration of a link.
@@ -83,25 +101,29 @@ impl<H: Header, E> Network<H, E> {
 
     /// Returns the number of packets that wait in a link's queue.
     pub fn queue_packets(&mut self, link: LinkId) -> usize {
-        self.links[link.0 as usize].link.queue_packets(self.now)
+        let now = self.now;
+        self.link_entry_mut(link).link.queue_packets(now)
     }
 
     /// Returns the integral over time of the number of packets that wait in a link's queue.
     pub fn queue_time(&mut self, link: LinkId) -> Duration {
-        self.links[link.0 as usize].link.queue_time(self.now)
+        let now = self.now;
+        self.link_entry_mut(link).link.queue_time(now)
     }
 
     /// Returns the number of packets that all links have delivered so far, which measures the work
     /// of a simulation.
     pub fn transmissions(&self) -> u64 {
-        self.links
-            .iter()
-            .map(|entry| entry.link.counters().delivered)
-            .sum()
+        match &self.parallel {
+            None => self.delivered().iter().sum(),
+            Some(parallel) => parallel.transmissions(),
+        }
     }
 
     fn on_link(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
-        let entry = &mut self.links[index as usize];
+        let Some(entry) = self.links.get_mut(index as usize) else {
+            return self.on_arrivals(index, observer);
+        };
         if entry.pending != self.now {
             // The link was cut, and the packets of this event were lost.
             return;
@@ -139,7 +161,7 @@ impl<H: Header, E> Network<H, E> {
     /// Hands a packet to its endpoints at `node`, or forwards it. Returns the endpoint that has
     /// received a unicast packet: the caller has to [drain](Network::drain) it.
     #[inline]
-    fn arrive(
+    pub(super) fn arrive(
         &mut self,
         node: NodeId,
         id: PacketId,
@@ -149,8 +171,9 @@ impl<H: Header, E> Network<H, E> {
             Destination::Endpoint(endpoint) => {
                 let to = self.packets.node(id);
                 if to == node {
-                    self.hand_over(endpoint.0, id);
-                    return Some(endpoint.0);
+                    let index = self.place_of(endpoint);
+                    self.hand_over(index, id);
+                    return Some(index);
                 } else if let Some(link) = self.next_hop(node, to) {
                     self.transmit(link, id, observer);
                 } else {
@@ -251,6 +274,9 @@ impl<H: Header, E> Network<H, E> {
             1 => {}
             _ => self.packets.retain(id),
         }
+        if link.0 >= self.exits_from {
+            return self.export(link, id, copies);
+        }
         if let Some(next) = self.links[link.0 as usize].earlier_event() {
             self.events.push(next, Due::Link(link.0));
         }
@@ -331,7 +357,9 @@ impl<H: Header, E> Network<H, E> {
     #[inline]
     fn settle(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         while let Some(event) = self.endpoints[index as usize].endpoint.poll_event() {
-            observer.on_event(self.now, EndpointId(index), &event);
+            if !self.endpoints[index as usize].muted {
+                observer.on_event(self.now, self.id_of(index), &event);
+            }
         }
         self.rearm_endpoint(index);
     }
@@ -348,10 +376,11 @@ impl<H: Header, E> Network<H, E> {
                 _ if !self.limits.allow(index) => return None,
                 Action::Send(packet) => {
                     let to = match packet.destination {
-                        Destination::Endpoint(endpoint) => self.endpoints[endpoint.0 as usize].node,
+                        Destination::Endpoint(endpoint) => self.node_of(endpoint),
                         Destination::Channel(_) => node,
                     };
-                    let id = self.packets.add(packet, EndpointId(index), node, to);
+                    let source = self.id_of(index);
+                    let id = self.packets.add(packet, source, node, to);
                     if let Some(receiver) = self.arrive(node, id, observer) {
                         return Some(receiver);
                     }
@@ -381,6 +410,11 @@ impl<H: Header, E> Network<H, E> {
         let change = self.changes[index as usize].clone();
         self.free_changes.push(index);
         self.report(&Incident::Changed(&change), observer);
+        self.apply(change, observer);
+    }
+
+    /// Makes a change of a link.
+    pub(super) fn apply(&mut self, change: Change, observer: &mut dyn Observer<H, E>) {
         let link = match change {
             Change::Configure(link, config) => {
                 let carrier = &mut self.links[link.0 as usize].link;

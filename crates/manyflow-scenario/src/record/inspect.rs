@@ -89,6 +89,11 @@ impl<'a> Inspector<'a> {
         Ok(inspector)
     }
 
+    /// Returns whether all events are written or watched.
+    pub(crate) fn needs_all_events(&self) -> bool {
+        self.trace.is_some() || self.feed.is_some()
+    }
+
     /// Returns the maximum simulated time between calls of [`advance`](Inspector::advance).
     pub(crate) fn step(&self) -> Duration {
         self.step

@@ -13,6 +13,7 @@ mod recorder;
 use std::collections::BTreeMap;
 
 use manyflow_core::Time;
+use manyflow_netsim::Halt;
 
 pub use feed::{Beginning, LinkState, OverlayLinkState, Sample, Watch};
 pub use inspect::Inspection;
@@ -22,12 +23,17 @@ use crate::scene::Scene;
 use crate::world::World;
 use inspect::{Ended, Inspector, Watchers};
 
+const TOO_SHORT: &str = "too few events happen within the shortest delay between parts";
+
 /// Runs a network until `end`. Pauses for progress reports and samples, which change nothing.
 fn advance(network: &mut dyn World, end: Time, watchers: &mut Watchers) -> Result<(), Ended> {
     loop {
         let began = network.now();
         let next = end.min(began + watchers.inspector.step());
         network.run_until(next, watchers).map_err(Ended::Halted)?;
+        if network.windows().is_some_and(|work| work.are_too_short()) {
+            return Err(Ended::Halted(Halt::OneThread(TOO_SHORT)));
+        }
         watchers.inspector.advance(next - began);
         watchers.sample(network)?;
         if next == end {

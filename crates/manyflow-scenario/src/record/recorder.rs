@@ -189,6 +189,17 @@ impl Recorder {
         self.by_endpoint[index].push(probe);
     }
 
+    /// Mutes the endpoints whose events no probe needs.
+    pub(crate) fn mute_others(&self, scene: &mut Scene) {
+        for id in (0..scene.plan.endpoints as u32).map(EndpointId) {
+            let probes = self.by_endpoint.get(id.0 as usize);
+            let is_unheard = probes.is_none_or(Vec::is_empty);
+            if is_unheard && !self.by_listener.contains_key(&id) {
+                scene.network.mute(id);
+            }
+        }
+    }
+
     /// Ends an interval of a probe.
     pub(super) fn end_interval(&mut self, probe: usize, scene: &mut Scene, now: Time) {
         let probe = &mut self.probes[probe];
