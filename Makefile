@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants rejoin crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -184,6 +184,9 @@ faults: ## Test Anypoint's connections, overlays and the chunk store with a thou
 
 faults-order: ## Test ordered groups with a million random sequences of faults, on all processors (hours)
 	@scripts/faults-order
+
+parallel: ## Compare 10,000 random networks on 1 to 4 threads, event by event (some minutes)
+	MANYFLOW_SEEDS=10000 cargo test --locked -p manyflow-netsim --lib parallel:: -- --nocapture
 
 order-mutants: ## Check that the faults of ordered groups notice wrong variants of the protocol
 	@scripts/order-mutants

@@ -36,6 +36,7 @@ impl Done {
                 self.simulated_ns
                     .fetch_add(passed.as_nanos() as u64, Ordering::Relaxed);
             }
+            Progress::Threads(_) => {}
             Progress::Ended(..) => {
                 self.runs.fetch_add(1, Ordering::Relaxed);
             }

@@ -16,16 +16,21 @@ use manyflow_model::error::{Fault, ScenarioError};
 use manyflow_model::measure::{AllSeries, scalar};
 use manyflow_model::outcome::guarded;
 use manyflow_model::{FailedRun, Job, Observable, Outcome, Run};
-use manyflow_netsim::{Halt, Stop};
+use manyflow_netsim::{Halt, Stop, Windows};
 
 /// The message of a run that its watcher has stopped.
 const STOPPED: &str = "the run was stopped";
+
+/// The reason why one thread makes a run whose network cannot be divided.
+const UNDIVIDED: &str = "no links with a delay divide its network into parts of similar size";
 
 /// A report of progress while runs are made.
 #[derive(Copy, Clone, Debug)]
 pub enum Progress<'a> {
     /// A run has simulated this much more time, about a hundredth of its duration.
     Simulated(Duration),
+    /// A run that could use several threads has used them, or only one, for this reason.
+    Threads(Result<Windows, &'static str>),
     /// A run has ended, and this number of runs remains.
     Ended(&'a Outcome, usize),
 }
@@ -33,8 +38,8 @@ pub enum Progress<'a> {
 /// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("the run needs one thread")]
-    OneThread,
+    #[error("the run needs one thread: {0}")]
+    OneThread(&'static str),
     #[error("{0}")]
     Fault(Fault),
 }
@@ -48,6 +53,7 @@ impl From<Fault> for Failure {
 /// A report of progress on its way from a thread.
 enum Message {
     Simulated(Duration),
+    Threads(Result<Windows, &'static str>),
     /// The job at this index has ended.
     Ended(usize, Outcome),
 }
@@ -107,8 +113,7 @@ impl Scenario {
                     };
                     while let (index, Some(job)) = pair(take(), jobs) {
                         let threads = threads / jobs.len();
-                        let mut progress = |passed| report(Message::Simulated(passed));
-                        let outcome = self.make(plans, *job, threads, stop, &mut progress);
+                        let outcome = self.make(plans, *job, threads, stop, &report);
                         report(Message::Ended(index, outcome));
                     }
                 });
@@ -118,6 +123,7 @@ impl Scenario {
             for message in received {
                 match message {
                     Message::Simulated(passed) => progress(Progress::Simulated(passed)),
+                    Message::Threads(work) => progress(Progress::Threads(work)),
                     Message::Ended(index, outcome) => {
                         left -= 1;
                         progress(Progress::Ended(&outcome, left));
@@ -165,25 +171,20 @@ impl Scenario {
         job: Job,
         threads: usize,
         stop: &Stop,
-        progress: &mut dyn FnMut(Duration),
+        report: &dyn Fn(Message),
     ) -> Outcome {
-        // The callers' controls may share a state, which is not the same in every order.
-        let threads = match self.controls.is_empty() {
-            true => threads,
-            false => 1,
-        };
         let mut reported = Duration::ZERO;
         let mut attempt = |plan: &Arc<Plan>, threads| {
             let mut passed = Duration::ZERO;
-            let mut news = |more| {
+            let mut progress = |more| {
                 passed += more;
                 if passed > reported {
-                    progress(passed - reported);
+                    report(Message::Simulated(passed - reported));
                     reported = passed;
                 }
             };
             let inspection = Inspection {
-                progress: Some(&mut news),
+                progress: Some(&mut progress),
                 ..Inspection::default()
             };
             let mut world = Box::new(Network::new(job.seed));
@@ -193,13 +194,24 @@ impl Scenario {
         };
         let made = guarded(|| {
             let plan = plans.plan(self, job.cell)?;
-            let made = match attempt(&plan, threads) {
-                Err(Failure::OneThread) => attempt(&plan, 1),
-                made => made,
+            let one = |reason| (Err(reason), 1);
+            let (reason, threads) = match (self.controls.is_empty(), threads) {
+                (_, ..=1) => one(""),
+                (false, _) => one("the caller's controls may share a state"),
+                (true, _) => (Ok(()), threads),
             };
-            made.map_err(|failure| failure.to_string())
+            let (made, work) = match attempt(&plan, threads) {
+                Err(Failure::OneThread(reason)) => (attempt(&plan, 1), Err(reason)),
+                made => (made, reason),
+            };
+            let (made, windows) = made.map_err(|failure| failure.to_string())?;
+            Ok((made, work.and(windows.ok_or(UNDIVIDED))))
         });
-        made.map_err(|message| self.failed(job, message))
+        let (made, work) = made.map_err(|message| self.failed(job, message))?;
+        if threads > 1 {
+            report(Message::Threads(work));
+        }
+        Ok(made)
     }
 
     fn run_planned(
@@ -212,7 +224,9 @@ impl Scenario {
         let failed = |message| self.failed(job, message);
         guarded(|| {
             let plan = plans.plan(self, job.cell)?;
-            run(&plan, world, job, inspection).map_err(|failure| failure.to_string())
+            let made = run(&plan, world, job, inspection);
+            made.map(|(run, _)| run)
+                .map_err(|failure| failure.to_string())
         })
         .map_err(failed)
     }
@@ -259,7 +273,7 @@ fn run(
     world: Box<dyn World>,
     job: Job,
     inspection: Inspection,
-) -> Result<Run, Failure> {
+) -> Result<(Run, Option<Windows>), Failure> {
     let mut scene = Scene::new(Arc::clone(plan), world)?;
     let cell = &plan.cell;
     let mut recorder = Recorder::new(cell, &mut scene)?;
@@ -270,7 +284,7 @@ fn run(
     }
     let ended = recorder.run(&mut scene, end, &mut inspector);
     ended.map_err(|ended| match ended {
-        Ended::Halted(Halt::OneThread(_)) => Failure::OneThread,
+        Ended::Halted(Halt::OneThread(reason)) => Failure::OneThread(reason),
         Ended::Halted(halt) => Failure::Fault(given_up(&scene, halt)),
         Ended::Stopped => Failure::Fault(Fault::value(STOPPED)),
     })?;
@@ -291,14 +305,15 @@ fn run(
             .map(Iterator::collect);
         series.push(recorded.collect());
     }
-    Ok(Run {
+    let run = Run {
         cell: job.cell,
         seed: job.seed,
         measures: measures.collect::<Result<_, _>>()?,
         series,
         transmissions: scene.network.transmissions(),
         receivers: plan.sessions.receivers(),
-    })
+    };
+    Ok((run, scene.network.windows()))
 }
 
 /// Returns the reason why the world halted, with the scenario's names.

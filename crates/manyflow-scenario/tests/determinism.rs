@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use manyflow_results::{Provenance, Results};
-use manyflow_scenario::Scenario;
+use manyflow_scenario::{Progress, Scenario};
 use sha2::{Digest, Sha256};
 
 /// WEBRC with random starts on a link that loses, duplicates and reorders, and a cut.
@@ -116,11 +116,76 @@ title = "Windows"
 series = [{ what = "cwnd", of = "tcp" }, { what = "queue", of = "bottleneck" }]
 "#;
 
+/// Receivers of WEBRC and TCP on a tree whose links lose packets and change, with enough events for
+/// several threads.
+const TREE: &str = r#"title = "A tree"
+[run]
+duration = "6 s"
+bin = "500 ms"
+[nodes]
+names = ["S"]
+trees.T = { depth = 2, children = 8 }
+[[links]]
+all-of = "T"
+delay = "20 ms"
+rate = "12 Mbit/s"
+queue = "30 packets"
+loss = "0.1 %"
+[[links]]
+between = ["S", "T-0"]
+delay = "20 ms"
+[[sessions]]
+name = "webrc"
+protocol = "webrc"
+sender = "S"
+receivers = [{ node = "T-leaves", start = "uniform 0 s to 1 s" }]
+webrc.session-rate = "20 Mbit/s"
+[[sessions]]
+name = "tcp"
+protocol = "tcp"
+sender = "S"
+receivers = ["T-leaves"]
+tcp.variant = "cubic"
+[[at]]
+time = "2 s"
+link = "T-0-T-1"
+set = { rate = "3 Mbit/s", delay = "5 ms" }
+[[at]]
+time = "3 s"
+link = "T-0-T-1"
+cut = true
+[[at]]
+time = "3500 ms"
+link = "T-0-T-1"
+cut = false
+[[measure]]
+name = "rate"
+what = "received-rate"
+of = ["webrc", "tcp"]
+[[measure]]
+name = "loss"
+what = "loss"
+of = "tcp"
+[[plots]]
+name = "events"
+title = "Events"
+series = [{ what = "cwnd", of = "tcp" }, { what = "rtt", of = "webrc" }, { what = "channel-rate", of = "S-T-0" }]
+"#;
+
 /// Returns the digest of the tables and the summary, without the program's version.
 fn digest(name: &str, text: &str, threads: usize) -> String {
+    digest_of(name, text, threads, &mut |_| {})
+}
+
+fn digest_of(
+    name: &str,
+    text: &str,
+    threads: usize,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> String {
     let scenario = Scenario::parse(name, text, false).unwrap_or_else(|error| panic!("{error}"));
     let jobs = scenario.jobs().unwrap();
-    let outcomes = scenario.run(&jobs, threads, &mut |_| {});
+    let outcomes = scenario.run(&jobs, threads, progress);
     let results = Results::new(
         scenario.outline().unwrap(),
         &jobs,
@@ -169,5 +234,23 @@ fn a_run_of_tcp_has_the_expected_digest() {
     let expected = "cda822dc2d872123a39c2d4b83b06afa9e46b90302041c672bc8b3dcadffd8d1";
     for threads in [1, 2] {
         assert_eq!(digest("tcp.toml", TCP, threads), expected);
+    }
+}
+
+#[test]
+fn a_run_on_several_threads_has_the_digest_of_one() {
+    let expected = digest("tree.toml", TREE, 1);
+    for threads in [2, 3] {
+        let mut work = None;
+        let digest = digest_of("tree.toml", TREE, threads, &mut |progress| {
+            if let Progress::Threads(made) = progress {
+                work = Some(made);
+            }
+        });
+        assert_eq!(digest, expected);
+        let work = work.expect("the run may use several threads");
+        let work = work.expect("several threads make the run");
+        assert_eq!(work.parts, threads);
+        println!("{work}");
     }
 }

@@ -50,6 +50,8 @@ impl<'a> RunsProgress<'a> {
     pub(crate) fn hear(&mut self, progress: &Progress) {
         match progress {
             Progress::Simulated(passed) => self.advance(*passed),
+            Progress::Threads(Ok(work)) => tracing::info!("a run on {work}"),
+            Progress::Threads(Err(why)) => tracing::info!("a run on one thread: {why}"),
             Progress::Ended(outcome, _) => self.end_run(outcome),
         }
     }

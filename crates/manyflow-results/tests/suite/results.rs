@@ -95,6 +95,7 @@ fn written(threads: usize) -> Vec<(String, String)> {
     let mut simulated = Duration::ZERO;
     let outcomes = scenario.run(&jobs, threads, &mut |progress| match progress {
         Progress::Simulated(passed) => simulated += passed,
+        Progress::Threads(_) => {}
         Progress::Ended(_, left) => runs_left.push(left),
     });
     assert_eq!(runs_left, [5, 4, 3, 2, 1, 0]);

@@ -189,8 +189,7 @@ impl<H: Header, E> Network<H, E> {
             match cargo {
                 Cargo::Message(message) => {
                     let index = self.store_message(message);
-                    self.events
-                        .push_numbered(time, number, Due::Message(index));
+                    self.events.push_numbered(time, number, Due::Message(index));
                 }
                 Cargo::Packet(place, packet) => {
                     let border = self.border.as_mut().expect("parts have borders");
@@ -207,11 +206,7 @@ impl<H: Header, E> Network<H, E> {
     }
 
     /// Handles the packets that have arrived on a link from another part.
-    pub(in crate::engine) fn on_arrivals(
-        &mut self,
-        index: u32,
-        observer: &mut dyn Observer<H, E>,
-    ) {
+    pub(in crate::engine) fn on_arrivals(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let place = index as usize - self.links.len();
         let now = self.now;
         loop {

@@ -12,13 +12,9 @@ use super::border::Cargo;
 use super::log::Handled;
 use super::merge::merge;
 use super::threads::{Crew, lock};
-use super::{FINAL, Parallel, Part};
+use super::{Drive, FINAL, Parallel, Part};
 use crate::engine::events::Due;
 use crate::engine::{Change, Halt, Incident, LinkId, Network, Observer};
-
-/// A window is left to one thread if the one before had fewer events for each part. It takes about
-/// as long to make the others begin and to learn that they have ended.
-const EVENTS_MIN: u64 = 32;
 
 impl<H: Header, E: Clone + Send> Network<H, E> {
     /// Handles all events by `end` on several threads, if the network can be divided.
@@ -28,13 +24,13 @@ impl<H: Header, E: Clone + Send> Network<H, E> {
         observer: &mut dyn Observer<H, E>,
     ) -> Result<(), Halt> {
         self.pairs = None;
-        let threads = self.drive.map_or(1, |drive| drive.threads);
-        if self.parallel.is_none() && !self.divide(threads) {
+        let drive = self.drive.expect("several threads run the network");
+        if self.parallel.is_none() && !self.divide(drive.threads) {
             self.drive = None;
             return self.run_until(end, observer);
         }
         let mut parallel = self.parallel.take().expect("the network is divided");
-        let ended = self.run_windows(&mut parallel, end, observer);
+        let ended = self.run_windows(drive, &mut parallel, end, observer);
         self.parallel = Some(parallel);
         self.now = self.now.max(end);
         ended
@@ -42,11 +38,15 @@ impl<H: Header, E: Clone + Send> Network<H, E> {
 
     fn run_windows(
         &mut self,
+        drive: Drive<H, E>,
         parallel: &mut Parallel<H, E>,
         end: Time,
         observer: &mut dyn Observer<H, E>,
     ) -> Result<(), Halt> {
-        let parts: Vec<_> = take(&mut parallel.parts).into_iter().map(Mutex::new).collect();
+        let parts: Vec<_> = take(&mut parallel.parts)
+            .into_iter()
+            .map(Mutex::new)
+            .collect();
         let crew = Crew::new(&parts);
         let ended = thread::scope(|scope| {
             let mut dismissal = None;
@@ -56,11 +56,11 @@ impl<H: Header, E: Clone + Send> Network<H, E> {
                     locked.iter_mut().for_each(|part| part.settle());
                     return Ok(());
                 };
-                if self.drive.is_some_and(|drive| parallel.number > drive.number_max) {
+                if parallel.number > drive.number_max {
                     parallel.renumber(&mut locked);
                 }
                 parallel.begin(&mut locked, last, self.limits.carried_max)?;
-                if parallel.events < EVENTS_MIN * parts.len() as u64 {
+                if parallel.events < drive.events_min * parts.len() as u64 {
                     locked.iter_mut().for_each(|part| part.run());
                 } else {
                     drop(locked);
@@ -143,11 +143,7 @@ impl<H: Header, E: Clone + Send> Network<H, E> {
     }
 
     /// Handles an endpoint that was changed from outside.
-    pub(super) fn wake_in_part(
-        &mut self,
-        endpoint: EndpointId,
-        observer: &mut dyn Observer<H, E>,
-    ) {
+    pub(super) fn wake_in_part(&mut self, endpoint: EndpointId, observer: &mut dyn Observer<H, E>) {
         let Some(mut parallel) = self.parallel.take() else {
             return;
         };
@@ -210,11 +206,7 @@ impl<H: Header, E: Clone> Parallel<H, E> {
 
     /// Ends a window: gives events their final numbers, calls observers, and delivers what goes
     /// from part to part.
-    fn end(
-        &mut self,
-        parts: &mut [MutexGuard<'_, Part<H, E>>],
-        observer: &mut dyn Observer<H, E>,
-    ) {
+    fn end(&mut self, parts: &mut [MutexGuard<'_, Part<H, E>>], observer: &mut dyn Observer<H, E>) {
         self.number = merge(parts, observer);
         self.exchange(parts);
         let events = parts.iter().map(|part| part.log.events);

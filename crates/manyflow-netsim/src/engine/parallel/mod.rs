@@ -77,6 +77,7 @@ mod split;
 mod tests;
 mod threads;
 
+use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -90,6 +91,9 @@ pub(super) use border::Border;
 use border::{Crossing, Map};
 use log::Log;
 
+/// The number of events for each part below which one thread runs a window. It takes about as long
+/// to make the others begin and to learn that they have ended.
+const EVENTS_MIN: u64 = 32;
 /// Numbers of events have 31 bits. They are given again well before they end, because a window
 /// takes numbers without a check.
 const NUMBER_MAX: u32 = 1 << 30;
@@ -106,12 +110,13 @@ pub(super) struct Drive<H, E> {
     threads: usize,
     /// Numbers are given again from 1 when they exceed this.
     number_max: u32,
+    /// One thread runs a window if the one before had fewer events for each part.
+    events_min: u64,
     pub(super) run: RunUntil<H, E>,
     pub(super) wake: Wake<H, E>,
 }
 
-type RunUntil<H, E> =
-    fn(&mut Network<H, E>, Time, &mut dyn Observer<H, E>) -> Result<(), Halt>;
+type RunUntil<H, E> = fn(&mut Network<H, E>, Time, &mut dyn Observer<H, E>) -> Result<(), Halt>;
 type Wake<H, E> = fn(&mut Network<H, E>, EndpointId, &mut dyn Observer<H, E>);
 
 impl<H, E> Clone for Drive<H, E> {
@@ -154,6 +159,22 @@ pub struct Windows {
     pub crossings: u64,
 }
 
+impl fmt::Display for Windows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = |count: u64| count as f64 / self.windows.max(1) as f64;
+        write!(
+            f,
+            "{} threads: {} windows of {:?} with {:.1} events each, {:.1} of them on the busiest thread, and {:.1} crossings",
+            self.parts,
+            self.windows,
+            self.lookahead,
+            each(self.events),
+            each(self.longest),
+            each(self.crossings)
+        )
+    }
+}
+
 impl Windows {
     /// Returns whether several threads are slower than one so far: a window has too few events to
     /// make up for the time in which threads wait for each other. Nothing is known before there
@@ -193,6 +214,7 @@ impl<H: Header, E: Clone + Send> Network<H, E> {
         self.drive = (threads > 1).then_some(Drive {
             threads,
             number_max: NUMBER_MAX,
+            events_min: EVENTS_MIN,
             run: Network::run_in_parts,
             wake: Network::wake_in_part,
         });
@@ -316,10 +338,7 @@ impl<H: Header, E> Parallel<H, E> {
     ) -> Result<(), AccountingError> {
         let carried = |link| self.link_entry(link).link.carried() + self.on_the_way(link).0;
         let counted = self.parts.iter().map(|part| part.network.limits.carried);
-        debug_assert_eq!(
-            self.links().map(carried).sum::<u64>(),
-            counted.sum::<u64>()
-        );
+        debug_assert_eq!(self.links().map(carried).sum::<u64>(), counted.sum::<u64>());
         for link in self.links() {
             check(&self.link_counters(link), carried(link), || name(link))?;
         }

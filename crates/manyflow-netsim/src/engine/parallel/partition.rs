@@ -10,7 +10,7 @@ use core::time::Duration;
 /// The number of delays that are tried, from the longest to the shortest.
 const TRIED: usize = 32;
 /// The weight of the heaviest part, in units of the average weight, must not exceed this.
-const IMBALANCE_MAX: f64 = 1.3;
+const IMBALANCE_MAX: f64 = 1.2;
 
 /// A direction of a link, as a partition sees it.
 #[derive(Copy, Clone, Debug)]
@@ -167,7 +167,10 @@ mod tests {
     #[test]
     fn a_dumbbell_is_cut_at_its_long_link() {
         let links = [(0, 2, 1), (1, 2, 1), (2, 3, 20), (3, 4, 1), (3, 5, 1)];
-        let edges: Vec<_> = links.iter().flat_map(|&(a, b, d)| duplex(a, b, d)).collect();
+        let edges: Vec<_> = links
+            .iter()
+            .flat_map(|&(a, b, d)| duplex(a, b, d))
+            .collect();
         let found = partition(&[1; 6], &edges, 2).unwrap();
         assert_eq!(found.parts, [0, 0, 0, 1, 1, 1]);
         assert_eq!(found.lookahead, Duration::from_millis(20));

@@ -13,9 +13,6 @@ use super::{Parallel, Part, Windows};
 use crate::engine::events::Due;
 use crate::engine::{Change, LinkEntry, LinkId, Network, Node, NodeId};
 
-/// The weight of an endpoint, in units of the weight of a link.
-const ENDPOINT: u32 = 2;
-
 impl<H: Header, E> Network<H, E> {
     /// Divides the network into parts. Returns false if it has to stay whole.
     pub(super) fn divide(&mut self, count: usize) -> bool {
@@ -72,9 +69,11 @@ impl<H: Header, E> Network<H, E> {
         let changing: Vec<_> = changing
             .map(|(Change::Configure(link, _) | Change::Cut(link, _))| *link)
             .collect();
-        let mut weights = vec![1; self.nodes.len()];
+        // Each packet is an event at each node to which a link brings it, and at endpoints it takes
+        // about as long again.
+        let mut weights = vec![0; self.nodes.len()];
         for entry in &self.endpoints {
-            weights[entry.node.0 as usize] += ENDPOINT;
+            weights[entry.node.0 as usize] = 1;
         }
         let links = (0..).map(LinkId).zip(&self.links);
         let edges: Vec<_> = links
@@ -115,7 +114,11 @@ impl<H: Header, E> Network<H, E> {
             endpoints,
             links,
             node_of_endpoint: self.endpoints.iter().map(|entry| entry.node).collect(),
-            ends: self.links.iter().map(|entry| (entry.from, entry.to)).collect(),
+            ends: self
+                .links
+                .iter()
+                .map(|entry| (entry.from, entry.to))
+                .collect(),
             part_of_node,
         }
     }
@@ -208,7 +211,9 @@ impl<H> Border<H> {
         let endpoints = (0..).zip(&map.node_of_endpoint);
         let endpoints = endpoints.filter(|(_, node)| own(**node));
         let links = (0..).zip(&map.ends);
-        let inner = links.clone().filter(|(_, (from, to))| own(*from) && own(*to));
+        let inner = links
+            .clone()
+            .filter(|(_, (from, to))| own(*from) && own(*to));
         let exits = links.filter(|(_, (from, to))| own(*from) && !own(*to));
         Border {
             part,

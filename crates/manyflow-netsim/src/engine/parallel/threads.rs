@@ -58,10 +58,7 @@ impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
     }
 
     /// Starts a thread for each part but the first.
-    pub(super) fn start<'s, 'e>(
-        &'s self,
-        scope: &'s Scope<'s, 'e>,
-    ) -> Dismissal<'s, 'a, H, E> {
+    pub(super) fn start<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>) -> Dismissal<'s, 'a, H, E> {
         let rest = 1..self.parts.len();
         let spawned = rest.map(|place| scope.spawn(move || self.serve(place)).thread().clone());
         Dismissal {
@@ -77,7 +74,11 @@ impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
         dismissal.threads.iter().for_each(Thread::unpark);
         lock(&self.parts[0]).run();
         wait(|| self.running.load(Ordering::Acquire) == 0);
-        let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let panic = self
+            .panic
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(payload) = panic {
             resume_unwind(payload);
         }

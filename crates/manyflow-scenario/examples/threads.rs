@@ -1,0 +1,196 @@
+//! Measures what several threads do for one run: the events within a lookahead, the balance of the
+//! parts, and the speed-up on this machine. Checks that the results are those of one thread.
+//!
+//! ```text
+//! cargo run --release -p manyflow-scenario --example threads -- fat-tree
+//! cargo run --release -p manyflow-scenario --example threads -- scenarios/x-scale.toml 3
+//! ```
+//!
+//! The second argument is the number of the cell, the third the largest number of threads. More
+//! threads than the machine has cores show lookahead and balance, but no speed-up.
+//!
+//! The fat tree has 16 ports a switch: 1,024 hosts below 320 switches. Its links have 10 Gbit/s, a
+//! queue of 100 packets, a delay of 1 us in the switch, and cables of 5 to 100 m with 5 ns a metre.
+//! Each host sends to another one by TCP (SACK, a permutation), and starts within 100 us.
+
+#![allow(clippy::print_stdout, reason = "a program for the terminal")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it measures the time that a run takes"
+)]
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use manyflow_core::link::{LinkConfig, QueueLimit};
+use manyflow_core::{EndpointId, Time};
+use manyflow_netsim::{Network, NodeId, Windows};
+use manyflow_scenario::{Progress, Scenario};
+use manyflow_tcp::{Event, Receiver, Segment, Sender, TcpConfig, Variant};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// The ports of a switch.
+const PORTS: u32 = 16;
+/// The simulated time of the fat tree.
+const SIMULATED: Duration = Duration::from_millis(2);
+/// Runs of each kind, of which the fastest counts: other processes only slow a run down.
+const RUNS: usize = 3;
+
+/// A run: the real time that it took, its result, and the work of its threads.
+type Made<R> = (Duration, R, Option<Windows>);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize| arguments.get(place).map(|text| text.parse()).transpose();
+    let cores = std::thread::available_parallelism()?.get();
+    let threads = number(2)?.unwrap_or(cores);
+    match arguments.first().map(String::as_str) {
+        None | Some("fat-tree") => compare(threads, fat_tree),
+        Some(file) => {
+            let text = std::fs::read_to_string(file)?;
+            let scenario = Scenario::parse(file, &text, false)?;
+            let cell = number(1)?.unwrap_or(0);
+            let jobs = scenario.jobs()?;
+            let job = jobs.into_iter().find(|job| job.cell == cell);
+            let job = job.ok_or("the scenario has no such cell")?;
+            compare(threads, |threads| {
+                let mut work = None;
+                let began = Instant::now();
+                let outcomes = scenario.run(&[job], threads, &mut |progress| match progress {
+                    Progress::Threads(Ok(windows)) => work = Some(windows),
+                    Progress::Threads(Err(why)) => println!("one thread: {why}"),
+                    _ => {}
+                });
+                Ok((began.elapsed(), format!("{outcomes:?}"), work))
+            })
+        }
+    }
+}
+
+fn compare<R: PartialEq>(
+    threads: usize,
+    run: impl Fn(usize) -> Result<Made<R>, Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    println!(
+        "threads  seconds  speed-up  lookahead  windows  events/window  balance allows  crossings/event"
+    );
+    let mut one: Option<Made<R>> = None;
+    let mut counts = vec![1];
+    counts.extend(
+        (1..)
+            .map(|power| 1 << power)
+            .take_while(|count| *count <= threads),
+    );
+    for count in counts {
+        let mut best = run(count)?;
+        for _ in 1..RUNS {
+            let again = run(count)?;
+            assert!(again.1 == best.1, "a run gave another result");
+            if again.0 < best.0 {
+                best = again;
+            }
+        }
+        let seconds = best.0.as_secs_f64();
+        let base = one.as_ref().map_or(seconds, |one| one.0.as_secs_f64());
+        print!("{count:7} {seconds:8.3} {:9.2}", base / seconds);
+        if let Some(work) = best.2 {
+            print!(
+                " {:>10} {:8} {:14.1} {:15.2} {:16.3}",
+                format!("{:?}", work.lookahead),
+                work.windows,
+                work.events as f64 / work.windows as f64,
+                work.events as f64 / work.longest as f64,
+                work.crossings as f64 / work.events as f64,
+            );
+        }
+        println!();
+        match &one {
+            None => one = Some(best),
+            Some(one) => assert!(one.1 == best.1, "threads changed the result"),
+        }
+    }
+    Ok(())
+}
+
+/// Runs the fat tree. Returns the packets and bytes that each endpoint received.
+fn fat_tree(threads: usize) -> Result<Made<Vec<(u64, u64)>>, Box<dyn Error>> {
+    let mut network = Network::<Segment, Event>::new(1);
+    let hosts = add_fat_tree(&mut network)?;
+    let endpoints = add_flows(&mut network, &hosts)?;
+    network.set_threads(threads);
+    let began = Instant::now();
+    network.run_until(Time::ZERO + SIMULATED, &mut ())?;
+    let took = began.elapsed();
+    let received = endpoints.map(|id| network.received(EndpointId(id)));
+    let received = received.map(|all| (all.packets, all.bytes)).collect();
+    Ok((took, received, network.windows()))
+}
+
+/// Adds the switches and hosts (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center
+/// network architecture", 2008). Returns the hosts.
+fn add_fat_tree(network: &mut Network<Segment, Event>) -> Result<Vec<NodeId>, Box<dyn Error>> {
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let half = PORTS / 2;
+    let rate = Some("10 Gbit/s".parse()?);
+    let mut join = |network: &mut Network<_, _>, a, b| {
+        let metres = random.random_range(5..=100);
+        let config = LinkConfig {
+            rate,
+            delay: Duration::from_nanos(1000 + 5 * metres),
+            queue: QueueLimit::Packets(100),
+            ..LinkConfig::default()
+        };
+        network.add_duplex(a, b, config);
+    };
+    let mut hosts = Vec::new();
+    let cores = half * half;
+    let cores: Vec<_> = (0..cores)
+        .map(|core| network.add_node(&format!("core-{core}")))
+        .collect();
+    for pod in 0..PORTS {
+        let above: Vec<_> = (0..half)
+            .map(|place| network.add_node(&format!("above-{pod}-{place}")))
+            .collect();
+        for edge in 0..half {
+            let switch = network.add_node(&format!("edge-{pod}-{edge}"));
+            for host in 0..half {
+                let host = network.add_node(&format!("host-{pod}-{edge}-{host}"));
+                join(network, switch, host);
+                hosts.push(host);
+            }
+            above.iter().for_each(|above| join(network, switch, *above));
+        }
+        for (place, core) in cores.iter().enumerate() {
+            join(network, above[place / half as usize], *core);
+        }
+    }
+    Ok(hosts)
+}
+
+/// Adds a connection from each host to another one. Returns the endpoints.
+fn add_flows(
+    network: &mut Network<Segment, Event>,
+    hosts: &[NodeId],
+) -> Result<std::ops::Range<u32>, Box<dyn Error>> {
+    let mut random = Pcg64Mcg::seed_from_u64(2);
+    let mut order: Vec<_> = (0..hosts.len()).collect();
+    order.shuffle(&mut random);
+    for (place, from) in order.iter().enumerate() {
+        let to = order[(place + 1) % order.len()];
+        let config = TcpConfig {
+            start: Time::from_nanos(random.random_range(0..100_000)),
+            ..TcpConfig::of(Variant::Sack)
+        };
+        let sender = network.next_endpoint();
+        let receiver = EndpointId(sender.0 + 1);
+        network.add(
+            hosts[*from],
+            Sender::new(config.clone(), receiver, random.random())?,
+        );
+        network.add(hosts[to], Receiver::new(config, sender)?);
+    }
+    Ok(0..network.next_endpoint().0)
+}
