@@ -56,7 +56,8 @@ fn measure(folder: &Path, cell: usize) -> Result<Measured> {
     let program = crate::program::manyflow()?;
     let mut command = Command::new(program);
     command.current_dir(folder);
-    command.args(["sim", "x-scale.toml", "--json", "--cell"]);
+    // Several threads would take more memory, and time in which they wait.
+    command.args(["sim", "x-scale.toml", "--json", "--threads", "1", "--cell"]);
     let output = command.arg(cell.to_string()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     // A single cell does not meet expectations on all cells, so the exit code is ignored; the

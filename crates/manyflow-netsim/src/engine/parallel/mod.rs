@@ -164,7 +164,7 @@ impl fmt::Display for Windows {
         let each = |count: u64| count as f64 / self.windows.max(1) as f64;
         write!(
             f,
-            "{} threads: {} windows of {:?} with {:.1} events each, {:.1} of them on the busiest thread, and {:.1} crossings",
+            "{} parts: {} windows of {:?} with {:.1} events each, {:.1} of them in the busiest part, and {:.1} crossings",
             self.parts,
             self.windows,
             self.lookahead,
@@ -204,9 +204,9 @@ struct Part<H, E> {
 }
 
 impl<H: Header, E: Clone + Send> Network<H, E> {
-    /// Lets up to this many threads run the network, with the same results as one. The network is
-    /// divided when it runs for the first time. One thread runs it if that is not possible, for
-    /// example because no link has a delay.
+    /// Divides the network into this many parts when it runs for the first time, for as many threads,
+    /// but at most one for each processor. The results are those of one thread, which runs the
+    /// network if it cannot be divided, for example because no link has a delay.
     ///
     /// A run may end with [`Halt::OneThread`]: then a new network with one thread must be run.
     pub fn set_threads(&mut self, threads: usize) {

@@ -1,9 +1,11 @@
 //! Divides the nodes of a network among threads.
 //!
-//! The parts are about equally large and are separated by links whose delay is as long as possible:
-//! that delay is the lookahead. Links that cannot be cut, or have a shorter delay, keep their ends
+//! The parts are about equally large, and are separated by links with a long delay: the shortest one
+//! is the lookahead. Links that cannot be cut, or have a shorter delay, keep their ends
 //! in one part. The remaining components are taken in the order of a depth-first search, which
-//! visits a subtree or a pod as a whole, and this order is cut into pieces of equal weight.
+//! visits a subtree or a pod as a whole, and this order is cut into pieces of equal weight. Several
+//! delays are tried. Of the partitions whose lookahead is at least half of the longest one, that
+//! with the fewest links between parts is chosen.
 
 use core::time::Duration;
 
@@ -26,6 +28,8 @@ pub(super) struct Edge {
 pub(super) struct Partition {
     pub(super) parts: Vec<u16>,
     pub(super) lookahead: Duration,
+    /// The number of directions of links between parts.
+    cut: usize,
 }
 
 /// Divides nodes with these weights into `count` parts. Returns `None` if there are no parts of
@@ -36,10 +40,14 @@ pub(super) fn partition(weights: &[u32], edges: &[Edge], count: usize) -> Option
     delays.dedup();
     let step = delays.len().div_ceil(TRIED).max(1);
     let order = visit(weights.len(), edges);
-    let tried = delays.iter().rev().step_by(step);
-    tried
+    let tried = delays.iter().rev().step_by(step).chain(delays.first());
+    let mut found = tried
         .filter_map(|&lookahead| divide(weights, edges, &order, count, lookahead))
-        .next()
+        .peekable();
+    let longest = found.peek()?.lookahead;
+    let long = found.take_while(|found| found.lookahead * 2 >= longest);
+    // Of several, `min_by_key` returns the first, which has the longest lookahead.
+    long.min_by_key(|found| found.cut)
 }
 
 /// Divides the nodes by links with at least this delay.
@@ -90,10 +98,12 @@ fn divide(
         from != to
     });
     // Parts without any link between them never wait for each other.
-    let shortest = between.filter_map(|edge| edge.lookahead).min();
+    let shortest = between.clone().filter_map(|edge| edge.lookahead).min();
+    let cut = between.count();
     Some(Partition {
         parts,
         lookahead: shortest.unwrap_or(lookahead),
+        cut,
     })
 }
 

@@ -18,12 +18,14 @@ const SPINS: u32 = 1 << 12;
 /// The number of times that it yields, before it sleeps.
 const YIELDS: u32 = 1 << 8;
 
-/// The threads of one call of `run_until`. The caller's thread runs the first part.
+/// The threads of one call of `run_until`, at most one for each processor. Parts are dealt to them
+/// in turn. The caller's thread is the first one.
 pub(super) struct Crew<'a, H, E> {
     parts: &'a [Mutex<Part<H, E>>],
+    threads: usize,
     /// The number of windows so far.
     round: AtomicU64,
-    /// The number of parts that have not finished the window.
+    /// The number of threads that have not finished the window.
     running: AtomicUsize,
     is_over: AtomicBool,
     /// The caller's thread.
@@ -47,8 +49,10 @@ impl<H, E> Drop for Dismissal<'_, '_, H, E> {
 
 impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
     pub(super) fn new(parts: &'a [Mutex<Part<H, E>>]) -> Crew<'a, H, E> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
         Crew {
             parts,
+            threads: parts.len().min(processors),
             round: AtomicU64::new(0),
             running: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
@@ -57,9 +61,9 @@ impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
         }
     }
 
-    /// Starts a thread for each part but the first.
+    /// Starts the threads besides the caller's.
     pub(super) fn start<'s, 'e>(&'s self, scope: &'s Scope<'s, 'e>) -> Dismissal<'s, 'a, H, E> {
-        let rest = 1..self.parts.len();
+        let rest = 1..self.threads;
         let spawned = rest.map(|place| scope.spawn(move || self.serve(place)).thread().clone());
         Dismissal {
             crew: self,
@@ -69,10 +73,10 @@ impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
 
     /// Runs the current window of all parts.
     pub(super) fn run(&self, dismissal: &Dismissal<'_, 'a, H, E>) {
-        self.running.store(self.parts.len() - 1, Ordering::Relaxed);
+        self.running.store(self.threads - 1, Ordering::Relaxed);
         self.round.fetch_add(1, Ordering::Release);
         dismissal.threads.iter().for_each(Thread::unpark);
-        lock(&self.parts[0]).run();
+        self.run_share(0);
         wait(|| self.running.load(Ordering::Acquire) == 0);
         let panic = self
             .panic
@@ -92,7 +96,7 @@ impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
                 return;
             }
             done += 1;
-            let run = AssertUnwindSafe(|| lock(&self.parts[place]).run());
+            let run = AssertUnwindSafe(|| self.run_share(place));
             if let Err(payload) = catch_unwind(run) {
                 let mut panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
                 *panic = Some(payload);
@@ -100,6 +104,12 @@ impl<'a, H: Header, E: Clone + Send> Crew<'a, H, E> {
             self.running.fetch_sub(1, Ordering::Release);
             self.caller.unpark();
         }
+    }
+
+    /// Runs the parts of one thread.
+    fn run_share(&self, place: usize) {
+        let share = self.parts.iter().skip(place).step_by(self.threads);
+        share.for_each(|part| lock(part).run());
     }
 
     fn is_over(&self) -> bool {
