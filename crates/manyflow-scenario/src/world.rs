@@ -33,8 +33,8 @@ pub trait World {
     /// the request.
     fn set_stop(&mut self, _stop: Stop) {}
 
-    /// Lets up to this many threads run the world, with the same results as one. A world that cannot
-    /// do this ignores the number.
+    /// Lets up to this many threads run the world, with the same results as one. A world that
+    /// cannot do this ignores the number.
     fn set_threads(&mut self, _threads: usize) {}
 
     /// Announces that a link is going to change.

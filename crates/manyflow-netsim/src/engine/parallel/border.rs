@@ -42,7 +42,7 @@ impl Map {
     }
 }
 
-/// What a part knows of the network around it.
+/// A part's knowledge of the network around it.
 pub(in crate::engine) struct Border<H> {
     pub(super) map: Arc<Map>,
     pub(super) graph: Arc<Graph>,
@@ -178,7 +178,7 @@ impl<H: Header, E> Network<H, E> {
         true
     }
 
-    /// Takes what has arrived from other parts.
+    /// Takes the packets, joins and leaves that have arrived from other parts.
     pub(super) fn import(&mut self, inbox: &mut Vec<Crossing<H>>) {
         for crossing in inbox.drain(..) {
             let Crossing {

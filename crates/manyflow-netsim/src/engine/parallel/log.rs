@@ -1,4 +1,4 @@
-//! What a part does in a window: the events that it handles, and the calls of observers.
+//! The log of a part in a window: the events that it handles, and the calls of observers.
 
 use manyflow_core::link::Dropped;
 use manyflow_core::{Channel, EndpointId, Packet, Time};

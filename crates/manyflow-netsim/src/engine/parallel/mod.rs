@@ -7,12 +7,12 @@
 //!
 //! # Windows
 //!
-//! Let t be the time of the earliest pending event. Whatever a part does from t on reaches another
-//! part at t + L or later. So all parts can handle their events in the window from t to just before
-//! t + L at the same time (conservative synchronisation with lower bounds on time stamps: Chandy
-//! and Misra, "Distributed simulation", 1979; Nicol, "The cost of conservative synchronization in
-//! parallel discrete event simulations", 1993). A change of the network ends a window, and is made
-//! while no part runs. So does the end of the run.
+//! Let t be the time of the earliest pending event. A packet or join that a part sends from t on
+//! reaches another part at t + L or later. So all parts can handle their events in the window from
+//! t to just before t + L at the same time (conservative synchronisation with lower bounds on time
+//! stamps: Chandy and Misra, "Distributed simulation", 1979; Nicol, "The cost of conservative
+//! synchronization in parallel discrete event simulations", 1993). A change of the network ends a
+//! window, and is made while no part runs. So does the end of the run.
 //!
 //! # The order of events
 //!
@@ -62,7 +62,7 @@
 //! | `partition.rs` | the choice of parts |
 //! | `split.rs` | makes the parts of a network that has not run yet |
 //! | `border.rs` | packets and joins between parts |
-//! | `log.rs` | what a part does in a window |
+//! | `log.rs` | the events of a part in a window, and its calls of observers |
 //! | `merge.rs` | final numbers, and the calls of observers |
 //! | `drive.rs` | windows, and changes between them |
 //! | `threads.rs` | threads that run the parts of a window |
@@ -195,7 +195,7 @@ struct Part<H, E> {
     base: u32,
     /// The last time of the current window, and the last final number before it.
     window: (Time, u32),
-    /// What has been sent to this part in the last window.
+    /// The packets, joins and leaves that were sent to this part in the last window.
     inbox: Vec<Crossing<H>>,
     /// The time of the first arrival in the inbox.
     inbox_from: Time,
@@ -204,9 +204,9 @@ struct Part<H, E> {
 }
 
 impl<H: Header, E: Clone + Send> Network<H, E> {
-    /// Divides the network into this many parts when it runs for the first time, for as many threads,
-    /// but at most one for each processor. The results are those of one thread, which runs the
-    /// network if it cannot be divided, for example because no link has a delay.
+    /// Divides the network into this many parts when it runs for the first time, for as many
+    /// threads, but at most one for each processor. The results are those of one thread, which runs
+    /// the network if it cannot be divided, for example because no link has a delay.
     ///
     /// A run may end with [`Halt::OneThread`]: then a new network with one thread must be run.
     pub fn set_threads(&mut self, threads: usize) {

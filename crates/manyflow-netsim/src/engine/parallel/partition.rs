@@ -1,10 +1,10 @@
 //! Divides the nodes of a network among threads.
 //!
-//! The parts are about equally large, and are separated by links with a long delay: the shortest one
-//! is the lookahead. Links that cannot be cut, or have a shorter delay, keep their ends
+//! The parts are about equally large, and are separated by links with a long delay: the shortest
+//! one is the lookahead. Links that cannot be cut, or have a shorter delay, keep their ends
 //! in one part. The remaining components are taken in the order of a depth-first search, which
 //! visits a subtree or a pod as a whole, and this order is cut into pieces of equal weight. Several
-//! delays are tried. Of the partitions whose lookahead is at least half of the longest one, that
+//! delays are tried. Among the partitions whose lookahead is at least half of the longest one, that
 //! with the fewest links between parts is chosen.
 
 use core::time::Duration;
