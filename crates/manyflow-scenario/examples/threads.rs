@@ -6,8 +6,10 @@
 //! cargo run --release -p manyflow-scenario --example threads -- scenarios/x-scale.toml 3
 //! ```
 //!
-//! The second argument is the number of the cell, the third the largest number of threads. More
-//! threads than the machine has cores show lookahead and balance, but no speed-up.
+//! The second argument is the number of the cell, the third the largest number of parts. More parts
+//! than the machine has cores show lookahead and balance, but no speed-up. The seconds of processor
+//! time are of all threads, with the time in which they spin; on one core (`taskset -c 0`) nobody
+//! waits, so they are the work of the parts and of the merge.
 //!
 //! The fat tree has 16 ports a switch: 1,024 hosts below 320 switches. Its links have 10 Gbit/s, a
 //! queue of 100 packets, a delay of 1 us in the switch, and cables of 5 to 100 m with 5 ns a metre.
@@ -39,8 +41,56 @@ const SIMULATED: Duration = Duration::from_millis(2);
 /// Runs of each kind, of which the fastest counts: other processes only slow a run down.
 const RUNS: usize = 3;
 
-/// A run: the real time that it took, its result, and the work of its threads.
-type Made<R> = (Duration, R, Option<Windows>);
+/// A run: its result, and the work of its threads.
+type Made<R> = (R, Option<Windows>);
+
+/// Runs with the same number of parts.
+struct Measured<R> {
+    /// The shortest time that a run took.
+    real_s: f64,
+    /// The least time of processors that a run took.
+    processor_s: f64,
+    made: Made<R>,
+}
+
+/// Returns the processor time of this process so far, from Linux's `/proc`.
+fn processor_s() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: Option<Vec<u32>> = ticks.map(|field| field.parse().ok()).collect();
+    Some(f64::from(ticks?.iter().sum::<u32>()) / 100.0)
+}
+
+fn measure<R: PartialEq>(
+    run: impl Fn() -> Result<Made<R>, Box<dyn Error>>,
+) -> Result<Measured<R>, Box<dyn Error>> {
+    let mut best: Option<Measured<R>> = None;
+    for _ in 0..RUNS {
+        let (began, before) = (Instant::now(), processor_s());
+        let made = run()?;
+        let real_s = began.elapsed().as_secs_f64();
+        let processor_s = processor_s()
+            .zip(before)
+            .map_or(f64::NAN, |(now, was)| now - was);
+        best = Some(match best {
+            None => Measured {
+                real_s,
+                processor_s,
+                made,
+            },
+            Some(best) => {
+                assert!(best.made.0 == made.0, "a run gave another result");
+                Measured {
+                    real_s: best.real_s.min(real_s),
+                    processor_s: best.processor_s.min(processor_s),
+                    made,
+                }
+            }
+        });
+    }
+    best.ok_or_else(|| "nothing ran".into())
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,61 +108,56 @@ fn main() -> Result<(), Box<dyn Error>> {
             let job = job.ok_or("the scenario has no such cell")?;
             compare(threads, |threads| {
                 let mut work = None;
-                let began = Instant::now();
                 let outcomes = scenario.run(&[job], threads, &mut |progress| match progress {
                     Progress::Threads(Ok(windows)) => work = Some(windows),
                     Progress::Threads(Err(why)) => println!("one thread: {why}"),
                     _ => {}
                 });
-                Ok((began.elapsed(), format!("{outcomes:?}"), work))
+                Ok((format!("{outcomes:?}"), work))
             })
         }
     }
 }
 
 fn compare<R: PartialEq>(
-    threads: usize,
+    parts: usize,
     run: impl Fn(usize) -> Result<Made<R>, Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     println!(
-        "threads  seconds  speed-up  lookahead  windows  events/window  balance allows  crossings/event"
+        "parts  seconds  speed-up  processor s  lookahead  windows  events/window  balance  crossings/event"
     );
-    let mut one: Option<Made<R>> = None;
-    let mut counts = vec![1];
-    counts.extend(
-        (1..)
-            .map(|power| 1 << power)
-            .take_while(|count| *count <= threads),
-    );
-    for count in counts {
-        let mut best = run(count)?;
-        for _ in 1..RUNS {
-            let again = run(count)?;
-            assert!(again.1 == best.1, "a run gave another result");
-            if again.0 < best.0 {
-                best = again;
-            }
-        }
-        let seconds = best.0.as_secs_f64();
-        let base = one.as_ref().map_or(seconds, |one| one.0.as_secs_f64());
-        print!("{count:7} {seconds:8.3} {:9.2}", base / seconds);
-        if let Some(work) = best.2 {
-            print!(
-                " {:>10} {:8} {:14.1} {:15.2} {:16.3}",
-                format!("{:?}", work.lookahead),
-                work.windows,
-                work.events as f64 / work.windows as f64,
-                work.events as f64 / work.longest as f64,
-                work.crossings as f64 / work.events as f64,
-            );
-        }
-        println!();
-        match &one {
-            None => one = Some(best),
-            Some(one) => assert!(one.1 == best.1, "threads changed the result"),
-        }
+    let one = measure(|| run(1))?;
+    show(1, &one, one.real_s);
+    let powers = (1..).map(|power| 1 << power);
+    for count in powers.take_while(|count| *count <= parts) {
+        let measured = measure(|| run(count))?;
+        show(count, &measured, one.real_s);
+        assert!(measured.made.0 == one.made.0, "threads changed the result");
     }
     Ok(())
+}
+
+fn show<R>(parts: usize, measured: &Measured<R>, one_s: f64) {
+    let Measured {
+        real_s,
+        processor_s,
+        made,
+    } = measured;
+    print!(
+        "{parts:5} {real_s:8.3} {:9.2} {processor_s:12.2}",
+        one_s / real_s
+    );
+    if let Some(work) = made.1 {
+        let lookahead = format!("{:?}", work.lookahead);
+        let (windows, events) = (work.windows as f64, work.events as f64);
+        print!(
+            " {lookahead:>10} {windows:8} {:14.1} {:8.2} {:16.3}",
+            events / windows,
+            events / work.longest as f64,
+            work.crossings as f64 / events,
+        );
+    }
+    println!();
 }
 
 /// Runs the fat tree. Returns the packets and bytes that each endpoint received.
@@ -121,12 +166,10 @@ fn fat_tree(threads: usize) -> Result<Made<Vec<(u64, u64)>>, Box<dyn Error>> {
     let hosts = add_fat_tree(&mut network)?;
     let endpoints = add_flows(&mut network, &hosts)?;
     network.set_threads(threads);
-    let began = Instant::now();
     network.run_until(Time::ZERO + SIMULATED, &mut ())?;
-    let took = began.elapsed();
     let received = endpoints.map(|id| network.received(EndpointId(id)));
     let received = received.map(|all| (all.packets, all.bytes)).collect();
-    Ok((took, received, network.windows()))
+    Ok((received, network.windows()))
 }
 
 /// Adds the switches and hosts (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center

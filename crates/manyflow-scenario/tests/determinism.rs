@@ -167,9 +167,17 @@ name = "loss"
 what = "loss"
 of = "tcp"
 [[plots]]
-name = "events"
-title = "Events"
-series = [{ what = "cwnd", of = "tcp" }, { what = "rtt", of = "webrc" }, { what = "channel-rate", of = "S-T-0" }]
+name = "windows"
+title = "Windows"
+series = [{ what = "cwnd", of = "tcp" }]
+[[plots]]
+name = "times"
+title = "Round-trip times"
+series = [{ what = "rtt", of = "webrc" }]
+[[plots]]
+name = "channels"
+title = "Channels"
+series = [{ what = "channel-rate", of = "S-T-0" }]
 "#;
 
 /// Returns the digest of the tables and the summary, without the program's version.
