@@ -44,6 +44,9 @@ const RUNS: usize = 3;
 /// A run: its result, and the work of its threads.
 type Made<R> = (R, Option<Windows>);
 
+/// The packets and bytes that each endpoint received.
+type Counts = Vec<(u64, u64)>;
+
 /// Runs with the same number of parts.
 struct Measured<R> {
     /// The shortest time that a run took.
@@ -161,7 +164,7 @@ fn show<R>(parts: usize, measured: &Measured<R>, one_s: f64) {
 }
 
 /// Runs the fat tree. Returns the packets and bytes that each endpoint received.
-fn fat_tree(threads: usize) -> Result<Made<Vec<(u64, u64)>>, Box<dyn Error>> {
+fn fat_tree(threads: usize) -> Result<Made<Counts>, Box<dyn Error>> {
     let mut network = Network::<Segment, Event>::new(1);
     let hosts = add_fat_tree(&mut network)?;
     let endpoints = add_flows(&mut network, &hosts)?;
