@@ -2,6 +2,7 @@
 
 use manyflow_core::ConfigError;
 use manyflow_messages::{CLIENT_PORT, ClientOptions};
+use nkeys::KeyPair;
 
 use crate::names::OVERLAY;
 
@@ -34,11 +35,31 @@ pub struct NatsOptions {
     pub user: Option<(String, String)>,
     /// A token, instead of a user.
     pub token: Option<String>,
+    /// The seed of a user's NKEY, which begins with `SU`, instead of a user.
+    pub nkey: Option<String>,
+    /// A file with a user's JWT and seed, as `nsc generate creds` writes it, instead of a user. It
+    /// is read whenever the bridge connects, so it may be replaced before the JWT expires.
+    pub credentials: Option<std::path::PathBuf>,
     /// Whether only connections over TLS are allowed.
     pub tls: bool,
     /// A PEM file with the authorities whose certificates nats-server may have; those of this
     /// machine if `None`.
     pub ca: Option<std::path::PathBuf>,
+}
+
+impl NatsOptions {
+    /// Returns the number of ways in which the bridge would prove who it is.
+    fn ways(&self) -> usize {
+        [
+            self.user.is_some(),
+            self.token.is_some(),
+            self.nkey.is_some(),
+            self.credentials.is_some(),
+        ]
+        .into_iter()
+        .filter(|is_given| *is_given)
+        .count()
+    }
 }
 
 /// A stream of JetStream, and where its messages go or come from.
@@ -101,6 +122,19 @@ impl BridgeConfig {
                 "the name of a site",
                 "1 to 64 letters, digits, hyphens and underscores, and not \"overlay\"",
                 is_site(&self.site) && others().all(|site| is_site(site)),
+            ),
+            (
+                "the nkey of a user of nats-server",
+                "a seed, which begins with SU and has 58 letters and digits",
+                self.nats_options
+                    .nkey
+                    .as_ref()
+                    .is_none_or(|seed| is_seed(seed)),
+            ),
+            (
+                "a user of nats-server",
+                "given in one way: a password, a token, an nkey or credentials",
+                self.nats_options.ways() <= 1,
             ),
             (
                 "the sites of a stream",
@@ -174,6 +208,11 @@ fn has_no_equal<T: Ord>(items: impl Iterator<Item = T>) -> bool {
     let mut items: Vec<T> = items.collect();
     items.sort();
     items.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+/// Returns whether a text is the seed of a user's key.
+fn is_seed(text: &str) -> bool {
+    text.starts_with("SU") && KeyPair::from_seed(text).is_ok()
 }
 
 fn is_site(name: &str) -> bool {
@@ -313,6 +352,25 @@ mod tests {
             ..config()
         };
         config.check().unwrap();
+    }
+
+    #[test]
+    fn a_user_proves_itself_in_one_way() {
+        let mut config = config();
+        let seed = KeyPair::new_user().seed().unwrap();
+        config.nats_options.nkey = Some(seed.clone());
+        config.check().unwrap();
+        config.nats_options.token = Some("t".to_owned());
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("one way"), "{error}");
+        config.nats_options.token = None;
+        let account = KeyPair::new_account().seed().unwrap();
+        for wrong in [&seed[..57], &account, "SU", ""] {
+            config.nats_options.nkey = Some(wrong.to_owned());
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains("nkey"), "{error}");
+            assert!(wrong.is_empty() || !error.contains(&seed), "{error}");
+        }
     }
 
     #[test]

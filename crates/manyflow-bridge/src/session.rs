@@ -103,7 +103,9 @@ async fn take_seat(
 async fn connect(shared: &Arc<Shared>) -> Result<Nats, BridgeError> {
     let lost = Arc::new(Notify::new());
     let (notify, of_event) = (Arc::clone(&lost), Arc::clone(shared));
-    let options = options(&shared.config.nats_options)
+    let options = options(&shared.config.nats_options).await;
+    let options = options
+        .map_err(|cause| shared.nats_error(cause))?
         .name(format!("manyflow bridge of {}", shared.config.site))
         // Its own messages would only be recognised and ignored.
         .no_echo()
@@ -123,7 +125,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<Nats, BridgeError> {
 fn explain(error: &ConnectError) -> String {
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-            "it refuses the user; check the user and the password or token".to_owned()
+            "it refuses the user; check the password, token, key or credentials".to_owned()
         }
         ConnectErrorKind::Tls => format!("{error}; check its certificate and `ca`"),
         _ => format!("{error}; is it running there?"),
@@ -139,7 +141,7 @@ fn handle_event(event: &Event, lost: &Notify, shared: &Shared) {
     }
 }
 
-fn options(options: &NatsOptions) -> ConnectOptions {
+async fn options(options: &NatsOptions) -> Result<ConnectOptions, String> {
     let mut to = ConnectOptions::new().require_tls(options.tls || options.ca.is_some());
     if let Some((user, password)) = &options.user {
         to = to.user_and_password(user.clone(), password.clone());
@@ -147,10 +149,17 @@ fn options(options: &NatsOptions) -> ConnectOptions {
     if let Some(token) = &options.token {
         to = to.token(token.clone());
     }
-    match &options.ca {
-        Some(path) => to.add_root_certificates(path.clone()),
-        None => to,
+    if let Some(seed) = &options.nkey {
+        to = to.nkey(seed.clone());
     }
+    if let Some(path) = &options.ca {
+        to = to.add_root_certificates(path.clone());
+    }
+    let Some(path) = &options.credentials else {
+        return Ok(to);
+    };
+    let to = to.credentials_file(path).await;
+    to.map_err(|error| format!("the credentials in {}: {error}", path.display()))
 }
 
 /// Subscribes to the core messages of both sides, and begins to carry them.

@@ -9,6 +9,9 @@ use tempfile::TempDir;
 
 use crate::LIMIT;
 
+/// The name of the server's file.
+const FILE: &str = "server.conf";
+
 /// A running nats-server on loopback with JetStream in a folder of its own. It is killed when
 /// dropped.
 pub struct NatsServer {
@@ -24,6 +27,15 @@ impl NatsServer {
     /// # Panics
     /// If it does not listen in time.
     pub fn start() -> Option<NatsServer> {
+        NatsServer::start_with("")
+    }
+
+    /// Starts a server at a free port with these lines in its file, as [`start`](NatsServer::start)
+    /// does without.
+    ///
+    /// # Panics
+    /// If it does not listen in time.
+    pub fn start_with(lines: &str) -> Option<NatsServer> {
         if Command::new("nats-server")
             .arg("--version")
             .output()
@@ -33,6 +45,7 @@ impl NatsServer {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), lines).unwrap();
         let child = spawn(&folder, "-1");
         let address = wait_for_address(&folder);
         Some(NatsServer {
@@ -75,6 +88,8 @@ fn spawn(folder: &TempDir, port: &str) -> Child {
     command.args(["-a", "127.0.0.1", "-p", port, "-js", "-sd"]);
     command
         .arg(folder.path())
+        .arg("-c")
+        .arg(folder.path().join(FILE))
         .arg("--ports_file_dir")
         .arg(folder.path());
     command

@@ -10,3 +10,4 @@ mod core_messages;
 mod failures;
 mod stage;
 mod streams;
+mod users;

@@ -33,7 +33,7 @@ pub(super) struct BridgeFile {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "a server is an address such as \"127.0.0.1:4222\", or a table with the keys address, user, password-file, token-file, tls and ca"
+    expecting = "a server is an address such as \"127.0.0.1:4222\", or a table with the keys address, user, password-file, token-file, tls and ca, and nkey-file or credentials for nats"
 )]
 enum Server {
     Address(String),
@@ -47,6 +47,9 @@ struct ServerTable {
     user: Option<String>,
     password_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
+    /// For nats only, as the next one.
+    nkey_file: Option<PathBuf>,
+    credentials: Option<PathBuf>,
     #[serde(default)]
     tls: bool,
     ca: Option<PathBuf>,
@@ -112,6 +115,11 @@ impl BridgeFile {
         };
         let server = address::nats_server(&nats.address);
         let server = server.map_err(|error| address::explain("nats", error))?;
+        if daemon.nkey_file.is_some() || daemon.credentials.is_some() {
+            let problem =
+                "daemon: nkey-file and credentials are for nats; give password-file or token-file";
+            return Err(usage(problem.to_owned()));
+        }
         let mut config = BridgeConfig::new(&site, &server, &own);
         config.daemon_options.credentials = daemon.credentials("daemon", &folder)?;
         config.daemon_options.tls = daemon.authorities(&folder)?;
@@ -122,8 +130,16 @@ impl BridgeFile {
             Some(Credentials::Token(token)) => config.nats_options.token = Some(token),
             None => {}
         }
-        // The library reads the file whenever it connects.
+        let seed = nats
+            .nkey_file
+            .as_ref()
+            .map(|path| secret(&folder.join(path)));
+        config.nats_options.nkey = seed.transpose()?;
+        // The library reads these files whenever it connects.
         nats.authorities(&folder)?;
+        let credentials = nats.credentials.as_ref().map(|path| folder.join(path));
+        credentials.as_deref().map(read_description).transpose()?;
+        config.nats_options.credentials = credentials;
         config.nats_options.tls = nats.tls;
         config.nats_options.ca = nats.ca.map(|path| folder.join(path));
         config.subjects = subjects;
@@ -219,6 +235,31 @@ mod tests {
         assert_eq!(config.daemon, "unix:/run/m.sock");
         let credentials = config.daemon_options.credentials;
         assert!(matches!(credentials, Some(Credentials::Token(token)) if token == "word"));
+    }
+
+    #[test]
+    fn keys_and_credentials_are_for_nats() {
+        let lines = |table: &str, key: &str| {
+            let other = if table == "nats" {
+                ""
+            } else {
+                "nats = \"h\"\n"
+            };
+            read(&format!(
+                "{other}[{table}]\naddress = \"h:1\"\n{key} = \"secret\""
+            ))
+        };
+        let options = lines("nats", "nkey-file").unwrap().nats_options;
+        assert_eq!(options.nkey.as_deref(), Some("word"));
+        let options = lines("nats", "credentials").unwrap().nats_options;
+        assert!(options.credentials.unwrap().ends_with("secret"));
+        for key in ["nkey-file", "credentials"] {
+            let error = lines("daemon", key).unwrap_err().to_string();
+            assert!(error.starts_with("daemon: "), "{error}");
+        }
+        let missing = "[nats]\naddress = \"h\"\ncredentials = \"none.creds\"";
+        let error = read(missing).unwrap_err().to_string();
+        assert!(error.contains("none.creds"), "{error}");
     }
 
     #[test]
