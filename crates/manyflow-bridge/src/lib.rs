@@ -12,8 +12,8 @@
 //! - **Requests** cross, too: the reply subject names the site that the answer is for.
 //! - **Streams of JetStream** are read by a durable consumer. A message is acknowledged when
 //!   JetStream at all destinations has stored it, so a bridge may be killed at any time. Messages
-//!   are stored at other sites with an identifier (`Nats-Msg-Id`), so one that is sent again is
-//!   stored once.
+//!   are stored at other sites with their place in their stream. A bridge that does not know which
+//!   of them are stored reads the end of the stream back, so one that is sent again is stored once.
 //!
 //! | file | contents |
 //! |---|---|
@@ -23,7 +23,8 @@
 //! | `names.rs`, `message.rs`, `replies.rs` | subjects, headers, messages of both sides, and the way back of answers |
 //! | `subjects.rs` | core messages |
 //! | `streams/` | messages of JetStream |
-//! | `outbox.rs`, `arrivals.rs` | state machines: messages on the way, and those that have arrived |
+//! | `outbox.rs`, `arrivals.rs`, `read_back.rs` | state machines: messages on the way, those that have arrived, and those that a stream has |
+//! | `places.rs` | the places of messages in a stream |
 //!
 //! # Example
 //!
@@ -47,6 +48,8 @@ mod error;
 mod message;
 mod names;
 pub mod outbox;
+pub mod places;
+pub mod read_back;
 mod replies;
 mod session;
 mod state;

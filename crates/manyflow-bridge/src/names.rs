@@ -16,6 +16,8 @@ pub(crate) const SUBJECT: &str = "Manyflow-Subject";
 pub(crate) const PLACE: &str = "Manyflow-Place";
 /// The sequence number below which a stream sends no message again.
 pub(crate) const FLOOR: &str = "Manyflow-Floor";
+/// The highest place of a message of the other stream that was stored here when this one was.
+pub(crate) const HIGHEST: &str = "Manyflow-Highest";
 /// The beginning of all these headers.
 const OWN: &str = "Manyflow-";
 /// The site of messages that clients of the overlay have published. No bridge has this name.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream;
 use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event};
 use manyflow_messages::Client;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
@@ -32,8 +32,8 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut failures = 0;
     loop {
-        let mut was_active = false;
-        let Err(error) = serve(&shared, &mut was_active).await;
+        let (mut was_active, mut end) = (false, None);
+        let Err(error) = serve(&shared, &mut was_active, &mut end).await;
         failures = if was_active { 0 } else { failures + 1 };
         shared.set_state(match error {
             BridgeError::Superseded { .. } => BridgeState::Standby,
@@ -41,6 +41,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         });
         let pause = PAUSES_MS[failures.min(PAUSES_MS.len() - 1)];
         sleep(Duration::from_millis(pause)).await;
+        // The library connects once more for messages that it has accepted. They must not be stored
+        // when the next connection has already asked the stream for its messages.
+        if let Some(mut end) = end {
+            let _ = end.changed().await;
+        }
     }
 }
 
@@ -48,11 +53,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 struct Nats {
     client: async_nats::Client,
     lost: Arc<Notify>,
+    /// Closed when the connection sends nothing any longer.
+    end: watch::Receiver<()>,
 }
 
 /// Carries messages until a connection fails.
-async fn serve(shared: &Arc<Shared>, was_active: &mut bool) -> Result<Infallible, BridgeError> {
+async fn serve(
+    shared: &Arc<Shared>,
+    was_active: &mut bool,
+    end: &mut Option<watch::Receiver<()>>,
+) -> Result<Infallible, BridgeError> {
     let nats = connect(shared).await?;
+    *end = Some(nats.end);
     let carrying = async {
         let (candidate, _seat) = take_seat(shared, &nats.client).await?;
         let config = &shared.config;
@@ -103,6 +115,8 @@ async fn take_seat(
 async fn connect(shared: &Arc<Shared>) -> Result<Nats, BridgeError> {
     let lost = Arc::new(Notify::new());
     let (notify, of_event) = (Arc::clone(&lost), Arc::clone(shared));
+    // The library drops its callback when the connection has ended.
+    let (open, end) = watch::channel(());
     let options = options(&shared.config.nats_options).await;
     let options = options
         .map_err(|cause| shared.nats_error(cause))?
@@ -113,12 +127,13 @@ async fn connect(shared: &Arc<Shared>) -> Result<Nats, BridgeError> {
         .max_reconnects(1)
         .subscription_capacity(SUBSCRIPTION_MESSAGES)
         .event_callback(move |event| {
+            let _ = &open;
             let (notify, shared) = (Arc::clone(&notify), Arc::clone(&of_event));
             async move { handle_event(&event, &notify, &shared) }
         });
     let client = options.connect(shared.config.nats.as_str()).await;
     let client = client.map_err(|error| shared.nats_error(explain(&error)))?;
-    Ok(Nats { client, lost })
+    Ok(Nats { client, lost, end })
 }
 
 /// Returns the reason why there is no connection, and advice.

@@ -4,6 +4,7 @@ use std::future::IntoFuture as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream;
 use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
@@ -12,16 +13,15 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{format_place, parse_place};
+use super::read_back;
 use crate::BridgeError;
-use crate::arrivals::{Arrivals, Place, Verdict};
+use crate::arrivals::{Arrivals, Verdict};
 use crate::config::overlap;
 use crate::message::ToNats;
-use crate::names::{self, FLOOR, PLACE, SITE, SUBJECT};
+use crate::names::{self, FLOOR, HIGHEST, PLACE, SITE, SUBJECT};
+use crate::places::Place;
 use crate::state::Shared;
 
-/// The header by which JetStream knows a message that it has.
-const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// The maximum number of messages that are being stored.
 const STORING_MAX: usize = 1024;
 /// The time between two questions for the subjects of a stream that does not store a message.
@@ -59,7 +59,7 @@ fn is_replaced(name: &str) -> bool {
         let begin = name.get(..start.len());
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(start))
     };
-    begins_with("Nats-Expected-") || name.eq_ignore_ascii_case(MESSAGE_ID)
+    begins_with("Nats-Expected-") || name.eq_ignore_ascii_case(NATS_MESSAGE_ID.as_ref())
 }
 
 /// The end of storing a message.
@@ -126,7 +126,7 @@ impl Receiver {
         message: &Message,
         storing: &mut JoinSet<Stored>,
     ) -> Result<(), BridgeError> {
-        let place = message.header(PLACE).and_then(parse_place);
+        let place: Option<Place> = message.header(PLACE).and_then(|place| place.parse().ok());
         let floor = message.header(FLOOR).and_then(|floor| floor.parse().ok());
         let is_of_site = message.header(SITE) == Some(&self.site);
         let (Some(place), Some(subject), true) = (place, message.header(SUBJECT), is_of_site)
@@ -137,16 +137,15 @@ impl Receiver {
             return Ok(());
         }
         let floor = floor.unwrap_or(place.sequence);
-        let handle = |arrivals: &mut Arrivals| arrivals.handle(place, floor);
-        match self.shared.with_arrivals(self.place, handle) {
-            Verdict::Wait => return Ok(()),
+        let highest = match self.verdict(subject, place, floor).await? {
+            Verdict::Store { highest } => highest,
             Verdict::Report => {
                 self.report(place);
                 return Ok(());
             }
-            Verdict::Store => {}
-        }
-        let publish = self.for_nats(message, place);
+            Verdict::Wait | Verdict::ReadBack => return Ok(()),
+        };
+        let publish = self.for_nats(message, place, highest);
         let sent = self.context.send_publish(subject.to_owned(), publish).await;
         storing.spawn(async move {
             let stored = match sent {
@@ -156,6 +155,36 @@ impl Receiver {
             (place, stored)
         });
         Ok(())
+    }
+
+    /// Returns the decision about a message. Reads the stream back to it, if it may be stored.
+    async fn verdict(
+        &self,
+        subject: &str,
+        place: Place,
+        floor: u64,
+    ) -> Result<Verdict, BridgeError> {
+        let decide = || {
+            let handle = |arrivals: &mut Arrivals| arrivals.handle(place, floor);
+            self.shared.with_arrivals(self.place, handle)
+        };
+        let verdict = decide();
+        if verdict != Verdict::ReadBack {
+            return Ok(verdict);
+        }
+        let source = format!("{}.{}.", self.site, self.stream);
+        let read = read_back::read(
+            &self.context,
+            (self.name(), subject),
+            (&self.site, &source),
+            place,
+        );
+        let (stored, highest) = read
+            .await
+            .map_err(|cause| self.shared.stream_error(self.name(), cause))?;
+        let handle_read = |arrivals: &mut Arrivals| arrivals.handle_read(place, stored, highest);
+        self.shared.with_arrivals(self.place, handle_read);
+        Ok(decide())
     }
 
     /// Returns whether the stream at this site stores messages to a subject. Another site must not
@@ -214,11 +243,14 @@ impl Receiver {
 
     /// Returns a message for JetStream, which stores it once in its window for duplicates, and in
     /// no other stream.
-    fn for_nats(&self, message: &Message, place: Place) -> PublishMessage {
+    fn for_nats(&self, message: &Message, place: Place, highest: Place) -> PublishMessage {
         let ToNats {
-            headers, payload, ..
+            mut headers,
+            payload,
+            ..
         } = ToNats::new(message, &self.shared, |name| !is_replaced(name));
-        let id = format!("{}.{}.{}", self.site, self.stream, format_place(place));
+        headers.insert(HIGHEST, highest.to_string());
+        let id = format!("{}.{}.{place}", self.site, self.stream);
         let publish = PublishMessage::build().headers(headers).payload(payload);
         publish.message_id(id).expected_stream(self.name())
     }
@@ -264,7 +296,7 @@ impl Receiver {
                 self.is_due.notified().await;
                 continue;
             }
-            let lines: Vec<_> = due.into_iter().map(format_place).collect();
+            let lines: Vec<_> = due.iter().map(Place::to_string).collect();
             let report = Message::new(&subject, lines.join("\n"))
                 .and_then(|message| message.with_header(SITE, &site));
             let sent = match report {

@@ -13,12 +13,11 @@ use manyflow_messages::{Client, ClientError, Message, Messages};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::{format_place, parse_place};
 use crate::BridgeError;
-use crate::arrivals::Place;
 use crate::message::{is_bridged, to_overlay};
 use crate::names::{self, FLOOR, PLACE, SITE, SUBJECT};
 use crate::outbox::Outbox;
+use crate::places::Place;
 use crate::state::Shared;
 
 /// The name of the durable consumer at the stream.
@@ -161,7 +160,7 @@ impl Sender {
         let floor = self.floor.load(Ordering::Relaxed).min(sequence);
         to_overlay(&names::stream(site, self.name()), message, &self.shared)?
             .with_header(SUBJECT, &message.subject)?
-            .with_header(PLACE, &format_place(place))?
+            .with_header(PLACE, &place.to_string())?
             .with_header(FLOOR, &floor.to_string())
     }
 
@@ -185,7 +184,7 @@ impl Sender {
                 continue;
             };
             let lines = std::str::from_utf8(report.payload()).unwrap_or_default();
-            for place in lines.lines().filter_map(parse_place) {
+            for place in lines.lines().flat_map(str::parse::<Place>) {
                 let done = (place.created_ns == self.created_ns)
                     .then(|| self.with_outbox(|outbox| outbox.handle_stored(site, place.sequence)));
                 if let Some(acker) = done.flatten()

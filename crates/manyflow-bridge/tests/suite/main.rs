@@ -9,5 +9,6 @@
 mod core_messages;
 mod failures;
 mod stage;
+mod stored_once;
 mod streams;
 mod users;
