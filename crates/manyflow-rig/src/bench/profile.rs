@@ -28,11 +28,20 @@ pub(super) fn recorded(command: &Command, file: &Path) -> Command {
     recorded
 }
 
-/// Returns whether `perf` is installed.
-pub(super) fn is_installed() -> bool {
+/// Returns whether `perf` is installed, and prints how to install it if it is not.
+///
+/// # Errors
+/// If nothing can be printed.
+pub(super) fn is_installed(display: &Display) -> Result<bool> {
     let mut command = Command::new("perf");
     let output = command.arg("--version").stdin(Stdio::null()).output();
-    output.is_ok_and(|output| output.status.success())
+    let is_installed = output.is_ok_and(|output| output.status.success());
+    if !is_installed {
+        display.print_line(
+            "perf is not installed (Debian: apt-get install linux-perf), so there is no profile.",
+        )?;
+    }
+    Ok(is_installed)
 }
 
 /// Prints the shares of the parts in a recorded file, the largest first.

@@ -270,11 +270,13 @@ Examples:
   manyflow-rig bench group
   manyflow-rig bench group --layout mesh --program manyflow --runs 1
   manyflow-rig bench group --count 100000 --json
+  manyflow-rig bench group --program manyflow --runs 1 --profile
 
 Three senders and three members, one pair at each daemon, exchange messages of one group: first as many as the
 daemons carry, then 1,000 messages/s of 100 B for the latency. The same senders and members then use one nats-server,
 and a cluster of three. The command fails if a member of our daemons misses a message, or gets one twice or out of
-order. Everything is on loopback.";
+order. With --profile, one more run shows the shares of the code in the processor time of our daemons (needs perf).
+Everything is on loopback.";
 
 /// Arguments of `bench group`.
 #[derive(Debug, Args)]
@@ -297,6 +299,9 @@ pub(crate) struct GroupArgs {
     /// Measure only this program; can be repeated
     #[arg(long, value_enum)]
     pub(crate) program: Option<Vec<GroupProgram>>,
+    /// Show where the processor time of our daemons goes, in one more run of the first load
+    #[arg(long)]
+    pub(crate) profile: bool,
     /// The number of runs of each program, of which the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,

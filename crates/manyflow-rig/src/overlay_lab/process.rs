@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Time for a server to accept clients.
+/// Time for a server to accept clients, or to end.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A process, which is killed on drop.
@@ -48,6 +48,26 @@ impl Process {
             Signal::SIGCONT
         };
         Ok(kill(Pid::from_raw(self.id() as i32), signal)?)
+    }
+
+    /// Interrupts the process (SIGINT), and waits until it has ended.
+    ///
+    /// # Errors
+    /// If the system refuses the signal, or if the process has not ended after 20 s.
+    pub fn interrupt(&mut self) -> Result<()> {
+        if self.has_ended()? {
+            return Ok(());
+        }
+        kill(Pid::from_raw(self.id() as i32), Signal::SIGINT)?;
+        let deadline = Instant::now() + START_LIMIT;
+        while !self.has_ended()? {
+            ensure!(
+                Instant::now() < deadline,
+                "an interrupted process does not end"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Returns whether the process has ended.

@@ -5,19 +5,24 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::load::SILENCE_LIMIT;
+
 /// The number of messages that are sent before the load, until all members receive them.
 pub(super) const PROBE: u64 = u64::MAX / 2;
 
 /// Maximum length of a line, as in nats-server.
 const LINE_MAX: usize = 4096;
 
-/// Connects a client, which joins a group or none, and returns when the server has accepted it.
+/// Connects a client, which joins a group or none, and returns when the server has accepted it. Its
+/// reads and writes fail after [`SILENCE_LIMIT`] without a byte.
 ///
 /// # Errors
 /// If there is no connection, or if the server refuses the client.
 pub(super) fn connect(address: SocketAddr, join: Option<&str>) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE_LIMIT))?;
+    stream.set_write_timeout(Some(SILENCE_LIMIT))?;
     let join = join.map_or_else(String::new, |subject| format!("SUB {subject} 1\r\n"));
     let hello = format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"lang\":\"rust\",\"version\":\"1\",\

@@ -20,8 +20,9 @@ pub(in crate::bench) const MEMBERS: usize = 3;
 const READ_TIME_OUT: Duration = Duration::from_millis(100);
 /// Time in which the first messages reach all members.
 const READY_LIMIT: Duration = Duration::from_secs(30);
-/// Time without any message, after which missing messages count as lost.
-const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// Time without any message, after which missing messages count as lost; and without a byte that
+/// the server takes or sends, after which a connection counts as broken.
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// Time before the measurement, in which caches and TCP's windows grow.
 const WARM_UP: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -129,6 +130,11 @@ impl Shared {
         self.start.elapsed().as_nanos() as u64
     }
 
+    /// Lets the senders begin the load.
+    pub(super) fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
     /// Ends all threads.
     fn end(&self) {
         for state in [&self.begun, &self.stopped, &self.finished] {
@@ -229,7 +235,7 @@ impl Threads<'_, '_> {
         if !self.wait_until_ready() {
             return Err(self.abandon());
         }
-        shared.begun.store(true, Ordering::Relaxed);
+        shared.begin();
         if load.messages_max.is_none() {
             thread::sleep(WARM_UP);
         }

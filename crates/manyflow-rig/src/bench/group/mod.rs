@@ -24,6 +24,7 @@ use serde_json::json;
 
 use self::load::{Load, Measured, Order};
 use self::servers::{Program, Servers, Service};
+use crate::bench::profile;
 use crate::cli::{GroupArgs, GroupProgram};
 use manyflow_terminal::Display;
 
@@ -67,6 +68,12 @@ pub(crate) fn run(args: &GroupArgs, display: &Display) -> Result<()> {
         print_medians(display, *program, runs)?;
     }
     display.print_line(GOALS)?;
+    let ours = results.iter().find(|(program, _)| program.is_ours());
+    if args.profile
+        && let Some((program, _)) = ours
+    {
+        print_profile(*program, args, display)?;
+    }
     ensure!(failures.is_empty(), "{}", failures.join("; "));
     check_order(&results)
 }
@@ -122,16 +129,24 @@ fn measure(program: Program, args: &GroupArgs) -> Result<Run> {
     run_loads(&servers, args).map_err(|error| error.context(servers.last_lines()))
 }
 
+/// Prints where the processor time of our daemons goes under the first load.
+fn print_profile(program: Program, args: &GroupArgs, display: &Display) -> Result<()> {
+    if !profile::is_installed(display)? {
+        return Ok(());
+    }
+    let records = tempfile::tempdir()?;
+    let mut servers = Servers::start_recorded(program, None, Some(records.path()))?;
+    load::run(&servers, &full_load(args)).map_err(|error| error.context(servers.last_lines()))?;
+    servers.end()?;
+    display.print_line("processor time of the daemons by the code that takes it:")?;
+    for name in servers::NAMES {
+        profile::print(display, name, &records.path().join(name))?;
+    }
+    Ok(())
+}
+
 fn run_loads(servers: &Servers<'_>, args: &GroupArgs) -> Result<Run> {
-    let full = load::run(
-        servers,
-        &Load {
-            payload_bytes: args.size.0 as usize,
-            messages_per_s: None,
-            duration: args.duration,
-            messages_max: args.count,
-        },
-    )?;
+    let full = load::run(servers, &full_load(args))?;
     let latency = load::run(
         servers,
         &Load {
@@ -142,6 +157,16 @@ fn run_loads(servers: &Servers<'_>, args: &GroupArgs) -> Result<Run> {
         },
     )?;
     Ok(Run { full, latency })
+}
+
+/// Returns the load of as many messages as the servers carry.
+fn full_load(args: &GroupArgs) -> Load {
+    Load {
+        payload_bytes: args.size.0 as usize,
+        messages_per_s: None,
+        duration: args.duration,
+        messages_max: args.count,
+    }
 }
 
 /// A line of the table: the numbers of one run, or their medians.

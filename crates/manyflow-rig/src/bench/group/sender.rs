@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::client::PROBE;
-use super::load::{Load, SENDERS, Shared};
+use super::load::{Load, SENDERS, Shared, is_time_out};
 use manyflow_rig::overlay_lab::wire::{Operation, Stamp, parse};
 
 /// Size of a batch, as the NATS clients in Go write them.
@@ -132,7 +132,10 @@ impl Output<'_> {
             bail!("the server has ended the connection");
         }
         let (bytes, count) = self.batch.stamp(number, count, sent_ns);
-        self.stream.write_all(bytes)?;
+        match self.stream.write_all(bytes) {
+            Err(error) if is_time_out(&error) => bail!("the server does not read"),
+            written => written?,
+        }
         Ok(count)
     }
 }
@@ -152,7 +155,7 @@ impl Answers {
         while !ended.load(Ordering::Relaxed) {
             match stream.read(&mut buffer) {
                 Ok(length) if length > 0 => input.extend_from_slice(&buffer[..length]),
-                Err(error) if super::load::is_time_out(&error) => continue,
+                Err(error) if is_time_out(&error) => continue,
                 _ => return self.failed.store(true, Ordering::Relaxed),
             }
             let mut rest = input.as_slice();
@@ -168,5 +171,33 @@ impl Answers {
             let taken = input.len() - rest.len();
             input.drain(..taken);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_read_ends_the_load() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap();
+        for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+            set(&stream, Some(Duration::from_millis(50))).unwrap();
+        }
+        let load = Load {
+            payload_bytes: 1024,
+            messages_per_s: None,
+            duration: Duration::MAX,
+            messages_max: None,
+        };
+        let shared = Shared::default();
+        shared.begin();
+        let error = send(&stream, 0, ("s", &load), &shared).unwrap_err();
+        let error = format!("{error:#}");
+        assert_eq!(error, "sender 0 cannot send: the server does not read");
     }
 }

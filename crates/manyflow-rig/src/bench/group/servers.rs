@@ -1,7 +1,7 @@
 //! The processes of our daemons, or of nats-server.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fmt, fs};
 
@@ -12,10 +12,11 @@ use tempfile::TempDir;
 
 use super::client;
 use crate::bench::lan::{self, Lan};
-use crate::bench::process_cpu_s;
+use crate::bench::{process_cpu_s, profile};
 use crate::cli::{GroupController, GroupLayout};
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+/// The names of the servers, in the order of their clients.
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// The service of messages to an ordered group.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
@@ -169,6 +170,8 @@ pub(in crate::bench) struct Servers<'a> {
     processes: Vec<Process>,
     addresses: Vec<SocketAddr>,
     folder: TempDir,
+    /// Whether the processes are those of `perf`, with the servers as children.
+    are_recorded: bool,
 }
 
 impl<'a> Servers<'a> {
@@ -178,6 +181,19 @@ impl<'a> Servers<'a> {
     /// # Errors
     /// If a server ends, or accepts no clients within 20 s.
     pub(in crate::bench) fn start(program: Program, lan: Option<&'a Lan>) -> Result<Servers<'a>> {
+        Servers::start_recorded(program, lan, None)
+    }
+
+    /// Starts the servers of a program under `perf`, if there is a folder for what it records: a
+    /// file for each server, by its name.
+    ///
+    /// # Errors
+    /// If a server ends, or accepts no clients within 20 s.
+    pub(super) fn start_recorded(
+        program: Program,
+        lan: Option<&'a Lan>,
+        records: Option<&Path>,
+    ) -> Result<Servers<'a>> {
         let folder = tempfile::tempdir()?;
         let reserved: Vec<_> = (0..2 * NAMES.len())
             .map(|_| ReservedAddress::new())
@@ -194,10 +210,15 @@ impl<'a> Servers<'a> {
             processes: Vec::new(),
             addresses: clients.to_vec(),
             folder,
+            are_recorded: records.is_some(),
         };
         for (number, command) in program.commands(clients, links)?.into_iter().enumerate() {
             let log = log_path(&servers.folder, number);
             let command = servers.on_host(number, command)?;
+            let command = match records {
+                Some(folder) => profile::recorded(&command, &folder.join(NAMES[number])),
+                None => command,
+            };
             servers.processes.push(Process::start(command, &log)?);
         }
         servers.addresses.truncate(servers.processes.len());
@@ -242,9 +263,26 @@ impl<'a> Servers<'a> {
         lines.join("; ")
     }
 
+    /// Ends the servers, so that their records are complete.
+    ///
+    /// # Errors
+    /// If one does not end.
+    pub(super) fn end(&mut self) -> Result<()> {
+        self.processes.iter_mut().try_for_each(Process::interrupt)
+    }
+
     /// Returns the processor time of all servers.
     pub(in crate::bench) fn cpu_s(&self) -> Result<f64> {
         let processes = self.processes.iter();
         processes.map(|process| process_cpu_s(process.id())).sum()
+    }
+}
+
+impl Drop for Servers<'_> {
+    fn drop(&mut self) {
+        // A server would outlive a `perf` that is killed.
+        if self.are_recorded {
+            let _ = self.end();
+        }
     }
 }

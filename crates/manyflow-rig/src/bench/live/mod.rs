@@ -158,10 +158,8 @@ fn print_profile(
     folder: &Path,
     display: &Display,
 ) -> Result<()> {
-    if !profile::is_installed() {
-        let missing =
-            "perf is not installed (Debian: apt-get install linux-perf), so there is no profile.";
-        return Ok(display.print_line(missing)?);
+    if !profile::is_installed(display)? {
+        return Ok(());
     }
     let profiles = tempfile::tempdir()?;
     transfer(lan, program, file, folder, Some(profiles.path()))?;
