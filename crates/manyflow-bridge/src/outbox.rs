@@ -7,10 +7,17 @@ pub const MESSAGES_MAX: usize = 256;
 /// The bytes of messages on the way from which on no other message leaves.
 pub const BYTES_MAX: usize = 4 << 20;
 
+/// The number of calls of [`Outbox::under_way`] without progress after which a message counts as
+/// lost: there are three in the time after which JetStream delivers it again, and the first may
+/// come at once.
+const LOST_AFTER: u32 = 4;
+
 /// A message on the way.
 #[derive(Debug)]
 struct Sent<A> {
     bytes: usize,
+    /// The number of calls of [`Outbox::under_way`] since the message left or was under way.
+    calls: u32,
     /// The number of messages that had left before.
     order: u64,
     /// Whether each site has stored the message, in the order of [`Outbox::sites`].
@@ -22,17 +29,27 @@ struct Sent<A> {
 /// The messages of a stream on their way to other sites. `A` acknowledges a message in its own
 /// stream; the owner does so when [`handle_stored`](Outbox::handle_stored) returns it.
 ///
-/// There is no timer: JetStream delivers a message again if it has not been acknowledged in time.
-/// Over a slow link, messages may need longer. They are [under way](Outbox::under_way) as long as
-/// the sites report others: the overlay keeps the order of messages.
+/// JetStream delivers a message again if it has not been acknowledged in time. Over a slow link,
+/// messages may need longer. They are [under way](Outbox::under_way) as long as the sites report
+/// others: the overlay keeps the order of messages. Those that are not, because a site was away,
+/// count as lost and take no room, so that the owner can read them again.
 #[derive(Debug)]
 pub struct Outbox<A> {
     sites: Vec<Site>,
     /// The number of messages that have left.
     left: u64,
-    /// By sequence number in the stream.
+    /// By sequence number in the stream. JetStream bounds them: a consumer has a maximum number of
+    /// messages that are not acknowledged.
     sent: BTreeMap<u64, Sent<A>>,
+    /// The number of messages in `sent` that are not lost, and their bytes.
+    counted: usize,
     bytes: usize,
+}
+
+impl<A> Sent<A> {
+    fn is_lost(&self) -> bool {
+        self.calls >= LOST_AFTER
+    }
 }
 
 /// A destination.
@@ -58,33 +75,35 @@ impl<A: Clone> Outbox<A> {
             sites: sites.collect(),
             left: 0,
             sent: BTreeMap::new(),
+            counted: 0,
             bytes: 0,
         }
     }
 
     /// Returns whether another message may leave.
     pub fn has_room(&self) -> bool {
-        self.sent.len() < MESSAGES_MAX && self.bytes < BYTES_MAX
+        self.counted < MESSAGES_MAX && self.bytes < BYTES_MAX
     }
 
-    /// Returns the number of messages on the way.
+    /// Returns the number of messages that sites have not stored, those that are lost included.
     pub fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Returns whether no message is on the way.
+    /// Returns whether all sites have stored all messages.
     pub fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
     /// Adds a message that leaves. One that leaves again keeps the sites that have stored it.
     pub fn push(&mut self, sequence: u64, bytes: usize, acknowledger: A) {
-        let before = self.sent.remove(&sequence);
-        self.bytes -= before.as_ref().map_or(0, |sent| sent.bytes);
+        let before = self.take(sequence);
         let stored = before.map_or(vec![false; self.sites.len()], |sent| sent.stored);
+        self.counted += 1;
         self.bytes += bytes;
         let sent = Sent {
             bytes,
+            calls: 0,
             order: self.left,
             stored,
             acknowledger,
@@ -106,26 +125,35 @@ impl<A: Clone> Outbox<A> {
         if !sent.stored.iter().all(|stored| *stored) {
             return None;
         }
-        let sent = self.sent.remove(&sequence)?;
-        self.bytes -= sent.bytes;
-        debug_assert!(self.bytes == 0 || !self.sent.is_empty());
-        Some(sent.acknowledger)
+        Some(self.take(sequence)?.acknowledger)
     }
 
     /// Returns the means to acknowledge the messages that need more time: all sites that have not
     /// reported them have reported earlier ones since the last call, and no later one. A later one
-    /// shows that a message is lost.
+    /// shows that a message is lost. To be called three times in the time after which JetStream
+    /// delivers a message again.
     pub fn under_way(&mut self) -> Vec<A> {
-        let sites = &self.sites;
-        let is_under_way = |sent: &&Sent<A>| {
-            let mut waiting = sites
+        let mut under_way = Vec::new();
+        for sent in self.sent.values_mut() {
+            let mut waiting = self
+                .sites
                 .iter()
                 .zip(&sent.stored)
                 .filter(|(_, stored)| !**stored);
-            waiting.all(|(site, _)| site.has_reported && site.reported <= sent.order)
-        };
-        let under_way = self.sent.values().filter(is_under_way);
-        let under_way = under_way.map(|sent| sent.acknowledger.clone()).collect();
+            let is_under_way =
+                waiting.all(|(site, _)| site.has_reported && site.reported <= sent.order);
+            if sent.is_lost() {
+                continue;
+            }
+            sent.calls += 1;
+            if is_under_way {
+                sent.calls = 0;
+                under_way.push(sent.acknowledger.clone());
+            } else if sent.is_lost() {
+                self.counted -= 1;
+                self.bytes -= sent.bytes;
+            }
+        }
         for site in &mut self.sites {
             site.has_reported = false;
         }
@@ -135,15 +163,26 @@ impl<A: Clone> Outbox<A> {
     /// Forgets all messages: a new connection to JetStream delivers them again.
     pub fn clear(&mut self) {
         self.sent.clear();
-        self.bytes = 0;
+        (self.counted, self.bytes) = (0, 0);
     }
 
     /// Removes a message that could not leave.
     pub fn remove(&mut self, sequence: u64) {
-        self.bytes -= self.sent.remove(&sequence).map_or(0, |sent| sent.bytes);
+        self.take(sequence);
     }
 
-    /// Returns each site with the number of messages on the way that it has not stored.
+    fn take(&mut self, sequence: u64) -> Option<Sent<A>> {
+        let sent = self.sent.remove(&sequence)?;
+        if !sent.is_lost() {
+            self.counted -= 1;
+            self.bytes -= sent.bytes;
+        }
+        debug_assert!(self.counted <= self.sent.len());
+        debug_assert!(self.bytes == 0 || self.counted > 0);
+        Some(sent)
+    }
+
+    /// Returns each site with the number of messages that it has not stored.
     pub fn waiting(&self) -> impl Iterator<Item = (&str, usize)> {
         self.sites.iter().enumerate().map(|(place, site)| {
             let waits = |sent: &&Sent<A>| !sent.stored[place];
@@ -229,6 +268,28 @@ mod tests {
         outbox.handle_stored("b", 2);
         outbox.handle_stored("c", 1);
         assert_eq!(outbox.under_way(), [2, 3]);
+    }
+
+    #[test]
+    fn messages_that_are_lost_take_no_room() {
+        let mut outbox = outbox();
+        for sequence in 0..MESSAGES_MAX as u64 {
+            outbox.push(sequence, 10, sequence);
+        }
+        for _ in 1..LOST_AFTER {
+            assert!(outbox.under_way().is_empty());
+            assert!(!outbox.has_room(), "JetStream does not deliver them yet");
+        }
+        outbox.under_way();
+        assert!(outbox.has_room());
+        assert_eq!((outbox.len(), outbox.bytes), (MESSAGES_MAX, 0));
+        // One comes late after all, one leaves again.
+        assert_eq!(outbox.handle_stored("b", 0), None);
+        assert_eq!(outbox.handle_stored("c", 0), Some(0));
+        outbox.push(1, 10, 1);
+        assert_eq!((outbox.counted, outbox.bytes), (1, 10));
+        outbox.remove(1);
+        assert_eq!((outbox.counted, outbox.bytes), (0, 0));
     }
 
     #[test]

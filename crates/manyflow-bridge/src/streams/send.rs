@@ -208,6 +208,8 @@ impl Sender {
                     return self.error(error);
                 }
             }
+            // There is room again for those that are lost.
+            self.has_room.notify_one();
         }
     }
 
