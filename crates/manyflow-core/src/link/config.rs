@@ -2,15 +2,18 @@
 
 use core::time::Duration;
 
-use super::Aqm;
+use super::{Aqm, Pace};
 use crate::units::Rate;
 use crate::xcp::XcpConfig;
 
 /// The configuration of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// The transmitter's rate. With `None` transmission takes no time.
+    /// The transmitter's rate, or its average rate if the link has a `pace`. With neither,
+    /// transmission takes no time.
     pub rate: Option<Rate>,
+    /// How the rate varies by itself. It decides when packets leave, instead of `rate`.
+    pub pace: Option<Pace>,
     /// Propagation delay.
     pub delay: Duration,
     /// The limit of the queue, which the packet in transmission does not count towards.
@@ -25,13 +28,22 @@ pub struct LinkConfig {
     pub loss: LossModel,
     /// The probability, 0 to 1, that a packet arrives twice.
     pub duplication: f64,
-    /// The maximum of a further delay, which is drawn uniformly for each packet.
+    /// The scale of a further delay that is drawn for each packet: its maximum if the distribution
+    /// is uniform, otherwise its mean.
     pub jitter: Duration,
+    /// The distribution of the further delay.
+    pub jitter_distribution: JitterDistribution,
     /// Whether packets can overtake each other because of jitter.
     pub reorder: bool,
 }
 
 impl LinkConfig {
+    /// Sets a rate that varies by itself, and its average.
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.rate = Some(pace.rate());
+        self.pace = Some(pace);
+    }
+
     /// Returns whether marks depend on the groups that are subscribed over the link.
     pub fn marks_by_group(&self) -> bool {
         self.red.is_some_and(|red| red.marking == Marking::TopGroup)
@@ -43,6 +55,7 @@ impl Default for LinkConfig {
     fn default() -> LinkConfig {
         LinkConfig {
             rate: None,
+            pace: None,
             delay: Duration::ZERO,
             queue: QueueLimit::Unlimited,
             red: None,
@@ -51,6 +64,7 @@ impl Default for LinkConfig {
             loss: LossModel::None,
             duplication: 0.0,
             jitter: Duration::ZERO,
+            jitter_distribution: JitterDistribution::Uniform,
             reorder: true,
         }
     }
@@ -66,6 +80,26 @@ pub enum QueueLimit {
     Packets(u32),
     /// The queue holds this many bytes.
     Bytes(u64),
+}
+
+/// The distribution of jitter.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum JitterDistribution {
+    /// Uniform from 0 to the jitter.
+    #[default]
+    Uniform,
+    /// Normal with the jitter as its mean, without values below 0, which become 0.
+    Normal {
+        /// The standard deviation.
+        deviation: Duration,
+    },
+    /// Pareto's second kind (Lomax), which begins at 0, with the jitter as its mean. A large value
+    /// is rare, but not as rare as with other distributions.
+    Pareto {
+        /// Pareto's index, above 1. The lower it is, the more frequent are large values.
+        index: f64,
+    },
 }
 
 /// How packets are lost on a wire.

@@ -112,22 +112,6 @@ impl Extras {
         Some((begins, packets))
     }
 
-    /// Describes the arrival of a packet of `bytes` for RED. `idle` is how long the transmitter has
-    /// been idle; `None` if it is busy.
-    pub(super) fn arrival(
-        &self,
-        bytes: u32,
-        idle: Option<Duration>,
-        rate: Option<Rate>,
-    ) -> Arrival {
-        Arrival {
-            bytes,
-            waiting: self.waiting.len(),
-            idle,
-            rate,
-        }
-    }
-
     /// Asks RED about a packet that the queue has room for. Without RED every packet is accepted.
     pub(super) fn judge(&mut self, item: &impl Carried, arrival: Arrival) -> Verdict {
         self.red.as_mut().map_or(Verdict::Accept, |red| {
@@ -144,18 +128,19 @@ impl Extras {
     }
 
     /// Counts a packet in XCP's router, which sets the window change of a packet that is let in.
+    /// `queued` has the bytes that wait before it, and whether it is let in.
     pub(super) fn steer(
         &mut self,
         now: Time,
         item: &mut impl Carried,
         bytes: u32,
         rate: Rate,
-        is_let_in: bool,
+        (queued_bytes, is_let_in): (u64, bool),
     ) {
         let Some(xcp) = &mut self.xcp else { return };
         let capacity = rate.bits_per_s().max(1) as f64 / 8.0;
         let congestion = item.congestion();
-        let queued = self.waiting_bytes as f64;
+        let queued = queued_bytes as f64;
         xcp.on_arrival(now, capacity, queued, bytes, congestion.as_deref());
         if let Some(congestion) = congestion.filter(|_| is_let_in) {
             xcp.on_departure(bytes, congestion);

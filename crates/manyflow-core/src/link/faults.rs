@@ -1,9 +1,13 @@
-//! Losses on the wire.
+//! Losses and jitter on the wire.
+
+use core::time::Duration;
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-use super::LossModel;
+use super::shape::normal;
+use super::{JitterDistribution, LossModel};
+use crate::time::seconds;
 
 /// The state of a loss model: the state of its Markov chain.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +32,33 @@ impl Losses {
             } => {
                 self.is_bad ^= happens(if self.is_bad { to_good } else { to_bad });
                 happens(if self.is_bad { loss_bad } else { loss_good })
+            }
+        }
+    }
+}
+
+impl JitterDistribution {
+    /// Draws the further delay of a packet.
+    #[inline]
+    pub(super) fn draw(self, jitter: Duration, random: &mut Pcg64Mcg) -> Duration {
+        match self {
+            JitterDistribution::Uniform => jitter.mul_f64(random.random()),
+            other => other.draw_transformed(jitter, random),
+        }
+    }
+
+    // Apart from the uniform distribution, so that links with that one remain small.
+    #[cold]
+    fn draw_transformed(self, jitter: Duration, random: &mut Pcg64Mcg) -> Duration {
+        match self {
+            JitterDistribution::Uniform => jitter,
+            JitterDistribution::Normal { deviation } => {
+                seconds(jitter.as_secs_f64() + deviation.as_secs_f64() * normal(random))
+            }
+            JitterDistribution::Pareto { index } => {
+                let share = 1.0 - random.random::<f64>();
+                let scale_s = jitter.as_secs_f64() * (index - 1.0);
+                seconds(scale_s * (libm::pow(share, -1.0 / index) - 1.0))
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Links with active queue management: the queue decides about a packet when it leaves, too.
+//! Links with active queue management or a rate that varies by itself: the queue decides about a
+//! packet when it leaves, too.
 //!
 //! A drop-tail link knows a packet's departure when the packet is pushed. Here it does not: CoDel
 //! may drop the packets before it, and fair queueing sends others first. So waiting packets stay in
@@ -13,9 +14,10 @@ use super::codel::{CoDel, CoDelConfig};
 use super::dualpi2::{DualPi2, DualPi2Config};
 use super::fair::mix;
 use super::fq_codel::{FqCoDel, FqCoDelConfig};
+use super::pace::Pacer;
 use super::pie::{Pie, PieConfig};
 use super::waiting::{Fifo, Store, Waiting};
-use super::{Carried, Dropped, Flow, Item, Link, QueueLimit};
+use super::{Carried, Dropped, Flow, Item, Link, LinkConfig, QueueLimit};
 use crate::time::Time;
 
 /// Active queue management that needs a queue of its own. [`RedConfig`](super::RedConfig) decides
@@ -57,6 +59,8 @@ pub enum Fate<T> {
 
 #[derive(Debug)]
 enum Discipline {
+    /// First in, first out: a link with a [`Pace`](super::Pace) and no [`Aqm`].
+    Fifo(Fifo),
     CoDel(CoDelConfig, CoDel, Fifo),
     FqCoDel(FqCoDel),
     Cake(Cake),
@@ -65,7 +69,10 @@ enum Discipline {
 }
 
 impl Discipline {
-    fn new(aqm: Aqm, seed: u64, now: Time) -> Discipline {
+    fn new(aqm: Option<Aqm>, seed: u64, now: Time) -> Discipline {
+        let Some(aqm) = aqm else {
+            return Discipline::Fifo(Fifo::default());
+        };
         match aqm {
             Aqm::CoDel(config) => Discipline::CoDel(config, CoDel::default(), Fifo::default()),
             Aqm::FqCoDel(config) => Discipline::FqCoDel(FqCoDel::new(config, seed)),
@@ -84,7 +91,7 @@ impl Discipline {
         random: &mut Pcg64Mcg,
     ) -> Result<(), Dropped> {
         match self {
-            Discipline::CoDel(.., fifo) => store.push(fifo, packet),
+            Discipline::Fifo(fifo) | Discipline::CoDel(.., fifo) => store.push(fifo, packet),
             Discipline::FqCoDel(queue) => queue.enqueue(packet, store),
             Discipline::Cake(queue) => queue.enqueue(packet, store),
             Discipline::Pie(queue) => return queue.enqueue(now, packet, store, random),
@@ -96,6 +103,7 @@ impl Discipline {
     /// Removes and returns the next packet, unless the queue drops all.
     fn dequeue<T: Item>(&mut self, now: Time, store: &mut Store<T>) -> Option<Waiting<T>> {
         match self {
+            Discipline::Fifo(fifo) => store.pop(now, fifo),
             Discipline::CoDel(config, codel, fifo) => codel.dequeue(config, now, fifo, store),
             Discipline::FqCoDel(queue) => queue.dequeue(now, store),
             Discipline::Cake(queue) => queue.dequeue(now, store),
@@ -116,7 +124,7 @@ impl Discipline {
     /// Removes and returns any packet that no other of its flow precedes.
     fn take<T: Item>(&mut self, now: Time, store: &mut Store<T>) -> Option<Waiting<T>> {
         match self {
-            Discipline::CoDel(.., fifo) => store.pop(now, fifo),
+            Discipline::Fifo(fifo) | Discipline::CoDel(.., fifo) => store.pop(now, fifo),
             Discipline::FqCoDel(queue) => queue.take(now, store),
             Discipline::Cake(queue) => queue.take(now, store),
             Discipline::Pie(queue) => queue.take(now, store),
@@ -125,24 +133,38 @@ impl Discipline {
     }
 }
 
-/// The queue of a link with active queue management. It remains when the management is removed.
+/// The queue of a link with active queue management or a pace. It remains when both are removed.
 #[derive(Debug)]
 pub(super) struct Managed<T> {
     discipline: Discipline,
     keeps_flows: bool,
     random: Pcg64Mcg,
     store: Store<T>,
+    /// The transmitter, if the link has a pace.
+    pacer: Option<Pacer>,
 }
 
 impl<T: Item> Managed<T> {
-    fn new(aqm: Aqm, seed: u64, now: Time) -> Managed<T> {
+    /// Creates an empty queue. A pace began at `began`.
+    fn new(config: &LinkConfig, seed: u64, now: Time, began: Time) -> Managed<T> {
         // The link's faults draw from the seed itself.
         let seed = mix(seed);
         Managed {
-            discipline: Discipline::new(aqm, seed, now),
-            keeps_flows: aqm.keeps_flows(),
+            discipline: Discipline::new(config.aqm, seed, now),
+            keeps_flows: config.aqm.is_some_and(|aqm| aqm.keeps_flows()),
             random: Pcg64Mcg::seed_from_u64(seed),
             store: Store::default(),
+            pacer: pacer(config, seed, began),
+        }
+    }
+
+    /// Returns when the transmitter of a link that was busy until `free_at` is ready for a packet
+    /// that comes at `now`.
+    #[inline]
+    fn ready(&mut self, free_at: Time, now: Time) -> Time {
+        match &mut self.pacer {
+            Some(pacer) => pacer.begin(now),
+            None => free_at.max(now),
         }
     }
 
@@ -205,25 +227,48 @@ impl<T: Item> Managed<T> {
 }
 
 impl<T: Item> Link<T> {
-    /// Hands a packet to a link with active queue management.
+    /// Returns the managed queue of a link that has had the same configuration since time 0, or
+    /// has one already.
+    #[inline]
+    fn managed(&mut self, now: Time) -> &mut Managed<T> {
+        let (config, seed) = (&self.config, self.seed);
+        let make = || Box::new(Managed::new(config, seed, now, Time::ZERO));
+        self.managed.get_or_insert_with(make)
+    }
+
+    /// Returns the time from which the transmitter has nothing to send, if no packet waits.
+    fn idle_from(&self) -> Time {
+        let pacer = self.managed.as_ref().and_then(|all| all.pacer.as_ref());
+        pacer.map_or(self.free_at, Pacer::idle_from)
+    }
+
+    /// Returns the bytes that full packets of 1,500 bytes could have taken of the opportunities of
+    /// the link's [`Pace`](super::Pace) until `now`. `None` if it has no opportunities.
+    pub fn offered_bytes(&mut self, now: Time) -> Option<u64> {
+        self.config.pace.as_ref()?;
+        self.advance(now);
+        self.managed(now).pacer.as_mut()?.offered_bytes(now)
+    }
+
+    /// Hands a packet to a link with a managed queue.
     pub(super) fn push_managed(
         &mut self,
         now: Time,
-        item: impl Carried + Into<T>,
+        mut item: impl Carried + Into<T>,
         bytes: u32,
     ) -> Result<u32, Dropped> {
-        let aqm = self.config.aqm.expect("the link is managed");
-        let seed = self.seed;
-        let managed = self
-            .managed
-            .get_or_insert_with(|| Box::new(Managed::new(aqm, seed, now)));
+        if self.config.red.is_some() || self.config.xcp.is_some() {
+            self.judge(now, &mut item, bytes)?;
+        }
+        let (free_at, limit) = (self.free_at, self.config.queue);
+        let managed = self.managed(now);
+        let free_at = managed.ready(free_at, now);
         // The packet in transmission does not count towards the limit, so a packet that need not
         // wait has room.
-        let limit = match self.free_at <= now {
+        let limit = match free_at <= now {
             true => QueueLimit::Unlimited,
-            false => self.config.queue,
+            false => limit,
         };
-        self.free_at = self.free_at.max(now);
         let packet = Waiting {
             bytes,
             entered: now,
@@ -236,13 +281,16 @@ impl<T: Item> Link<T> {
             is_marked: false,
             item: item.into(),
         };
-        managed.enqueue(now, packet, limit)?;
+        let queued = managed.enqueue(now, packet, limit);
+        self.free_at = free_at;
+        queued?;
         self.advance(now);
         self.check_counters();
         Ok(1)
     }
 
-    /// Begins the transmissions that are due by `now`, on a link with active queue management.
+    /// Begins the transmissions that are due by `now`, on a link with an [`Aqm`] or a
+    /// [`Pace`](super::Pace).
     #[inline]
     pub fn advance(&mut self, now: Time) {
         if self.managed.is_some() {
@@ -269,16 +317,31 @@ impl<T: Item> Link<T> {
             item.set_mark();
             self.tell(|| Fate::Marked(item.clone()));
         }
-        self.free_at = self.transmitted(self.free_at, bytes);
+        let sent = self.occupy(bytes);
         if !T::IS_STORED {
-            self.put_on_wire(self.free_at, item, bytes);
+            self.put_on_wire(sent, item, bytes);
             return;
         }
-        match self.put_on_wire(self.free_at, item.clone(), bytes) {
+        match self.put_on_wire(sent, item.clone(), bytes) {
             0 => self.tell(|| Fate::Lost(item)),
             1 => {}
             _ => self.tell(|| Fate::Doubled(item)),
         }
+    }
+
+    /// Occupies the transmitter with a packet when it is free. Returns when the packet has been
+    /// sent, or reaches the wire if the pace delays it further.
+    #[inline]
+    pub(super) fn occupy(&mut self, bytes: u32) -> Time {
+        let begins = self.free_at;
+        let pacer = self.managed.as_mut().and_then(|all| all.pacer.as_mut());
+        let Some(pacer) = pacer else {
+            self.free_at = self.transmitted(begins, bytes);
+            return self.free_at;
+        };
+        let sent = pacer.carry(begins, bytes);
+        self.free_at = sent.ready;
+        sent.at + sent.delay
     }
 
     fn tell(&mut self, fate: impl FnOnce() -> Fate<T>) {
@@ -307,11 +370,32 @@ impl<T: Item> Link<T> {
         core::iter::from_fn(|| managed.discipline.take(now, store)).collect()
     }
 
+    /// Ends the transmission of a packet that was lost.
+    pub(super) fn stop_transmission(&mut self, now: Time) {
+        let pacer = self.managed.as_mut().and_then(|all| all.pacer.as_mut());
+        if let Some(pacer) = pacer {
+            pacer.stop(now);
+        }
+    }
+
+    /// Adopts another pace, or none, after the configuration has changed. A packet in transmission
+    /// continues as it began.
+    pub(super) fn adopt_pace(&mut self, now: Time) {
+        let busy_until = self.idle_from().max(now);
+        let (config, seed) = (&self.config, self.seed);
+        match &mut self.managed {
+            Some(managed) => managed.pacer = pacer(config, mix(seed), now),
+            None => self.managed = Some(Box::new(Managed::new(config, seed, now, now))),
+        }
+        let managed = self.managed(now);
+        self.free_at = managed.ready(busy_until, busy_until);
+    }
+
     /// Adopts new management after the configuration has changed. Waiting packets move to the new
     /// queue, in which their time begins again; without management they are transmitted in turn.
     pub(super) fn adopt_management(&mut self, now: Time) {
         let waiting = self.take_managed(now);
-        let Some(aqm) = self.config.aqm else {
+        if self.config.aqm.is_none() && self.config.pace.is_none() {
             self.free_at = self.free_at.max(now);
             for packet in waiting {
                 let begins = self.free_at;
@@ -319,15 +403,22 @@ impl<T: Item> Link<T> {
                 self.transmit(packet);
             }
             return;
-        };
+        }
         let Some(managed) = &mut self.managed else {
             return;
         };
+        let aqm = self.config.aqm;
         managed.discipline = Discipline::new(aqm, mix(self.seed), now);
-        managed.keeps_flows = aqm.keeps_flows();
+        managed.keeps_flows = aqm.is_some_and(|aqm| aqm.keeps_flows());
         for packet in waiting {
             let entered = now;
             managed.move_in(now, Waiting { entered, ..packet });
         }
     }
+}
+
+/// Returns the transmitter of a link with a pace. `seed` is that of the link's managed queue.
+fn pacer(config: &LinkConfig, seed: u64, began: Time) -> Option<Pacer> {
+    let pace = config.pace.as_ref()?;
+    Some(Pacer::new(pace, mix(!seed), began))
 }

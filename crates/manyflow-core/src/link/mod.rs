@@ -11,7 +11,8 @@
 //! wire cost nothing in between.
 //!
 //! With an [`Aqm`], the queue decides when a packet leaves, too. Such a link has an event for each
-//! departure as well (`managed.rs`).
+//! departure as well (`managed.rs`). So has a link whose rate varies by itself ([`Pace`],
+//! `pace.rs`), with any queue.
 //!
 //! | file | queue |
 //! |---|---|
@@ -32,8 +33,11 @@ mod fair;
 mod faults;
 mod fq_codel;
 mod managed;
+mod pace;
 mod pie;
+mod rate_trace;
 mod red;
+mod shape;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -41,26 +45,33 @@ mod tests_aqm;
 #[cfg(test)]
 mod tests_aqm_random;
 #[cfg(test)]
+mod tests_pace;
+#[cfg(test)]
 mod tests_xcp;
+mod token_bucket;
 mod waiting;
 
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rand::RngExt;
-
 pub use cake::{CakeConfig, Isolation};
 pub use carried::{Carried, Flow, Item};
 pub use codel::CoDelConfig;
-pub use config::{LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant};
+pub use config::{
+    JitterDistribution, LinkConfig, LossModel, Marking, Overload, QueueLimit, RedConfig, RedVariant,
+};
 pub use dualpi2::DualPi2Config;
 use extras::Extras;
 pub use fq_codel::{FqCoDelConfig, Multicast};
 use managed::Managed;
 pub use managed::{Aqm, Fate};
+pub use pace::Pace;
 pub use pie::PieConfig;
+pub use rate_trace::{FULL_PACKET_BYTES, RateTrace, RateTraceError};
 pub use red::{Arrival, Notice, Red, TopGroups, Verdict};
+pub use shape::{Shape, ShapeKind};
+pub use token_bucket::TokenBucket;
 
 use crate::time::Time;
 
@@ -114,7 +125,7 @@ pub struct Link<T> {
     delivered_bytes: u64,
     /// The state that most links never need.
     extras: Option<Box<Extras>>,
-    /// The queue of a link with an [`Aqm`].
+    /// The queue of a link with an [`Aqm`] or a [`Pace`].
     managed: Option<Box<Managed<T>>>,
     cut: bool,
     /// The kind of queue that the configuration asks for. A packet of a drop-tail link need not
@@ -129,16 +140,17 @@ enum Kind {
     DropTail,
     /// When a packet arrives: RED and XCP.
     Judge,
-    /// In a managed queue.
+    /// In a managed queue; with a [`Pace`] also by RED and XCP.
     Managed,
 }
 
 impl Kind {
     fn of(config: &LinkConfig) -> Kind {
-        match (config.aqm, config.red, config.xcp) {
-            (Some(_), ..) => Kind::Managed,
-            (None, None, None) => Kind::DropTail,
-            _ => Kind::Judge,
+        let is_judged = config.red.is_some() || config.xcp.is_some();
+        match config.aqm.is_some() || config.pace.is_some() {
+            true => Kind::Managed,
+            false if is_judged => Kind::Judge,
+            false => Kind::DropTail,
         }
     }
 }
@@ -218,8 +230,8 @@ impl<T: Item> Link<T> {
     }
 
     /// Hands a packet of `bytes` to the link. Returns how many copies will arrive: none if the wire
-    /// is going to lose the packet, two if the wire duplicates it. A link with an [`Aqm`] does not
-    /// know yet and returns one; see [`pop_fate`](Link::pop_fate).
+    /// is going to lose the packet, two if the wire duplicates it. A link with an [`Aqm`] or a
+    /// [`Pace`] does not know yet and returns one; see [`pop_fate`](Link::pop_fate).
     ///
     /// `item` can be a view of a packet that is stored elsewhere. Once the queue has decided, the
     /// view is converted into what the link carries, such as the packet's place in that store.
@@ -314,9 +326,9 @@ impl<T: Item> Link<T> {
         self.adopt(now, config.into());
         for InTransit { item, bytes, .. } in waiting {
             let begins = self.free_at;
-            self.free_at = self.transmitted(begins, bytes);
+            let sent = self.occupy(bytes);
             self.extras().wait(now, begins, bytes);
-            self.deliver_later(self.free_at, item, bytes);
+            self.deliver_later(sent, item, bytes);
         }
     }
 
@@ -330,6 +342,7 @@ impl<T: Item> Link<T> {
             self.extras().take_waiting(now);
             lost.extend(self.wire.drain(..).map(|packet| packet.item));
             lost.extend(self.take_managed(now).into_iter().map(|packet| packet.item));
+            self.stop_transmission(now);
             self.extras().lost += lost.len() as u64;
             self.free_at = now;
         }
@@ -376,9 +389,15 @@ impl<T: Item> Link<T> {
                 extras.set_xcp(&config);
             }
         }
-        let is_managed_otherwise = config.aqm != self.config.aqm;
-        (self.kind, self.carry) = (Kind::of(&config), 0);
+        let is_paced_otherwise = config.pace != self.config.pace;
+        let (before, after) = (self.kind, Kind::of(&config));
+        let is_managed_otherwise =
+            config.aqm != self.config.aqm || (before == Kind::Managed) != (after == Kind::Managed);
+        (self.kind, self.carry) = (after, 0);
         self.config = config;
+        if is_paced_otherwise {
+            self.adopt_pace(now);
+        }
         if is_managed_otherwise {
             self.adopt_management(now);
         }
@@ -409,16 +428,24 @@ impl<T: Item> Link<T> {
 
     /// Decides whether the packet enters the queue of a link with RED or XCP. RED may mark it, and
     /// XCP's router may lower its window change.
+    #[inline(always)]
     fn judge(&mut self, now: Time, item: &mut impl Carried, bytes: u32) -> Result<(), Dropped> {
+        let (waiting, waiting_bytes) = self.queued();
         let is_busy = self.free_at > now;
-        let has_room = !is_busy || self.has_room(bytes);
+        let has_room = !is_busy || self.fits(waiting, waiting_bytes, bytes);
         let rate = self.config.rate;
         if let Some(rate) = rate.filter(|_| self.config.xcp.is_some()) {
-            self.extras().steer(now, item, bytes, rate, has_room);
+            let queued = (waiting_bytes, has_room);
+            self.extras().steer(now, item, bytes, rate, queued);
         }
         let idle = (!is_busy).then(|| now - self.free_at);
         let extras = self.extras();
-        let arrival = extras.arrival(bytes, idle, rate);
+        let arrival = Arrival {
+            bytes,
+            waiting,
+            idle,
+            rate,
+        };
         let verdict = if has_room {
             extras.judge(item, arrival)
         } else {
@@ -445,6 +472,11 @@ impl<T: Item> Link<T> {
 
     fn has_room(&self, bytes: u32) -> bool {
         let (packets, waiting_bytes) = self.queued();
+        self.fits(packets, waiting_bytes, bytes)
+    }
+
+    /// Returns whether a packet fits into the queue behind these packets and bytes.
+    fn fits(&self, packets: usize, waiting_bytes: u64, bytes: u32) -> bool {
         match self.config.queue {
             QueueLimit::Unlimited => true,
             QueueLimit::Packets(limit) => packets < limit as usize,
@@ -492,12 +524,18 @@ impl<T: Item> Link<T> {
         copies
     }
 
+    // Not inlined: links without jitter would save more registers.
+    #[inline(never)]
+    fn draw_jitter(&mut self) -> Duration {
+        let (jitter, distribution) = (self.config.jitter, self.config.jitter_distribution);
+        distribution.draw(jitter, &mut self.extras().random)
+    }
+
     #[inline]
     fn deliver_later(&mut self, sent: Time, item: T, bytes: u32) {
         let mut arrives = sent + self.config.delay;
         if self.config.jitter > Duration::ZERO {
-            let share = self.extras().random.random();
-            arrives += self.config.jitter.mul_f64(share);
+            arrives += self.draw_jitter();
         }
         make_room(&mut self.wire);
         let last = self.wire.back().map_or(Time::ZERO, |last| last.arrives);

@@ -24,7 +24,7 @@ impl From<Sample> for Number {
     }
 }
 
-fn any_aqm() -> impl Strategy<Value = Option<Aqm>> {
+pub(super) fn any_aqm() -> impl Strategy<Value = Option<Aqm>> {
     let codel = (0u64..20_000, 1u64..200_000, any::<bool>()).prop_map(|(target, interval, ecn)| {
         CoDelConfig {
             target: Duration::from_micros(target),
@@ -72,7 +72,40 @@ fn any_aqm() -> impl Strategy<Value = Option<Aqm>> {
     ]
 }
 
-fn any_limit() -> impl Strategy<Value = QueueLimit> {
+fn any_pace() -> impl Strategy<Value = Option<Pace>> {
+    let gaps = prop::collection::vec(0u32..30, 1..20);
+    let trace = gaps.prop_filter_map("a trace takes some time", |gaps| {
+        let mut ms = 0;
+        let times = gaps.into_iter().map(|gap| {
+            ms += gap;
+            ms
+        });
+        Some(Pace::Trace(Arc::new(RateTrace::new(times).ok()?)))
+    });
+    let kind = prop::sample::select(vec![
+        ShapeKind::Lte,
+        ShapeKind::MmWave,
+        ShapeKind::Wifi,
+        ShapeKind::Starlink,
+    ]);
+    let rate = (100_000u64..50_000_000).prop_map(Rate::from_bits_per_s);
+    prop_oneof![
+        2 => Just(None),
+        2 => trace.prop_map(Some),
+        1 => (kind, rate.clone()).prop_map(|(kind, mean)| Some(Pace::Shape(Shape::new(kind, mean)))),
+        2 => (rate.clone(), 1u64..20_000, prop::option::of(rate)).prop_map(
+            |(sustained, burst_bytes, peak)| {
+                Some(Pace::Bucket(TokenBucket {
+                    sustained,
+                    burst_bytes,
+                    peak,
+                }))
+            }
+        ),
+    ]
+}
+
+pub(super) fn any_limit() -> impl Strategy<Value = QueueLimit> {
     prop_oneof![
         Just(QueueLimit::Unlimited),
         (0u32..60).prop_map(QueueLimit::Packets),
@@ -87,8 +120,8 @@ enum Step {
     Wait(u64),
     /// Pushes packets of a flow and of a length.
     Push(u32, u32, u8, u32),
-    /// Changes the queue.
-    Change(Option<Aqm>, QueueLimit),
+    /// Changes the queue and the pace.
+    Change(Option<Aqm>, QueueLimit, Option<Pace>),
     /// Cuts the link and restores it.
     Cut,
 }
@@ -98,7 +131,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         8 => (0u64..20_000).prop_map(Step::Wait),
         12 => (1u32..6, 40u32..1500, 0u8..3, 1u32..20)
             .prop_map(|(flow, bytes, ecn, count)| Step::Push(flow, bytes, ecn, count)),
-        1 => (any_aqm(), any_limit()).prop_map(|(aqm, limit)| Step::Change(aqm, limit)),
+        1 => (any_aqm(), any_limit(), any_pace())
+            .prop_map(|(aqm, limit, pace)| Step::Change(aqm, limit, pace)),
         1 => Just(Step::Cut),
     ]
 }
@@ -137,6 +171,7 @@ impl Ends {
 
 fn play(
     first: Option<Aqm>,
+    pace: Option<Pace>,
     limit: QueueLimit,
     faults: (f64, f64),
     steps: &[Step],
@@ -146,6 +181,7 @@ fn play(
         delay: Duration::from_millis(3),
         queue: limit,
         aqm: first,
+        pace,
         loss: LossModel::Bernoulli(faults.0),
         duplication: faults.1,
         ..LinkConfig::default()
@@ -173,9 +209,10 @@ fn play(
                     ends.note(&mut link);
                 }
             }
-            Step::Change(aqm, queue) => {
+            Step::Change(aqm, queue, pace) => {
                 let config = LinkConfig {
                     aqm: *aqm,
+                    pace: pace.clone(),
                     queue: *queue,
                     ..link.config().clone()
                 };
@@ -198,10 +235,11 @@ proptest! {
 
     #[test]
     fn every_packet_of_a_managed_queue_ends_once(
-        aqm in any_aqm(), limit in any_limit(), loss in 0.0..0.2, duplication in 0.0..0.2,
+        (aqm, pace, limit) in (any_aqm(), any_pace(), any_limit()),
+        loss in 0.0..0.2, duplication in 0.0..0.2,
         steps in prop::collection::vec(any_step(), 1..60),
     ) {
-        let (ends, counters, pushed) = play(aqm, limit, (loss, duplication), &steps);
+        let (ends, counters, pushed) = play(aqm, pace.clone(), limit, (loss, duplication), &steps);
         let mut ended: Vec<Number> = ends.arrived.iter().map(|(_, number)| *number).collect();
         ended.extend(&ends.gone);
         ended.sort_unstable();
@@ -211,7 +249,7 @@ proptest! {
         prop_assert_eq!(ended, expected);
         prop_assert_eq!(counters.delivered, ends.arrived.len() as u64);
         prop_assert_eq!(counters.dropped + counters.lost, ends.gone.len() as u64);
-        let again = play(aqm, limit, (loss, duplication), &steps);
+        let again = play(aqm, pace, limit, (loss, duplication), &steps);
         prop_assert_eq!(again, (ends, counters, pushed));
     }
 
