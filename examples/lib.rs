@@ -11,6 +11,7 @@
 //! | `own_controller` | a flow controller of one's own for an overlay |
 //! | `own_topology` | a simulated network built by hand, with TCP in it |
 //! | `scenario_to_csv` | a scenario file run from a program, its series written as CSV |
+//! | `rate_trace` | the course of a wireless link as a rate trace for Mahimahi and scenario files, or what a trace is like |
 //! | `progressive_samples` | a time series as layered data: cut for three groups, and received in prefixes |
 //!
 //! Run one with `cargo run -p manyflow-examples --example webrc_link`; `make examples` runs all.

@@ -105,8 +105,12 @@ observables! {
     ExitCode: Sender, NUMBER, Level, "exit code";
     /// The rate at which a link delivers packets.
     LinkRate: Link, RATE, Interval, "rate";
-    /// The rate at which a link delivers, divided by the link's rate.
+    /// The rate at which a link delivers, divided by the link's rate, or by the average rate of one
+    /// whose rate varies: see `capacity`.
     Utilisation: Link, NUMBER, Interval, "utilisation";
+    /// The rate at which a link could deliver packets of 1,500 bytes. It varies with a trace or a
+    /// shape. With a token bucket it is the sustained rate.
+    Capacity: Link, RATE, Interval, "capacity";
     /// The number of packets that a link delivered.
     DeliveredPackets: Link, PACKETS, Count, "packets delivered";
     /// The number of packets that the link's queue dropped. Of TCP, CBR and ACP: packets to the

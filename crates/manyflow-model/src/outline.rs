@@ -1,6 +1,8 @@
 //! A scenario as its results show it: names, the sweep, and for each cell the tables of measures,
 //! plots and expectations.
 
+use std::collections::BTreeMap;
+
 use crate::expression::Environment;
 use crate::quantity::Seconds;
 use crate::tables::{ExpectTable, MeasureTable, PlotTable};
@@ -16,6 +18,8 @@ pub struct Source {
     pub fast: bool,
     /// The settings that replace values of the file, each as `KEY=VALUE`.
     pub settings: Vec<String>,
+    /// The texts of the rate traces that the file names, by their paths in it.
+    pub traces: BTreeMap<String, String>,
 }
 
 /// A scenario with all its cells.

@@ -138,6 +138,10 @@ impl Quantity {
 /// The serde name of a type that accepts a quantity of any dimension.
 pub const ANY: &str = "quantity: any";
 
+/// The beginning of the serde name of a type that accepts a table, too. The rest is the name of the
+/// quantity.
+pub const OR_TABLE: &str = "table or ";
+
 /// The serde name of a type that accepts a time, or a range from which a time is drawn.
 pub const START: &str = "quantity: start";
 

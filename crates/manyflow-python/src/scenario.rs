@@ -20,9 +20,10 @@ pub(crate) struct Scenario {
 
 #[pymethods]
 impl Scenario {
-    /// Reads and checks a scenario; with `cell`, only the network of this cell is checked.
+    /// Reads and checks a scenario; with `cell`, only the network of this cell is checked. `traces`
+    /// has the texts of rate traces that are not read from files.
     #[new]
-    #[pyo3(signature = (file, text, fast=false, settings=Vec::new(), cell=None))]
+    #[pyo3(signature = (file, text, fast=false, settings=Vec::new(), cell=None, traces=BTreeMap::new()))]
     fn new(
         py: Python<'_>,
         file: &str,
@@ -30,13 +31,14 @@ impl Scenario {
         fast: bool,
         settings: Vec<String>,
         cell: Option<usize>,
+        traces: BTreeMap<String, String>,
     ) -> PyResult<Scenario> {
         let form = Form {
             fast,
             cell,
             settings,
         };
-        let read = py.detach(|| Inner::parse_form(file, text, form));
+        let read = py.detach(|| Inner::parse_with(file, text, form, traces));
         let inner = Arc::new(read.map_err(|error| scenario_error(py, &error))?);
         Ok(Scenario { inner })
     }
@@ -51,6 +53,15 @@ impl Scenario {
         let cell = self.inner.cell(0);
         cell.map(|cell| cell.schema.title)
             .map_err(|error| scenario_error(py, &error))
+    }
+
+    /// The texts of the rate traces, after the paths in the scenario.
+    #[getter]
+    fn traces(&self) -> Vec<(String, String)> {
+        let traces = self.inner.traces().iter();
+        traces
+            .map(|(path, text)| (path.clone(), text.clone()))
+            .collect()
     }
 
     /// The number of cells of the sweep.

@@ -93,3 +93,16 @@ def test_a_scenario_can_be_sent_to_another_process(small: mf.Scenario) -> None:
     changed = small.with_({"run.seeds": 1})
     copy = pickle.loads(pickle.dumps(changed))
     assert copy == changed and hash(copy) == hash(changed) and copy.seeds == [1]
+
+
+def test_a_pickled_scenario_has_its_rate_traces(tmp_path: Path) -> None:
+    (tmp_path / "two.trace").write_text("3\n6\n")
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    traced = mf.Scenario.load(path).with_({"links.rate": {"trace": "two.trace"}})
+    (tmp_path / "two.trace").unlink()
+    restored = pickle.loads(pickle.dumps(traced))
+    assert restored == traced and restored.fingerprint == traced.fingerprint
+    assert restored.with_(run={"seeds": 1}).run(threads=1).to_arrow().num_rows > 0
+    with pytest.raises(mf.ScenarioError, match="two.trace"):
+        mf.Scenario.load(path).with_({"links.rate": {"trace": "two.trace"}})

@@ -4,9 +4,9 @@ use crate::file::Scenario;
 use crate::plan::Plan;
 use crate::schema::Cell;
 use crate::schema::links::LinkProperties;
+use crate::schema::rates::LinkRate;
 use manyflow_core::Rate;
 use manyflow_model::error::{Fault, Problem, ScenarioError};
-use manyflow_model::quantity::BitsPerSecond;
 
 /// The size of the networks that a world can run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ fn check(cell: Cell, limits: &Limits) -> Result<(), Fault> {
 }
 
 fn check_rate(link: &LinkProperties, limits: &Limits) -> Result<(), Fault> {
-    match link.rate.map(BitsPerSecond::rate) {
+    match link.rate.as_ref().and_then(LinkRate::average) {
         Some(rate) if rate > limits.rate => {
             let message = format!("{rate} is too fast to be emulated: at most {}", limits.rate);
             Err(Fault::at(&["rate"], Problem::Value(message)))

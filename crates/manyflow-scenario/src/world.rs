@@ -143,6 +143,10 @@ pub trait World {
     /// Returns the integral over time of the number of packets that wait in a link's queue.
     fn queue_time(&mut self, link: LinkId) -> Duration;
 
+    /// Returns the bytes that full packets could have taken so far of the opportunities of a link
+    /// whose rate varies; `None` if the link has none.
+    fn offered_bytes(&mut self, link: LinkId) -> Option<u64>;
+
     /// Returns the number of packets that all links have delivered so far.
     fn transmissions(&self) -> u64;
 
@@ -322,6 +326,10 @@ impl World for Network {
 
     fn queue_time(&mut self, link: LinkId) -> Duration {
         self.queue_time(link)
+    }
+
+    fn offered_bytes(&mut self, link: LinkId) -> Option<u64> {
+        self.offered_bytes(link)
     }
 
     fn transmissions(&self) -> u64 {

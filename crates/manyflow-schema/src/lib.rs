@@ -35,6 +35,7 @@ mod entries;
 pub mod links;
 pub mod protocols;
 pub mod queues;
+pub mod rates;
 
 use std::collections::BTreeMap;
 

@@ -6,10 +6,9 @@ use manyflow_core::link::{
 use serde::Deserialize;
 
 use super::queues::{self, CakeTable, CoDelTable, DualPi2Table, FqCoDelTable, PieTable};
+use super::rates::{LinkJitter, LinkRate};
 use manyflow_core::xcp::XcpConfig;
-use manyflow_model::quantity::{
-    Bits, BitsPerSecond, Count, Dimension, Number, Probability, Quantity, Seconds,
-};
+use manyflow_model::quantity::{Bits, Count, Dimension, Number, Probability, Quantity, Seconds};
 
 /// Defines two tables that share the properties of a link. Serde cannot flatten one table into
 /// another and still refuse unknown keys.
@@ -29,7 +28,7 @@ macro_rules! link_tables {
         impl $table {
             /// Returns the properties of the links from the first node to the second.
             pub fn properties(&self) -> $properties {
-                $properties { $($field: self.$field,)* }
+                $properties { $($field: Clone::clone(&self.$field),)* }
             }
         }
     };
@@ -69,10 +68,11 @@ link_tables! {
         #[serde(default)]
         pub back: LinkProperties,
     };
-    /// The rate. Without a rate, the link transmits packets instantly.
+    /// The rate, or a table of a rate that varies by itself: a trace, a shape or a token bucket.
+    /// Without a rate, the link transmits packets instantly.
     ///
     /// Default: no limit.
-    rate: BitsPerSecond,
+    rate: LinkRate,
     /// The one-way propagation delay.
     ///
     /// Default: `0 s`.
@@ -94,11 +94,12 @@ link_tables! {
     ///
     /// Default: 0.
     duplication: Probability,
-    /// The maximum of an additional delay, drawn uniformly for each packet.
+    /// The maximum of an additional delay, drawn uniformly for each packet; or a table of another
+    /// distribution.
     ///
     /// Default: `0 s`.
-    jitter: Seconds,
-    /// Whether packets overtake each other by jitter.
+    jitter: LinkJitter,
+    /// Whether packets overtake each other by jitter, or when the delay of the link falls.
     ///
     /// Default: true.
     reorder: bool,
@@ -375,12 +376,13 @@ impl LinkProperties {
 
     /// Sets the properties that are given, and keeps the others.
     pub fn apply(&self, config: &mut LinkConfig) {
-        let set = |target: &mut std::time::Duration, given: Option<Seconds>| {
-            *target = given.map_or(*target, Seconds::duration);
-        };
-        set(&mut config.delay, self.delay);
-        set(&mut config.jitter, self.jitter);
-        config.rate = self.rate.map(BitsPerSecond::rate).or(config.rate);
+        config.delay = self.delay.map_or(config.delay, Seconds::duration);
+        if let Some(jitter) = self.jitter {
+            jitter.apply(config);
+        }
+        if let Some(rate) = &self.rate {
+            rate.apply(config);
+        }
         config.queue = self.queue.map_or(config.queue, QueueSize::limit);
         config.red = self.red.map(RedTable::config).or(config.red.take());
         config.aqm = self.aqms().next().or(config.aqm);

@@ -425,6 +425,10 @@ impl World for EmulatedWorld {
         self.network_mut().queue_time(link)
     }
 
+    fn offered_bytes(&mut self, link: LinkId) -> Option<u64> {
+        self.network_mut().offered_bytes(link)
+    }
+
     fn transmissions(&self) -> u64 {
         self.network().transmissions()
     }

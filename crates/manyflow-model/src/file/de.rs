@@ -14,7 +14,7 @@ use serde::de::{
 use crate::error::Fault;
 use crate::expression::{Environment, Expression};
 use crate::file::tree::{Entry, Node, Value, name_of};
-use crate::quantity::{ANY, Kind, Quantity, START};
+use crate::quantity::{ANY, Kind, OR_TABLE, Quantity, START};
 
 /// Reads a `T` from `node`. Its formulas can use the names in `environment`.
 pub fn read<'de, T: Deserialize<'de>>(
@@ -134,6 +134,11 @@ impl<'de> serde::Deserializer<'de> for Reader<'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
+        let name = match (name.strip_prefix(OR_TABLE), &self.node.value) {
+            (Some(_), Value::Table(entries)) => return visitor.visit_map(self.entries(entries)),
+            (Some(quantity), _) => quantity,
+            (None, _) => name,
+        };
         if name == ANY {
             let Quantity { value, dimension } = self.quantity()?;
             let exponents = [dimension.seconds, dimension.bits, dimension.packets];

@@ -200,13 +200,18 @@ impl Node {
         }
     }
 
-    /// Puts `value` at `path`. Creates missing tables on the way, but no items of lists. A path
-    /// that omits the name of an item means the only item with the key that follows: `links.rate`.
+    /// Puts `value` at `path`. Creates missing tables on the way, but no items of lists. A value on
+    /// the way that is no table becomes one. A path that omits the name of an item means the only
+    /// item with the key that follows: `links.rate`.
     pub fn set(&mut self, path: &[String], value: Node) -> Result<(), Fault> {
         let Some((key, rest)) = path.split_first() else {
             *self = value;
             return Ok(());
         };
+        if !matches!(self.value, Value::Table(_) | Value::List(_)) {
+            // Some keys take a value or a table. If this one does not, its type refuses the table.
+            (self.value, self.span) = (Value::Table(Vec::new()), value.span.clone());
+        }
         let next = match &mut self.value {
             Value::Table(entries) => match entries.iter().position(|e| e.key == *key) {
                 Some(found) => &mut entries[found].node,
@@ -219,7 +224,7 @@ impl Node {
                     return items[holder].set(path, value);
                 }
             },
-            _ => return Err(Fault::value("this is a value: it has no keys below it")),
+            _ => unreachable!("other values have become a table"),
         };
         next.set(rest, value).map_err(|fault| fault.within(key))
     }

@@ -111,6 +111,12 @@ impl<H: Header, E> Network<H, E> {
         self.link_entry_mut(link).link.queue_time(now)
     }
 
+    /// Returns the bytes that full packets could have taken so far of the opportunities of a link
+    /// whose rate varies; `None` if the link has none.
+    pub fn offered_bytes(&mut self, link: LinkId) -> Option<u64> {
+        self.links[link.0 as usize].link.offered_bytes(self.now)
+    }
+
     /// Returns the number of packets that all links have delivered so far, which measures the work
     /// of a simulation.
     pub fn transmissions(&self) -> u64 {

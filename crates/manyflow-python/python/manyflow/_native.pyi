@@ -146,7 +146,13 @@ class Message:
 @final
 class Scenario:
     def __new__(
-        cls, file: str, text: str, fast: bool = False, settings: list[str] = ..., cell: int | None = None
+        cls,
+        file: str,
+        text: str,
+        fast: bool = False,
+        settings: list[str] = ...,
+        cell: int | None = None,
+        traces: dict[str, str] = ...,
     ) -> Scenario: ...
     @property
     def id(self) -> str: ...
@@ -156,6 +162,8 @@ class Scenario:
     def cells(self) -> int: ...
     @property
     def axes(self) -> list[tuple[str, list[str]]]: ...
+    @property
+    def traces(self) -> list[tuple[str, str]]: ...
     @property
     def fingerprint(self) -> str: ...
     def labels(self, cell: int) -> list[str]: ...

@@ -17,6 +17,8 @@ from .errors import ScenarioError
 from .results import Results
 
 Source = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+# The arguments of a scenario in order. The last has the rate traces by their paths.
+_Arguments = tuple[str, str, bool, tuple[str, ...], Optional[int], tuple[tuple[str, str], ...]]
 
 
 def scenarios() -> list[str]:
@@ -38,6 +40,7 @@ class Scenario:
         fast: bool = False,
         settings: Sequence[str] = (),
         cell: Optional[int] = None,
+        traces: Optional[Mapping[str, str]] = None,
     ) -> None:
         """Reads a text. Most programs call :meth:`load` instead.
 
@@ -47,9 +50,11 @@ class Scenario:
             fast: Whether to use the values of ``[fast]``: fewer seeds, shorter runs.
             settings: Values that replace those of the text, each as ``KEY=VALUE`` in TOML.
             cell: The only cell whose network is checked, if not all are.
+            traces: The texts of rate traces by the paths in the scenario. All others are read from files, whose paths
+                begin in the folder of ``file``.
         """
-        self._arguments = (file, text, fast, tuple(settings), cell)
-        self._native = _native.Scenario(file, text, fast, list(settings), cell)
+        self._native = _native.Scenario(file, text, fast, list(settings), cell, dict(traces or {}))
+        self._arguments = (file, text, fast, tuple(settings), cell, tuple(self._native.traces))
         self._controls: dict[str, Callable[[], Control]] = {}
 
     @classmethod
@@ -81,10 +86,10 @@ class Scenario:
         Raises:
             ScenarioError: with ``file`` ``"with_"`` and the number of the setting as its ``line``.
         """
-        file, text, fast, before, cell = self._arguments
+        file, text, fast, before, cell, traces = self._arguments
         given = {**(settings or {}), **tables}
         added = [f"{name}={_toml.value(item)}" for name, item in _toml.leaves(given)]
-        changed = Scenario(file, text, fast=fast, settings=[*before, *added], cell=cell)
+        changed = Scenario(file, text, fast=fast, settings=[*before, *added], cell=cell, traces=dict(traces))
         changed._controls = self._controls
         return changed
 
@@ -228,9 +233,9 @@ class Scenario:
         return _restore, (self._arguments, self._controls)
 
 
-def _restore(arguments: tuple[str, str, bool, tuple[str, ...], Optional[int]], controls: dict[str, Any]) -> Scenario:
-    file, text, fast, settings, cell = arguments
-    scenario = Scenario(file, text, fast=fast, settings=settings, cell=cell)
+def _restore(arguments: _Arguments, controls: dict[str, Any]) -> Scenario:
+    file, text, fast, settings, cell, traces = arguments
+    scenario = Scenario(file, text, fast=fast, settings=settings, cell=cell, traces=dict(traces))
     scenario._controls = controls
     return scenario
 

@@ -141,11 +141,12 @@ class _Sent:
     """A scenario on its way to a worker, which reads it when the first of its cells is run."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._parts = scenario._arguments[:4], tuple(scenario._controls.items())
+        arguments = scenario._arguments
+        self._parts = arguments[:4], arguments[5], tuple(scenario._controls.items())
 
     def read(self) -> Scenario:
-        (file, text, fast, settings), controls = self._parts
-        scenario = Scenario(file, text, fast=fast, settings=settings, cell=0)
+        (file, text, fast, settings), traces, controls = self._parts
+        scenario = Scenario(file, text, fast=fast, settings=settings, cell=0, traces=dict(traces))
         scenario._controls = dict(controls)
         return scenario
 

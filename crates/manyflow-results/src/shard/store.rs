@@ -1,6 +1,7 @@
 //! The folder of a scenario's cells.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,9 @@ pub(super) struct ScenarioFile {
     text: String,
     fast: bool,
     settings: Vec<String>,
+    /// Missing in files of scenarios without rate traces.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    traces: BTreeMap<String, String>,
 }
 
 impl ScenarioFile {
@@ -34,6 +38,7 @@ impl ScenarioFile {
             text: self.text,
             fast: self.fast,
             settings: self.settings,
+            traces: self.traces,
         }
     }
 }
@@ -100,6 +105,7 @@ impl CellStore {
             text: source.text.clone(),
             fast: source.fast,
             settings: source.settings.clone(),
+            traces: source.traces.clone(),
         };
         let name = format!("scenario-{}.json", store.hash);
         store.write_text(&name, &line(&file))?;

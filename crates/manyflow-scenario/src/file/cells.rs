@@ -1,5 +1,6 @@
 //! A scenario and its cells: the combinations of the values that `[sweep]` lists.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -7,6 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::check;
 use crate::controls::Controls;
 use crate::file::foreign;
+use crate::file::traces::Traces;
 use crate::plan::Plan;
 use crate::schema::{Cell, PlotTable, Schema};
 use manyflow_model::error::{Fault, Problem, ScenarioError};
@@ -28,6 +30,7 @@ pub struct Scenario {
     form: Form,
     tree: Node,
     sweep: Sweep,
+    traces: Traces,
     /// The plots that follow those of the file.
     pub(crate) overview: Vec<PlotTable>,
     pub(crate) controls: Controls,
@@ -67,8 +70,22 @@ impl Scenario {
     /// Returns the first error, with file, line and key. In settings, the file is `--set` and
     /// the line is the number of the setting.
     pub fn parse_form(file: &str, text: &str, form: Form) -> Result<Scenario, ScenarioError> {
+        Scenario::parse_with(file, text, form, BTreeMap::new())
+    }
+
+    /// Reads and checks a scenario that may name rate traces. `traces` has their texts by the paths
+    /// in the scenario; all others are read from files, whose paths begin in the folder of `file`.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`parse_form`](Scenario::parse_form).
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        form: Form,
+        traces: BTreeMap<String, String>,
+    ) -> Result<Scenario, ScenarioError> {
         let cell = form.cell;
-        let scenario = Scenario::read(file, text, form)?;
+        let scenario = Scenario::read(file, text, form, traces)?;
         scenario.check_cells(cell)?;
         Ok(scenario)
     }
@@ -83,7 +100,7 @@ impl Scenario {
             cell: None,
             settings: source.settings,
         };
-        Scenario::parse_form(&source.file, &source.text, form)
+        Scenario::parse_with(&source.file, &source.text, form, source.traces)
     }
 
     /// Returns the scenario with controls that its sessions can name. A run fails if a session
@@ -137,7 +154,12 @@ impl Scenario {
         checked.map_err(|fault| self.place(fault))
     }
 
-    fn read(file: &str, text: &str, form: Form) -> Result<Scenario, ScenarioError> {
+    fn read(
+        file: &str,
+        text: &str,
+        form: Form,
+        traces: BTreeMap<String, String>,
+    ) -> Result<Scenario, ScenarioError> {
         let mut scenario = Scenario {
             id: id_of(file),
             file: file.to_owned(),
@@ -148,6 +170,7 @@ impl Scenario {
                 value: Value::Table(Vec::new()),
             },
             sweep: Sweep::default(),
+            traces: Traces::new(traces),
             overview: Vec::new(),
             controls: Controls::default(),
         };
@@ -191,7 +214,20 @@ impl Scenario {
                 );
             }
         }
+        self.read_traces()?;
         self.check_size()
+    }
+
+    /// Reads the traces of all cells. Few scenarios have any, and their texts show it.
+    fn read_traces(&mut self) -> Result<(), Fault> {
+        let mut texts = self.form.settings.iter().chain([&self.text]);
+        if texts.any(|text| text.contains("trace")) && self.sweep.cells() <= RUNS_MAX {
+            for cell in 0..self.cells() {
+                let mut schema = self.read_cell(cell)?.schema;
+                self.traces.read(&self.file, &mut schema)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the keys and values of the settings. The place of each value is one byte beyond
@@ -255,14 +291,19 @@ impl Scenario {
         &self.form.settings
     }
 
+    /// Returns the texts of the rate traces by the paths in the scenario.
+    pub fn traces(&self) -> &BTreeMap<String, String> {
+        self.traces.texts()
+    }
+
     /// Returns the SHA-256 hash of the file, in hexadecimal.
     pub fn hash(&self) -> String {
         hex(&Sha256::digest(self.text.as_bytes()))
     }
 
     /// Returns a hash that identifies the results of the runs, in hexadecimal: that of the text,
-    /// the form, the settings, and the version of this crate. Results with the same fingerprint,
-    /// cell and seed are the same.
+    /// the form, the settings, the rate traces, and the version of this crate. Results with the
+    /// same fingerprint, cell and seed are the same.
     pub fn fingerprint(&self) -> String {
         let mut hasher = Sha256::new();
         let mut add = |part: &str| {
@@ -274,6 +315,8 @@ impl Scenario {
         add(&self.text);
         add(if self.form.fast { "fast" } else { "full" });
         self.form.settings.iter().for_each(|setting| add(setting));
+        let traces = self.traces.texts().iter();
+        traces.for_each(|(path, text)| [path, text].into_iter().for_each(|part| add(part)));
         hex(&hasher.finalize())
     }
 
@@ -329,6 +372,7 @@ impl Scenario {
             text: self.text.clone(),
             fast: self.form.fast,
             settings: self.form.settings.clone(),
+            traces: self.traces.texts().clone(),
         }
     }
 
@@ -349,6 +393,7 @@ impl Scenario {
         let parameters = expand(&mut tree)?;
         let mut schema: Schema = read(&tree, &parameters)?;
         schema.plots.extend_from_slice(&self.overview);
+        self.traces.fill(&mut schema);
         Ok(Cell {
             index,
             labels,

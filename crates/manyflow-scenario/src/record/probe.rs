@@ -124,6 +124,11 @@ impl Probe {
             }
             return;
         }
+        if self.what == Observable::Capacity {
+            let capacity = self.offered(scene, bin_s);
+            self.values.push(capacity);
+            return;
+        }
         let total = self.total(scene);
         if self.what == Observable::Loss {
             return self.sample_loss(total);
@@ -188,6 +193,22 @@ impl Probe {
             }
             _ => self.count,
         }
+    }
+
+    /// Returns the rate at which the link could have delivered in an interval that ends, or NaN if
+    /// it has no limit.
+    fn offered(&mut self, scene: &mut Scene, bin_s: f64) -> f64 {
+        let Place::Link(link) = self.subject else {
+            return f64::NAN;
+        };
+        let Some(bytes) = scene.network.offered_bytes(LinkId(link)) else {
+            return self.capacity(&*scene.network);
+        };
+        let bits = bytes as f64 * 8.0;
+        let before = std::mem::replace(&mut self.last, bits);
+        // A change of the rate begins the count again.
+        let before = if before <= bits { before } else { 0.0 };
+        (bits - before) / bin_s
     }
 
     /// Returns the rate of the link, or NaN if it has no limit.

@@ -84,7 +84,10 @@ fn a_valid_scenario_is_read() {
     let link = cell.schema.links[0].properties();
     assert_eq!(link.loss.unwrap().0, 0.03);
     assert_eq!(link.delay.unwrap().0, 0.05);
-    assert_eq!(link.rate.unwrap().0, 2e6);
+    assert_eq!(
+        link.rate.unwrap().average().unwrap().bits_per_s(),
+        2_000_000
+    );
 }
 
 #[test]

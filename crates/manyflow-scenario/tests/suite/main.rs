@@ -12,5 +12,6 @@ mod layered;
 mod limits;
 mod losses;
 mod manual;
+mod paths;
 mod plan;
 mod watch;

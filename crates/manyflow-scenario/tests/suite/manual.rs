@@ -221,6 +221,8 @@ macro_rules! tables {
             ("nodes.dumbbells", $list::<schema::DumbbellTable>()),
             ("nodes.random", $list::<schema::RandomTable>()),
             ("links.properties", $list::<schema::links::LinkProperties>()),
+            ("links.rate", $list::<schema::rates::RateTable>()),
+            ("links.jitter", $list::<schema::rates::JitterTable>()),
             ("links.bursts", $list::<schema::links::BurstTable>()),
             ("links.red", $list::<schema::links::RedTable>()),
             ("links.codel", $list::<schema::queues::CoDelTable>()),
