@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
+use manyflow_core::link::{LinkConfig, LossModel, Pace, QueueLimit, RateTrace};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 
 use super::InspectArgs;
@@ -80,6 +81,9 @@ pub(crate) struct LinkArgs {
     /// The rate of the link in each direction [default: no limit]
     #[arg(long, conflicts_with = "scenario")]
     pub(crate) rate: Option<Rate>,
+    /// A trace of the rate in Mahimahi's format, as of mm-link, for each direction
+    #[arg(long, value_name = "FILE", value_parser = read_trace, conflicts_with_all = ["scenario", "rate"])]
+    pub(crate) rate_trace: Option<Arc<RateTrace>>,
     /// The delay of each direction; the round-trip time is twice as long [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "scenario")]
     pub(crate) delay: Option<Duration>,
@@ -97,6 +101,7 @@ impl LinkArgs {
     pub(crate) fn config(&self) -> LinkConfig {
         LinkConfig {
             rate: self.rate,
+            pace: self.rate_trace.clone().map(Pace::Trace),
             delay: self.delay.unwrap_or_default(),
             queue: self
                 .queue
@@ -105,6 +110,12 @@ impl LinkArgs {
             ..LinkConfig::default()
         }
     }
+}
+
+fn read_trace(path: &str) -> Result<Arc<RateTrace>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let trace = text.parse::<RateTrace>();
+    trace.map(Arc::new).map_err(|error| error.in_file(path))
 }
 
 /// The size of a queue.
