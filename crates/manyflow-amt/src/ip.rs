@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{IpEcn, IpNumber, IpSlice, Ipv4Header, Ipv6Header, UdpHeader, UdpSlice};
+use manyflow_core::Ecn;
 use thiserror::Error;
 
 use super::Flow;
@@ -45,10 +46,10 @@ pub enum IpError {
 /// Appends the IP datagram that carries `payload` from `flow.source` to `flow.group` to `out`. Its
 /// DF bit is set, which forbids fragmentation.
 pub fn encode_udp(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
-    encode(flow, payload, IpEcn::ZERO, out)
+    encode(flow, payload, Ecn::NotCapable, out)
 }
 
-fn encode(flow: &Flow, payload: &[u8], ecn: IpEcn, out: &mut Vec<u8>) -> Result<(), IpError> {
+fn encode(flow: &Flow, payload: &[u8], ecn: Ecn, out: &mut Vec<u8>) -> Result<(), IpError> {
     let too_long = |_| IpError::TooLong(payload.len());
     let udp_len = payload.len() + UdpHeader::LEN;
     let length = u16::try_from(udp_len).map_err(|_| IpError::TooLong(payload.len()))?;
@@ -63,7 +64,12 @@ fn encode(flow: &Flow, payload: &[u8], ecn: IpEcn, out: &mut Vec<u8>) -> Result<
                 group.octets(),
             )
             .map_err(|_| IpError::TooLong(payload.len()))?;
-            ip.ecn = ecn;
+            ip.ecn = match ecn {
+                Ecn::NotCapable => IpEcn::ZERO,
+                Ecn::L4s => IpEcn::ONE,
+                Ecn::Capable => IpEcn::TWO,
+                Ecn::Marked => IpEcn::THREE,
+            };
             ip.header_checksum = ip.calc_header_checksum();
             out.extend_from_slice(&ip.to_bytes());
             UdpHeader::with_ipv4_checksum(source_port, group_port, &ip, payload)
@@ -71,7 +77,7 @@ fn encode(flow: &Flow, payload: &[u8], ecn: IpEcn, out: &mut Vec<u8>) -> Result<
         }
         (IpAddr::V6(source), IpAddr::V6(group)) => {
             let ip = Ipv6Header {
-                traffic_class: ecn.value(),
+                traffic_class: ecn.bits(),
                 payload_length: length,
                 next_header: IpNumber::UDP,
                 hop_limit: HOP_LIMIT,
@@ -91,17 +97,41 @@ fn encode(flow: &Flow, payload: &[u8], ecn: IpEcn, out: &mut Vec<u8>) -> Result<
 }
 
 /// Appends the Multicast Data message that carries `payload` from `flow.source` to `flow.group` to
-/// `out`, as [`encode_udp`] does.
-pub fn encode_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
+/// `out`, as [`encode_udp`] does. The datagram has this ECN field.
+pub fn encode_data(
+    flow: &Flow,
+    ecn: Ecn,
+    payload: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), IpError> {
     out.extend_from_slice(&data_header());
-    encode_udp(flow, payload, out)
+    encode(flow, payload, ecn, out)
 }
 
-/// Appends a Multicast Data message, as [`encode_data`] does, whose datagram relays may mark
-/// instead of dropping it: ECT(0) (RFC 3168 section 5).
-pub fn encode_ecn_data(flow: &Flow, payload: &[u8], out: &mut Vec<u8>) -> Result<(), IpError> {
-    out.extend_from_slice(&data_header());
-    encode(flow, payload, IpEcn::TWO, out)
+/// Returns the ECN field of the IP datagram in a Multicast Data message; not capable if it is
+/// another message. The outer header gets the same field (RFC 6040 section 4.1, normal mode;
+/// RFC 7450 does not mention ECN).
+#[inline]
+pub fn data_ecn(message: &[u8]) -> Ecn {
+    match message {
+        // The second byte is reserved (RFC 7450 section 5.1.6).
+        [kind, _, datagram @ ..] if *kind == data_header()[0] => Ecn::of_datagram(datagram),
+        _ => Ecn::NotCapable,
+    }
+}
+
+/// Combines the ECN field of the IP datagram in a Multicast Data message with that of the outer
+/// header, with which the message has come (RFC 6040 section 4.2). Returns false if the message has
+/// to be dropped.
+pub fn combine_ecn(message: &mut [u8], outer: Ecn) -> bool {
+    let inner = data_ecn(message);
+    let combined = Ecn::decapsulated(inner, outer);
+    if let Some(ecn) = combined
+        && ecn != inner
+    {
+        ecn.write_into(&mut message[DATA_HEADER_LEN..]);
+    }
+    combined.is_some()
 }
 
 /// Takes one from the TTL or hop limit of the IP datagram in a Multicast Data message, as a router
@@ -255,7 +285,7 @@ mod tests {
         };
         for flow in [v4_flow(), v6] {
             let mut message = Vec::new();
-            encode_data(&flow, b"data", &mut message).unwrap();
+            encode_data(&flow, Ecn::NotCapable, b"data", &mut message).unwrap();
             for _ in 1..HOP_LIMIT {
                 pass_hop(&mut message).unwrap();
                 let datagram = &message[DATA_HEADER_LEN..];
@@ -265,6 +295,41 @@ mod tests {
         }
         assert_eq!(pass_hop(&mut [6]), Err(IpError::Header("IP")));
         assert_eq!(pass_hop(&mut [6, 0, 0x45, 0]), Err(IpError::Header("IP")));
+    }
+
+    #[test]
+    fn the_ecn_fields_of_a_tunnel_are_combined_and_checksums_remain_right() {
+        use Ecn::{Capable, L4s, Marked, NotCapable};
+        let v6 = Flow {
+            source: "[2001:db8::1]:4000".parse().unwrap(),
+            group: "[ff3e::1]:5000".parse().unwrap(),
+        };
+        let all = [NotCapable, Capable, L4s, Marked];
+        for (flow, inner) in [v4_flow(), v6]
+            .into_iter()
+            .flat_map(|f| all.map(|e| (f, e)))
+        {
+            for outer in all {
+                let mut message = Vec::new();
+                encode_data(&flow, inner, b"data", &mut message).unwrap();
+                assert_eq!(data_ecn(&message), inner);
+                let expected = Ecn::decapsulated(inner, outer);
+                assert_eq!(combine_ecn(&mut message, outer), expected.is_some());
+                assert_eq!(data_ecn(&message), expected.unwrap_or(inner));
+                let datagram = &message[DATA_HEADER_LEN..];
+                assert_eq!(decode_udp(datagram), Ok((flow, b"data".as_slice())));
+            }
+        }
+    }
+
+    #[test]
+    fn messages_other_than_data_have_no_ecn_field() {
+        for mut bytes in [vec![], vec![6], vec![6, 0], vec![5, 0, 0x45, 3]] {
+            let before = bytes.clone();
+            assert_eq!(data_ecn(&bytes), Ecn::NotCapable);
+            combine_ecn(&mut bytes, Ecn::Marked);
+            assert_eq!(bytes, before);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
+use manyflow_core::Ecn;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
@@ -143,6 +144,8 @@ pub struct Relay {
     tunnels: Tunnels,
     answers: Answers,
     links: Links,
+    /// The ECN field of the datagrams that the relay encodes.
+    ecn: Ecn,
     /// The limit on the rate to all gateways.
     bucket: Bucket,
     next_expiry: Option<Time>,
@@ -171,6 +174,7 @@ impl Relay {
             tunnels: Tunnels::new(flows.len()),
             answers: Answers::new(now, secret.random_key()),
             links: Links::default(),
+            ecn: Ecn::NotCapable,
             secret,
             bucket: Bucket::new(now),
             flows,
@@ -186,6 +190,12 @@ impl Relay {
     /// [`poll_links`](Self::poll_links) returns the messages that have crossed them.
     pub fn with_links(mut self, links: &[DownstreamLink]) -> Self {
         self.links = Links::new(links);
+        self
+    }
+
+    /// Encodes payloads as datagrams with this ECN field; by default they do not support ECN.
+    pub fn with_ecn(mut self, ecn: Ecn) -> Self {
+        self.ecn = ecn;
         self
     }
 
@@ -263,7 +273,7 @@ impl Relay {
                 continue;
             }
             let start = data.len();
-            match encode_messages(&self.flows[flow], payloads, &mut data) {
+            match encode_messages(&self.flows[flow], self.ecn, payloads, &mut data) {
                 Ok(length) => parts.push((flow, start..data.len(), length)),
                 Err(error) => {
                     data.truncate(start);
@@ -284,8 +294,8 @@ impl Relay {
 
     /// Passes the Multicast Data messages of several flows to `emit`, as
     /// [`forward`](Self::forward) does. Messages of different flows to one gateway are passed
-    /// together if they have the same length, the last may be shorter, and they fit into one IP
-    /// datagram.
+    /// together if they have the same length, the last may be shorter, they fit into one IP
+    /// datagram, and have one [ECN field](super::ip::data_ecn), which the outer header gets, too.
     ///
     /// # Panics
     /// If a flow is not an index into the flows given to [`new`](Self::new).
@@ -563,12 +573,13 @@ impl Relay {
 /// Encodes each payload as a Multicast Data message in `data`. Returns the length of the first.
 fn encode_messages<'a>(
     flow: &Flow,
+    ecn: Ecn,
     payloads: impl IntoIterator<Item = &'a [u8]>,
     data: &mut Vec<u8>,
 ) -> Result<usize, IpError> {
     let (start, mut length) = (data.len(), 0);
     for payload in payloads {
-        encode_data(flow, payload, data)?;
+        encode_data(flow, ecn, payload, data)?;
         if length == 0 {
             length = data.len() - start;
         }

@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod config_error;
+mod ecn;
 pub mod endpoint;
 pub mod estimate;
 pub mod interval;
@@ -60,8 +61,9 @@ pub mod wire;
 pub mod xcp;
 
 pub use config_error::{Check, ConfigError};
+pub use ecn::Ecn;
 pub use endpoint::{Action, Endpoint};
-pub use packet::{Channel, Destination, Ecn, EndpointId, Header, Packet};
+pub use packet::{Channel, Destination, EndpointId, Header, Packet};
 pub use payload::{Contents, Length, Payload};
 pub use time::Time;
 pub use units::{Bytes, Rate};

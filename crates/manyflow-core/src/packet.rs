@@ -7,6 +7,7 @@ use core::convert::Infallible;
 use core::fmt::Debug;
 use std::sync::Arc;
 
+use crate::ecn::Ecn;
 use crate::payload::Contents;
 use crate::xcp::Congestion;
 
@@ -36,21 +37,6 @@ pub enum Destination {
     Endpoint(EndpointId),
     /// Every endpoint that joined a multicast channel.
     Channel(Channel),
-}
-
-/// Explicit congestion notification (RFC 3168 section 5).
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Ecn {
-    /// The transport does not support ECN: a router drops the packet instead of marking it.
-    #[default]
-    NotCapable,
-    /// ECT(0): a router may mark the packet.
-    Capable,
-    /// ECT(1): a router may mark the packet, and its sender's congestion control is scalable, as
-    /// L4S requires (RFC 9331).
-    L4s,
-    /// CE: a router has marked the packet.
-    Marked,
 }
 
 /// A protocol's header, with the fields that routers may read or write.

@@ -5,9 +5,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use manyflow_amt::ip::data_ecn;
 use manyflow_amt::{Family, Flow, JoinError, Subscription};
 use manyflow_core::Ecn;
-use manyflow_layered::relay::inner_ecn;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::amt::{FromRelay, Tunnel, TunnelDatagram};
@@ -299,7 +299,7 @@ fn of_tunnel(datagram: TunnelDatagram<'_>) -> Packet<'_> {
         group: datagram.flow.group,
         payload: datagram.payload,
         message: Some(datagram.message),
-        ecn: inner_ecn(datagram.message),
+        ecn: data_ecn(datagram.message),
         received_at: datagram.received_at,
         arrived_at: datagram.arrived_at,
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::AddAssign;
 use std::os::fd::AsFd;
 
+use manyflow_core::Ecn;
 use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 
 /// Maximum number of datagrams in a train, which Linux has had since 4.18.
@@ -84,7 +85,7 @@ impl Train {
         socket: &impl AsFd,
         state: &UdpSocketState,
         destination: SocketAddr,
-        ecn: Option<EcnCodepoint>,
+        ecn: Ecn,
     ) -> Unsent {
         let to = Towards {
             source: None,
@@ -132,7 +133,7 @@ impl Nowhere {
         let to = Towards {
             source: None,
             destination: self.end,
-            ecn: None,
+            ecn: Ecn::NotCapable,
         };
         send(&self.socket, &self.state, to, &train.bytes, train.length);
         train.clear();
@@ -154,8 +155,7 @@ pub(super) struct Towards {
     /// This host's address; `None` takes the one that the kernel chooses.
     pub(super) source: Option<IpAddr>,
     pub(super) destination: SocketAddr,
-    /// The ECN field; `None` for datagrams without ECN.
-    pub(super) ecn: Option<EcnCodepoint>,
+    pub(super) ecn: Ecn,
 }
 
 /// Sends the datagrams of `length` bytes in `train`, of which the last may be shorter. Never waits.
@@ -176,7 +176,7 @@ pub(super) fn send(
         let (now, later) = rest.split_at(rest.len().min(together * length));
         let transmit = Transmit {
             destination: to.destination,
-            ecn: to.ecn,
+            ecn: EcnCodepoint::from_bits(to.ecn.bits()),
             contents: now,
             segment_size: (now.len() > length).then_some(length),
             src_ip: to.source,

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use manyflow_core::Ecn;
+
 use super::train::{Train, Unsent};
 use super::udp::Port;
 
@@ -134,7 +136,8 @@ fn send(port: &Port, open: &mut OpenTrain) -> (Unsent, usize) {
         ..
     } = open.key;
     let length = open.train.length();
-    let lost = port.send(source, destination, open.train.bytes(), length);
+    let bytes = open.train.bytes();
+    let lost = port.send(source, destination, Ecn::NotCapable, bytes, length);
     open.train.clear();
     (lost, length)
 }

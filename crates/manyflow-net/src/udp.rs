@@ -1,19 +1,22 @@
 //! A UDP socket that receives many datagrams at a time, reports the address to which each was sent,
 //! and can send from any address of the host.
 //!
-//! quinn-udp makes the system calls: `recvmmsg` with generic receive offload (GRO), `sendmsg` with
-//! generic segmentation offload (GSO), and control messages with addresses.
+//! quinn-udp sets the socket's options and sends: `sendmsg` with generic segmentation offload
+//! (GSO). `batch.rs` receives: `recvmmsg` with generic receive offload (GRO), and control messages
+//! with addresses, ECN fields and times.
 
-use std::array;
+mod batch;
+
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use manyflow_core::Ecn;
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
+use quinn_udp::UdpSocketState;
 use socket2::Socket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -72,19 +75,20 @@ impl Port {
         &self.socket
     }
 
-    /// Sends datagrams of `length` bytes, of which the last may be shorter, as `train::send`
-    /// does.
+    /// Sends datagrams of `length` bytes, of which the last may be shorter, with this ECN field.
+    /// Never waits.
     pub fn send(
         &self,
         source: Option<IpAddr>,
         destination: SocketAddr,
+        ecn: Ecn,
         train: &[u8],
         length: usize,
     ) -> Unsent {
         let to = Towards {
             source,
             destination,
-            ecn: None,
+            ecn,
         };
         train::send(&self.socket, &self.state, to, train, length)
     }
@@ -108,7 +112,7 @@ impl Port {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if no datagram has arrived.
     pub fn try_recv(&self, inbox: &mut Inbox) -> io::Result<()> {
-        let receive = || inbox.receive(&self.socket, &self.state);
+        let receive = || inbox.receive(&self.socket);
         self.socket.try_io(Interest::READABLE, receive)
     }
 }
@@ -134,7 +138,7 @@ impl Default for Inbox {
     fn default() -> Inbox {
         Inbox {
             // Pages that no datagram has reached are not resident.
-            buffer: vec![0; BATCH_SIZE * DATAGRAM_BYTES_MAX].into(),
+            buffer: vec![0; batch::MESSAGES_MAX * DATAGRAM_BYTES_MAX].into(),
             arrivals: VecDeque::new(),
         }
     }
@@ -144,6 +148,12 @@ impl Inbox {
     /// Takes the next datagram.
     pub fn next_arrival(&mut self) -> Option<Arrival> {
         self.arrivals.pop_front()
+    }
+
+    /// Returns the bytes in this place for changes, as [`bytes`](Inbox::bytes) does for reading.
+    #[cfg(feature = "sessions")]
+    pub(crate) fn bytes_mut(&mut self, place: Range<usize>) -> &mut [u8] {
+        &mut self.buffer[place]
     }
 
     /// Returns the bytes in this place, which an [`Arrival`] of the last call gave.
@@ -157,44 +167,35 @@ impl Inbox {
     }
 
     /// Receives messages, and splits those that the kernel has joined into datagrams.
-    fn receive(&mut self, socket: &UdpSocket, state: &UdpSocketState) -> io::Result<()> {
-        let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let mut rest = &mut self.buffer[..];
-        let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] = array::from_fn(|_| {
-            let (first, behind) = std::mem::take(&mut rest).split_at_mut(DATAGRAM_BYTES_MAX);
-            rest = behind;
-            IoSliceMut::new(first)
-        });
-        let count = state.recv(socket.into(), &mut buffers, &mut metas)?;
-        let received_at = Instant::now();
-        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).ok();
-        for (message, meta) in metas[..count].iter().enumerate() {
-            let start = message * DATAGRAM_BYTES_MAX;
-            let end = start + meta.len;
-            let age = age(meta.timestamp, unix_time);
-            let arrived_at = received_at.checked_sub(age).unwrap_or(received_at);
-            // An empty datagram has no bytes to step over.
-            for first in (start..end.max(start + 1)).step_by(meta.stride.max(1)) {
-                self.arrivals.push_back(Arrival {
-                    payload: first..(first + meta.stride).min(end),
-                    source: meta.addr,
-                    destination: meta.dst_ip,
-                    ecn: ecn(meta.ecn),
-                    received_at,
-                    arrived_at,
+    fn receive(&mut self, socket: &UdpSocket) -> io::Result<()> {
+        let Inbox { buffer, arrivals } = self;
+        let mut times = None;
+        batch::receive(
+            socket.as_fd(),
+            buffer,
+            DATAGRAM_BYTES_MAX,
+            |place, message| {
+                let (received_at, unix_time) = *times.get_or_insert_with(|| {
+                    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+                    (Instant::now(), unix_time)
                 });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the ECN field that the kernel has read. ECT(1) counts as ECT(0) (RFC 3168 section 5).
-fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
-    match codepoint {
-        None => Ecn::NotCapable,
-        Some(EcnCodepoint::Ect0 | EcnCodepoint::Ect1) => Ecn::Capable,
-        Some(EcnCodepoint::Ce) => Ecn::Marked,
+                let start = place * DATAGRAM_BYTES_MAX;
+                let end = start + message.length;
+                let age = age(message.timestamp, unix_time);
+                let arrived_at = received_at.checked_sub(age).unwrap_or(received_at);
+                // An empty datagram has no bytes to step over.
+                for first in (start..end.max(start + 1)).step_by(message.stride.max(1)) {
+                    arrivals.push_back(Arrival {
+                        payload: first..(first + message.stride).min(end),
+                        source: message.source,
+                        destination: message.destination,
+                        ecn: message.ecn,
+                        received_at,
+                        arrived_at,
+                    });
+                }
+            },
+        )
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::SystemTime;
 
 use manyflow_amt::RelayConfig;
-use manyflow_core::ConfigError;
 use manyflow_core::units::Rate;
+use manyflow_core::{ConfigError, Ecn};
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::relay::{self, SessionInfo};
 use manyflow_net::amt::{RelayOptions, RelayServer, StreamsConfig, tunnel_source};
@@ -134,7 +134,7 @@ impl OpenedStream {
         }
         let groups = config.multicast.as_ref();
         let multicast = groups.map(|groups| groups.open(config.port)).transpose()?;
-        let multicast = multicast.map(MulticastSender::with_ecn);
+        let multicast = multicast.map(|multicast| multicast.with_ecn(Ecn::Capable));
         let mut description = describe(&config, multicast.as_ref())?;
         let server = open_server(&config, &mut description)?;
         let outlets = Outlets::new(&description.flows(), multicast, Some(server));

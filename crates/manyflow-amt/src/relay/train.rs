@@ -2,6 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use manyflow_core::Ecn;
+
+use crate::ip::data_ecn;
+
 /// Maximum length of the messages that are passed together: a UDP datagram over IPv4 or IPv6.
 const BYTES_MAX: usize = 65_535 - 48;
 
@@ -27,6 +31,8 @@ impl<'a> FlowMessages<'a> {
 pub(super) struct Train {
     /// The gateway's address, and this host's.
     way: Option<(SocketAddr, IpAddr)>,
+    /// The ECN field of all messages, which a train has once.
+    ecn: Ecn,
     bytes: Vec<u8>,
     /// Length of the first message.
     length: usize,
@@ -41,9 +47,10 @@ impl Train {
         message: &[u8],
         emit: &mut impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) {
-        if !self.has_room(way, message.len()) {
+        let ecn = data_ecn(message);
+        if ecn != self.ecn || !self.has_room(way, message.len()) {
             self.flush(emit);
-            (self.way, self.length) = (Some(way), message.len());
+            (self.way, self.length, self.ecn) = (Some(way), message.len(), ecn);
         }
         self.bytes.extend_from_slice(message);
     }

@@ -1,7 +1,8 @@
 //! Packets, as a link sees them.
 
 use super::fair::mix;
-use crate::packet::{Destination, Ecn, Header, Packet};
+use crate::ecn::Ecn;
+use crate::packet::{Destination, Header, Packet};
 use crate::xcp::Congestion;
 
 /// A packet, as a link sees it when it takes it.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use manyflow_anypoint::PathMtu;
-use manyflow_core::time::Time;
+use manyflow_core::{Ecn, Time};
 use manyflow_net::trains::Trains;
 use manyflow_net::udp::Port;
 
@@ -78,7 +78,13 @@ impl Way {
             let header = envelope::encode_path_probe(number, probe.id);
             bytes[..PATH_HEADER_BYTES].copy_from_slice(header.as_bytes());
             let size = usize::from(probe.bytes);
-            let unsent = port.send(path.local, path.remote, &bytes[..size], size);
+            let unsent = port.send(
+                path.local,
+                path.remote,
+                Ecn::NotCapable,
+                &bytes[..size],
+                size,
+            );
             if unsent.too_long == 0 || !self.mtu.handle_too_long(now, size) {
                 return;
             }

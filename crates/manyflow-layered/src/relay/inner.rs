@@ -4,50 +4,17 @@ use manyflow_core::Ecn;
 
 /// The bytes before the IP datagram in a Multicast Data message (RFC 7450, section 5.1.6).
 const INNER_AT: usize = 2;
-/// The length of an IPv4 header without options.
-const IPV4_BYTES: usize = 20;
-
 /// Returns the ECN field of the datagram inside `message`.
 pub fn inner_ecn(message: &[u8]) -> Ecn {
-    let bits = match message.get(INNER_AT..INNER_AT + 2) {
-        Some(&[first, second]) if first >> 4 == 4 => second & 3,
-        Some(&[first, second]) if first >> 4 == 6 => second >> 4 & 3,
-        _ => 0,
-    };
-    match bits {
-        0 => Ecn::NotCapable,
-        3 => Ecn::Marked,
-        _ => Ecn::Capable,
-    }
+    Ecn::of_datagram(message.get(INNER_AT..).unwrap_or_default())
 }
 
 /// Sets the ECN field of the datagram inside `message` to "congestion experienced", if the datagram
-/// supports ECN. Corrects the checksum of an IPv4 header (RFC 1624).
+/// supports ECN. Corrects the checksum of an IPv4 header.
 pub(super) fn mark_inner(message: &mut [u8]) {
-    if inner_ecn(message) != Ecn::Capable {
-        return;
+    if inner_ecn(message) != Ecn::NotCapable {
+        Ecn::Marked.write_into(&mut message[INNER_AT..]);
     }
-    let inner = &mut message[INNER_AT..];
-    if inner[0] >> 4 == 6 {
-        inner[1] |= 0x30;
-        return;
-    }
-    let before = u16::from_be_bytes([inner[0], inner[1]]);
-    inner[1] |= 3;
-    let after = u16::from_be_bytes([inner[0], inner[1]]);
-    if let Some(header) = inner.first_chunk_mut::<IPV4_BYTES>() {
-        let sum = u16::from_be_bytes([header[10], header[11]]);
-        let corrected = correct(sum, before, after).to_be_bytes();
-        header[10..12].copy_from_slice(&corrected);
-    }
-}
-
-/// Returns the checksum after one of the words that it covers has changed (RFC 1624, Eq. 3).
-fn correct(sum: u16, before: u16, after: u16) -> u16 {
-    let total = u32::from(!sum) + u32::from(!before) + u32::from(after);
-    let folded = (total & 0xffff) + (total >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    !(folded as u16)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use manyflow_core::Ecn;
 use manyflow_net::train::Train;
 use manyflow_overlay::DaemonId;
 use tokio::io::{self, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -219,7 +220,8 @@ impl DatagramLink {
         self.sent_at.set(Instant::now());
         // Packets that the kernel does not take are lost like others, and repaired.
         let port = &self.socket.port;
-        let unsent = port.send(None, peer, train.bytes(), train.length());
+        let (bytes, length) = (train.bytes(), train.length());
+        let unsent = port.send(None, peer, Ecn::NotCapable, bytes, length);
         if unsent.too_long > 0 {
             self.socket.handle_too_long(peer);
         }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
+use manyflow_amt::ip::combine_ecn;
 use manyflow_amt::{Flow, Gateway, GatewayConfig, GatewayEvent, JoinError, Subscription};
 use manyflow_layered::hop;
 use socket2::SockRef;
@@ -57,6 +58,7 @@ pub struct GatewayClient {
     peer: SocketAddr,
     /// Whether no route led to the relay at the last check.
     is_cut_off: bool,
+    has_warned_of_mark: bool,
     clock: Clock,
     inbox: Inbox,
     /// Packets and hop messages in the inbox, in the order of their arrival.
@@ -96,6 +98,7 @@ impl GatewayClient {
             port: connected_port(peer)?,
             peer,
             is_cut_off: false,
+            has_warned_of_mark: false,
             clock,
             inbox: Inbox::default(),
             received: VecDeque::new(),
@@ -277,15 +280,30 @@ impl GatewayClient {
             // The payload is a part of the datagram.
             let offset = payload.as_ptr().addr() - datagram.as_ptr().addr();
             let start = arrival.payload.start + offset;
+            let length = payload.len();
+            let message = self.inbox.bytes_mut(arrival.payload.clone());
+            if !combine_ecn(message, arrival.ecn) {
+                self.warn_of_mark();
+                continue;
+            }
             self.received.push_back(Received::Packet(Packet {
                 flow,
-                payload: start..start + payload.len(),
+                payload: start..start + length,
                 message: arrival.payload,
                 received_at: arrival.received_at,
                 arrived_at: arrival.arrived_at,
             }));
         }
         Ok(())
+    }
+
+    fn warn_of_mark(&mut self) {
+        if !std::mem::replace(&mut self.has_warned_of_mark, true) {
+            tracing::warn!(
+                "a router marks packets without ECN in the tunnel to the relay {}; they are dropped, as RFC 6040 asks (logged once)",
+                self.peer
+            );
+        }
     }
 
     /// Sends the gateway's messages. A message that cannot be sent counts as lost: the gateway

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use manyflow_amt::ip::{IpError, encode_ecn_data};
+use manyflow_amt::ip::{IpError, data_ecn, encode_data};
 use manyflow_amt::{
     DownstreamLink, Flow, FlowMessages, Relay, RelayConfig, RelayCounters, RelayEvent,
 };
-use manyflow_core::Time;
+use manyflow_core::{Ecn, Time};
 use manyflow_layered::Feedback;
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{HopStatus, Where};
@@ -101,6 +101,8 @@ pub struct RelayOptions {
     pub links: Vec<DownstreamLink>,
     /// Layered sessions.
     pub streams: Option<StreamsConfig>,
+    /// The ECN field of the other sessions' packets that this host sends.
+    pub ecn: Ecn,
     /// Whether any free port will do if that of the address is taken.
     pub or_any_port: bool,
 }
@@ -133,6 +135,7 @@ impl RelayServer {
         let RelayOptions {
             links,
             streams,
+            ecn,
             or_any_port,
         } = options;
         let socket = open_socket(address).or_else(|error| match error.kind() {
@@ -146,7 +149,9 @@ impl RelayServer {
         let clock = Clock::start();
         let streams = streams.map(|config| Streams::new(config, &links, clock.now()));
         let machines = Machines {
-            relay: Relay::new(clock.now(), config, flows.clone(), random_seed()).with_links(&links),
+            relay: Relay::new(clock.now(), config, flows.clone(), random_seed())
+                .with_links(&links)
+                .with_ecn(ecn),
             streams: streams.transpose().map_err(io::Error::other)?,
             for_parent: VecDeque::new(),
         };
@@ -305,7 +310,7 @@ impl RelaySender {
         relay.forward_all(
             shared.clock.now(),
             others.map(|(flow, train)| (flow, train.datagrams())),
-            |gateway, local, messages, length| shared.send(local, gateway, messages, length),
+            |gateway, local, messages, length| shared.send_data(local, gateway, messages, length),
         )?;
         shared.note_queued(machines.poll_timeout(), before);
         Ok(())
@@ -339,7 +344,7 @@ impl RelaySender {
         machines.relay.forward_messages(
             shared.clock.now(),
             &others,
-            |gateway, local, messages, length| shared.send(local, gateway, messages, length),
+            |gateway, local, messages, length| shared.send_data(local, gateway, messages, length),
         );
         let single = |batch: &FlowMessages<'_>| {
             let messages = batch.messages.chunks(batch.length.max(1));
@@ -368,7 +373,7 @@ fn encode_layered<'a>(
         trains.flat_map(|(flow, train)| train.datagrams().map(move |datagram| (flow, datagram)));
     let message = |(flow, datagram): (usize, &[u8])| {
         let mut message = Vec::with_capacity(datagram.len() + HEADERS_BYTES_MAX);
-        encode_ecn_data(&flows[flow], datagram, &mut message)?;
+        encode_data(&flows[flow], Ecn::Capable, datagram, &mut message)?;
         Ok((flow, message.into()))
     };
     datagrams.map(message).collect()
@@ -419,7 +424,11 @@ impl Shared {
             return;
         };
         streams.run(self.clock.now(), |datagrams, bytes| match datagrams.place {
-            Where::Child { to, local } => self.send(local, to, bytes, datagrams.segment_bytes),
+            // The hop sees losses and delay, but no marks of the outer header (RFC 6040 section
+            // 4.3, compatibility mode).
+            Where::Child { to, local } => {
+                self.send(local, to, Ecn::NotCapable, bytes, datagrams.segment_bytes);
+            }
             Where::Parent => {
                 if for_parent.len() < FOR_PARENT_MAX {
                     for_parent.push_back(bytes.to_vec());
@@ -444,7 +453,7 @@ impl Shared {
         machines
             .relay
             .poll_links(now, |gateway, local, messages, length| {
-                self.send(local, gateway, messages, length);
+                self.send_data(local, gateway, messages, length);
             });
         if let Some(streams) = &mut machines.streams {
             streams.follow_all(now, &machines.relay);
@@ -453,9 +462,21 @@ impl Shared {
         self.handled.notify_one();
     }
 
-    fn send(&self, local: IpAddr, destination: SocketAddr, messages: &[u8], length: usize) {
+    /// Sends Multicast Data messages, whose datagrams all have the ECN field of the first.
+    fn send_data(&self, local: IpAddr, gateway: SocketAddr, messages: &[u8], length: usize) {
+        self.send(local, gateway, data_ecn(messages), messages, length);
+    }
+
+    fn send(
+        &self,
+        local: IpAddr,
+        destination: SocketAddr,
+        ecn: Ecn,
+        messages: &[u8],
+        length: usize,
+    ) {
         let source = Some(local).filter(|address| !address.is_unspecified());
-        let unsent = self.port.send(source, destination, messages, length);
+        let unsent = self.port.send(source, destination, ecn, messages, length);
         self.unsent.fetch_add(unsent.refused, Ordering::Relaxed);
         let too_long = unsent.too_long;
         if too_long > 0 && self.too_long.fetch_add(too_long, Ordering::Relaxed) == 0 {
@@ -479,7 +500,8 @@ impl Shared {
         machines.relay.handle_datagram(now, from, local, datagram);
         if let Some(reply) = machines.relay.poll_transmit() {
             let message = &reply.contents;
-            self.send(local, reply.destination, message, message.len());
+            let to = reply.destination;
+            self.send(local, to, Ecn::NotCapable, message, message.len());
         }
         if let Some(streams) = &mut machines.streams {
             streams.follow(now, &machines.relay, from, local);

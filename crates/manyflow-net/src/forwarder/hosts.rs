@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use manyflow_amt::ip::decode_udp;
+use manyflow_amt::ip::{data_ecn, decode_udp};
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, Hosts, RelayEvent};
+use manyflow_core::Ecn;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
@@ -30,6 +31,8 @@ pub(super) struct LocalHosts {
     hosts: Hosts,
     router: MulticastRouter,
     payloads: Train,
+    /// The ECN field of the packets in `payloads`.
+    ecn: Ecn,
     /// Packets that the kernel did not take.
     unsent: Unsent,
     /// Packets sent.
@@ -58,6 +61,7 @@ impl LocalHosts {
             clock,
             router,
             payloads: Train::default(),
+            ecn: Ecn::NotCapable,
             unsent: Unsent::default(),
             sent: 0,
         })
@@ -99,16 +103,18 @@ impl LocalHosts {
                 self.unsent.refused += 1;
                 continue;
             };
-            if !self.payloads.push(payload) {
+            let ecn = data_ecn(message);
+            if ecn != self.ecn || !self.payloads.push(payload) {
                 self.flush(flow);
                 self.payloads.push(payload);
+                self.ecn = ecn;
             }
         }
         self.flush(flow);
     }
 
     fn flush(&mut self, flow: Flow) {
-        let unsent = self.router.send(flow, &self.payloads);
+        let unsent = self.router.send(flow, self.ecn, &self.payloads);
         if unsent.too_long > 0 && self.unsent.too_long == 0 {
             tracing::warn!(
                 "packets are longer than the MTU of the interface to the hosts: reduce --packet of the sender (logged once; more are counted)"

@@ -468,7 +468,8 @@ impl Outlets {
             }
             None => {
                 let (source, group) = (packet.source, packet.group);
-                encode_data(&Flow { source, group }, packet.payload, &mut self.message)
+                let flow = Flow { source, group };
+                encode_data(&flow, packet.ecn, packet.payload, &mut self.message)
             }
         };
         if encoded.is_err() {

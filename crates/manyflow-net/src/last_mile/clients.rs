@@ -1,14 +1,17 @@
 //! The clients of a last mile, each with a socket towards the server.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::UdpSocket;
+use manyflow_core::Ecn;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+
+use crate::udp::{Inbox, Port};
 
 /// The maximum number of clients. Datagrams of further ones are dropped.
 const CLIENTS_MAX: usize = 1000;
@@ -16,8 +19,8 @@ const CLIENTS_MAX: usize = 1000;
 /// 4.3 recommends 5 minutes for the mappings of NATs.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// A datagram of the server, and the client to which it goes.
-pub(super) type FromServer = (SocketAddr, Vec<u8>);
+/// A datagram of the server with its ECN field, and the client to which it goes.
+pub(super) type FromServer = (SocketAddr, Ecn, Vec<u8>);
 
 /// The clients, by their addresses.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub(super) struct Clients {
 
 #[derive(Debug)]
 struct Client {
-    socket: Arc<UdpSocket>,
+    port: Arc<Port>,
     /// When the last datagram came from the client or the server.
     heard: Instant,
     /// Reads what the server sends to this client.
@@ -54,19 +57,19 @@ impl Clients {
 
     /// Returns the socket of a client that has sent a datagram, and opens one for a new client.
     /// Returns `None` if that fails or if there are too many clients.
-    pub(super) async fn socket(&mut self, address: SocketAddr) -> Option<Arc<UdpSocket>> {
+    pub(super) fn port(&mut self, address: SocketAddr) -> Option<Arc<Port>> {
         if let Some(client) = self.clients.get_mut(&address) {
             client.heard = Instant::now();
-            return Some(Arc::clone(&client.socket));
+            return Some(Arc::clone(&client.port));
         }
         if self.clients.len() >= CLIENTS_MAX {
             return None;
         }
-        match self.open(address).await {
+        match self.open(address) {
             Ok(client) => {
-                let socket = Arc::clone(&client.socket);
+                let port = Arc::clone(&client.port);
                 self.clients.insert(address, client);
-                Some(socket)
+                Some(port)
             }
             Err(error) => {
                 tracing::warn!(
@@ -77,17 +80,18 @@ impl Clients {
         }
     }
 
-    async fn open(&self, address: SocketAddr) -> io::Result<Client> {
+    fn open(&self, address: SocketAddr) -> io::Result<Client> {
         let any = match self.server {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        let socket = UdpSocket::bind(any).await?;
-        socket.connect(self.server).await?;
-        let socket = Arc::new(socket);
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(self.server)?;
+        socket.set_nonblocking(true)?;
+        let port = Arc::new(Port::new(socket.into())?);
         Ok(Client {
-            reader: tokio::spawn(read(address, Arc::clone(&socket), self.from_server.clone())),
-            socket,
+            reader: tokio::spawn(read(address, Arc::clone(&port), self.from_server.clone())),
+            port,
             heard: Instant::now(),
         })
     }
@@ -108,15 +112,19 @@ impl Clients {
 
 /// Passes on what the server sends to one client. While the queue is full, datagrams wait in the
 /// socket's buffer.
-async fn read(client: SocketAddr, socket: Arc<UdpSocket>, to: mpsc::Sender<FromServer>) {
-    let mut buffer = vec![0; 65_536];
+async fn read(client: SocketAddr, port: Arc<Port>, to: mpsc::Sender<FromServer>) {
+    let mut inbox = Inbox::default();
     loop {
+        let received = poll_fn(|context| port.poll_recv(&mut inbox, context)).await;
         // A port that is unreachable for a moment causes an error here. The link goes on.
-        let Ok(length) = socket.recv(&mut buffer).await else {
+        if received.is_err() {
             continue;
-        };
-        if to.send((client, buffer[..length].to_vec())).await.is_err() {
-            return;
+        }
+        while let Some(arrival) = inbox.next_arrival() {
+            let bytes = inbox.bytes(arrival.payload).to_vec();
+            if to.send((client, arrival.ecn, bytes)).await.is_err() {
+                return;
+            }
         }
     }
 }

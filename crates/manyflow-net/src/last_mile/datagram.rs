@@ -1,14 +1,15 @@
 //! A datagram on a link.
 
 use manyflow_anypoint::{Body, Segment};
-use manyflow_core::Header as _;
 use manyflow_core::link::Carried;
 use manyflow_core::xcp::Congestion;
+use manyflow_core::{Ecn, Header as _};
 
 /// A datagram, and the end to which it goes.
 #[derive(Clone, Debug)]
 pub(super) struct Datagram<E> {
     end: E,
+    ecn: Ecn,
     bytes: Vec<u8>,
     /// ACP's header of a frame, which an XCP router changes.
     frame: Option<Segment>,
@@ -16,23 +17,24 @@ pub(super) struct Datagram<E> {
 
 impl<E> Datagram<E> {
     /// Creates a datagram to `end`. Only if the link `speaks_xcp` is a header looked for.
-    pub(super) fn new(end: E, bytes: &[u8], speaks_xcp: bool) -> Datagram<E> {
+    pub(super) fn new(end: E, ecn: Ecn, bytes: &[u8], speaks_xcp: bool) -> Datagram<E> {
         let frame = if speaks_xcp { frame(bytes) } else { None };
         Datagram {
             end,
+            ecn,
             bytes: bytes.to_vec(),
             frame,
         }
     }
 
-    /// Returns the end and the bytes, with the header that the link has left.
-    pub(super) fn finish(mut self) -> (E, Vec<u8>) {
+    /// Returns the end, the ECN field and the bytes, as the link has left them.
+    pub(super) fn finish(mut self) -> (E, Ecn, Vec<u8>) {
         if let Some(segment) = self.frame {
             let header = segment.encode();
             let header = header.as_bytes();
             self.bytes[..header.len()].copy_from_slice(header);
         }
-        (self.end, self.bytes)
+        (self.end, self.ecn, self.bytes)
     }
 }
 
@@ -43,6 +45,18 @@ fn frame(bytes: &[u8]) -> Option<Segment> {
 }
 
 impl<E> Carried for Datagram<E> {
+    fn is_ecn_capable(&self) -> bool {
+        self.ecn != Ecn::NotCapable
+    }
+
+    fn is_l4s(&self) -> bool {
+        matches!(self.ecn, Ecn::L4s | Ecn::Marked)
+    }
+
+    fn mark(&mut self) {
+        self.ecn = Ecn::Marked;
+    }
+
     fn congestion(&mut self) -> Option<&mut Congestion> {
         self.frame.as_mut()?.congestion()
     }
@@ -75,11 +89,11 @@ mod tests {
 
     #[test]
     fn a_router_changes_only_the_header_of_xcp() {
-        let mut datagram = Datagram::new((), &data(), true);
+        let mut datagram = Datagram::new((), Ecn::NotCapable, &data(), true);
         let congestion = datagram.congestion().expect("a frame of ACP");
         congestion.feedback = WindowChange::from_bytes(-3.0);
         congestion.answered = true;
-        let ((), bytes) = datagram.finish();
+        let ((), _, bytes) = datagram.finish();
         let (segment, header) = Segment::decode(&bytes).expect("still a frame");
         let (before, _) = Segment::decode(&data()).expect("a frame");
         let (Body::Data(after), Body::Data(before)) = (segment.body, before.body) else {
@@ -98,10 +112,11 @@ mod tests {
     #[test]
     fn other_datagrams_pass_unchanged() {
         for bytes in [&b"GET / HTTP/1.1"[..], &data()[..20], b""] {
-            let mut datagram = Datagram::new((), bytes, true);
+            let mut datagram = Datagram::new((), Ecn::NotCapable, bytes, true);
             assert_eq!(datagram.congestion(), None);
-            assert_eq!(datagram.finish().1, bytes);
+            assert_eq!(datagram.finish().2, bytes);
         }
-        assert_eq!(Datagram::new((), &data(), false).congestion(), None);
+        let mut other = Datagram::new((), Ecn::NotCapable, &data(), false);
+        assert_eq!(other.congestion(), None);
     }
 }

@@ -10,7 +10,9 @@
 //! The clients send to [`LastMile::address`] instead of the server, and share the links. The server
 //! sees each client at a port of its own. This needs no privileges, and the links are the
 //! simulator's: if they speak XCP, they lower the window changes in ACP's frames
-//! ([`manyflow_anypoint`]), and count all other datagrams as traffic.
+//! ([`manyflow_anypoint`]), and count all other datagrams as traffic. Datagrams of the server keep
+//! their ECN field, and a link may mark them. Those of clients lose theirs, and empty datagrams of
+//! the server do not pass.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -21,12 +23,12 @@ mod clients;
 mod datagram;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use manyflow_core::Ecn;
 use manyflow_core::link::{Counters, Link, LinkConfig};
-use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -34,6 +36,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::clients::{Clients, FromServer};
 use self::datagram::Datagram;
 use crate::clock::Clock;
+use crate::udp::Port;
 
 /// Bytes that IPv4 and UDP headers add to a datagram on a link.
 pub const IP_UDP_BYTES: u32 = 28;
@@ -94,14 +97,15 @@ impl LastMile {
         up: LinkConfig,
         seed: u64,
     ) -> io::Result<LastMile> {
-        let socket = UdpSocket::bind(listen).await?;
+        let socket = UdpSocket::bind(listen)?;
         let address = socket.local_addr()?;
+        socket.set_nonblocking(true)?;
         let counters = Arc::<Mutex<Directions>>::default();
         let (changes, changed) = mpsc::unbounded_channel();
         let (from_server, answers) = mpsc::channel(QUEUE_DATAGRAMS);
         let pipe = Pipe {
             clock: Clock::start(),
-            socket,
+            port: Port::new(socket.into())?,
             clients: Clients::new(server, from_server),
             down: Link::new(down, seed),
             up: Link::new(up, seed.wrapping_add(1)),
@@ -175,10 +179,10 @@ enum Change {
 struct Pipe {
     clock: Clock,
     /// The socket of all clients.
-    socket: UdpSocket,
+    port: Port,
     clients: Clients,
     down: Link<Datagram<SocketAddr>>,
-    up: Link<Datagram<Arc<UdpSocket>>>,
+    up: Link<Datagram<Arc<Port>>>,
     counters: Arc<Mutex<Directions>>,
     changes: mpsc::UnboundedReceiver<Change>,
     answers: mpsc::Receiver<FromServer>,
@@ -200,9 +204,9 @@ impl Pipe {
                 Some(change) = self.changes.recv() => self.apply(change),
                 Some(answer) = self.answers.recv() => self.take_answers(answer),
                 _ = sweep.tick() => self.clients.forget_silent(),
-                ready = self.socket.readable() => {
+                ready = self.port.socket().readable() => {
                     ready?;
-                    self.read_clients().await;
+                    self.read_clients();
                 }
             }
             self.deliver();
@@ -221,16 +225,17 @@ impl Pipe {
         }
     }
 
-    async fn read_clients(&mut self) {
+    fn read_clients(&mut self) {
         for _ in 0..BURST {
-            let (length, client) = match self.socket.try_recv_from(&mut self.buffer) {
+            let (length, client) = match self.port.socket().try_recv_from(&mut self.buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // A port that is unreachable for a moment causes an error here. The link goes on.
                 Err(_) => continue,
             };
-            if let Some(socket) = self.clients.socket(client).await {
-                push(&mut self.up, &self.clock, socket, &self.buffer[..length]);
+            if let Some(port) = self.clients.port(client) {
+                let bytes = &self.buffer[..length];
+                push(&mut self.up, &self.clock, port, Ecn::NotCapable, bytes);
             }
         }
     }
@@ -238,13 +243,15 @@ impl Pipe {
     fn take_answers(&mut self, first: FromServer) {
         let mut next = Some(first);
         for _ in 0..BURST {
-            let Some((client, bytes)) = next else { return };
+            let Some((client, ecn, bytes)) = next else {
+                return;
+            };
             self.clients.note_answer(client);
-            push(&mut self.down, &self.clock, client, &bytes);
+            push(&mut self.down, &self.clock, client, ecn, &bytes);
             next = self.answers.try_recv().ok();
         }
-        if let Some((client, bytes)) = next {
-            push(&mut self.down, &self.clock, client, &bytes);
+        if let Some((client, ecn, bytes)) = next {
+            push(&mut self.down, &self.clock, client, ecn, &bytes);
         }
     }
 
@@ -252,12 +259,12 @@ impl Pipe {
     fn deliver(&mut self) {
         let now = self.clock.now();
         while let Some(datagram) = self.up.pop_ready(now) {
-            let (socket, bytes) = datagram.finish();
-            let _ = socket.try_send(&bytes);
+            let (port, _, bytes) = datagram.finish();
+            let _ = port.socket().try_send(&bytes);
         }
         while let Some(datagram) = self.down.pop_ready(now) {
-            let (client, bytes) = datagram.finish();
-            let _ = self.socket.try_send_to(&bytes, client);
+            let (client, ecn, bytes) = datagram.finish();
+            let _ = self.port.send(None, client, ecn, &bytes, bytes.len());
         }
         *self.counters.lock().expect("the lock is only held to copy") = Directions {
             down: self.down.counters(),
@@ -266,8 +273,8 @@ impl Pipe {
     }
 }
 
-fn push<E: Clone>(link: &mut Link<Datagram<E>>, clock: &Clock, end: E, bytes: &[u8]) {
-    let datagram = Datagram::new(end, bytes, link.config().xcp.is_some());
+fn push<E: Clone>(link: &mut Link<Datagram<E>>, clock: &Clock, end: E, ecn: Ecn, bytes: &[u8]) {
+    let datagram = Datagram::new(end, ecn, bytes, link.config().xcp.is_some());
     // The link counts what it drops.
     let _ = link.push(clock.now(), datagram, bytes.len() as u32 + IP_UDP_BYTES);
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use manyflow_amt::Flow;
+use manyflow_core::Ecn;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 
@@ -102,10 +103,11 @@ impl MulticastRouter {
         }
     }
 
-    /// Passes the payloads of a flow to the kernel, with the flow's source address. Never waits.
-    pub(crate) fn send(&self, flow: Flow, payloads: &Train) -> Unsent {
+    /// Passes the payloads of a flow to the kernel, with the flow's source address and this ECN
+    /// field. Never waits.
+    pub(crate) fn send(&self, flow: Flow, ecn: Ecn, payloads: &Train) -> Unsent {
         match self.senders.get(&flow.source.ip()) {
-            Some(sender) => sender.send_to(flow.group, payloads),
+            Some(sender) => sender.send_to(flow.group, ecn, payloads),
             None => Unsent::default(),
         }
     }

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
-use quinn_udp::{EcnCodepoint, UdpSocketState};
+use manyflow_core::Ecn;
+use quinn_udp::UdpSocketState;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::interface::LocalInterface;
@@ -48,7 +49,7 @@ pub struct MulticastSender {
     state: UdpSocketState,
     source: IpAddr,
     port: u16,
-    ecn: Option<EcnCodepoint>,
+    ecn: Ecn,
 }
 
 impl MulticastSender {
@@ -99,13 +100,13 @@ impl MulticastSender {
             socket: socket.into(),
             source: source.ip(),
             port: config.port,
-            ecn: None,
+            ecn: Ecn::NotCapable,
         })
     }
 
-    /// Lets routers mark the packets instead of dropping them: ECT(0) (RFC 3168 section 5).
-    pub fn with_ecn(mut self) -> Self {
-        self.ecn = Some(EcnCodepoint::Ect0);
+    /// Sends packets with this ECN field. Without this call, they do not support ECN.
+    pub fn with_ecn(mut self, ecn: Ecn) -> Self {
+        self.ecn = ecn;
         self
     }
 
@@ -117,12 +118,13 @@ impl MulticastSender {
     /// Passes datagrams to the kernel, and never waits: a sender that paces its packets counts
     /// those that are not taken as lost.
     pub fn send(&self, group: IpAddr, train: &Train) -> Unsent {
-        self.send_to(SocketAddr::new(group, self.port), train)
+        self.send_to(SocketAddr::new(group, self.port), self.ecn, train)
     }
 
-    /// Passes datagrams to this group and port to the kernel, as [`send`](Self::send) does.
-    pub fn send_to(&self, group: SocketAddr, train: &Train) -> Unsent {
-        train.send(&self.socket, &self.state, group, self.ecn)
+    /// Passes datagrams to this group and port with this ECN field to the kernel, as
+    /// [`send`](Self::send) does.
+    pub fn send_to(&self, group: SocketAddr, ecn: Ecn, train: &Train) -> Unsent {
+        train.send(&self.socket, &self.state, group, ecn)
     }
 }
 

@@ -1,7 +1,8 @@
 //! A relay between other relays: its joins upstream, its links, and older gateways.
 
 use super::*;
-use crate::ip::{decode_udp, encode_data};
+use crate::ip::{data_ecn, decode_udp, encode_data};
+use manyflow_core::Ecn;
 
 fn events(relay: &mut Relay) -> Vec<RelayEvent> {
     std::iter::from_fn(|| relay.poll_event()).collect()
@@ -68,9 +69,44 @@ fn passed_on(relay: &mut Relay, batch: &[FlowMessages<'_>]) -> Vec<(SocketAddr, 
 
 /// The message of a flow with a payload of this length.
 fn message(flow: usize, length: usize) -> Vec<u8> {
+    message_with(Ecn::NotCapable, flow, length)
+}
+
+fn message_with(ecn: Ecn, flow: usize, length: usize) -> Vec<u8> {
     let mut message = Vec::new();
-    encode_data(&flows(4)[flow], &vec![7; length], &mut message).unwrap();
+    encode_data(&flows(4)[flow], ecn, &vec![7; length], &mut message).unwrap();
     message
+}
+
+#[test]
+fn a_train_has_one_ecn_field_and_payloads_get_that_of_the_relay() {
+    let mut relay = relay(RelayConfig::default()).with_ecn(Ecn::Capable);
+    join(&mut relay, at(0), GATEWAY, 0);
+    let fields = [Ecn::Capable, Ecn::Capable, Ecn::Marked, Ecn::Capable];
+    let messages = fields.map(|ecn| message_with(ecn, 0, 100));
+    let length = messages[0].len();
+    let batch = [FlowMessages {
+        flow: 0,
+        messages: &messages.concat(),
+        length,
+    }];
+    let mut sent = Vec::new();
+    relay.forward_messages(at(0), &batch, |_, _, bytes, _| {
+        assert!(
+            bytes
+                .chunks(length)
+                .all(|it| data_ecn(it) == data_ecn(bytes))
+        );
+        sent.push((data_ecn(bytes), bytes.len() / length));
+    });
+    let expected = [(Ecn::Capable, 2), (Ecn::Marked, 1), (Ecn::Capable, 1)];
+    assert_eq!(sent, expected);
+    let payloads = [b"payload".as_slice()];
+    let mut sent = Vec::new();
+    let forwarded = relay.forward(at(0), 0, payloads, |_, _, bytes, _| {
+        sent.push(data_ecn(bytes))
+    });
+    assert_eq!((forwarded, sent), (Ok(()), vec![Ecn::Capable]));
 }
 
 #[test]
