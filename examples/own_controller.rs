@@ -70,7 +70,6 @@ impl Controller for Metronome {
     // This controller needs to know nothing of links, arrivals or other daemons.
     fn on_sent(&mut self, _: Time, _: &Data, _: u32, _: &Site) {}
     fn on_queue(&mut self, _: Time, _: LinkId, _: usize) {}
-    fn on_arrival(&mut self, _: Time, _: DaemonId, _: &Data, _: bool, _: u32) {}
     fn on_control(&mut self, _: Time, _: DaemonId, _: &Control, _: &Site) {}
     fn on_membership(&mut self, _: Time, _: GroupId, _: &Site) {}
     fn poll_control(&mut self) -> Option<(Audience, Control)> {

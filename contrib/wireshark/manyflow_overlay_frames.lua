@@ -38,6 +38,7 @@ local f = {
     kind = ProtoField.uint8("manyflow_overlay.kind", "Kind", base.DEC, KINDS, 0x1f),
     flags = ProtoField.uint8("manyflow_overlay.flags", "Flags", base.HEX),
     repaired = ProtoField.bool("manyflow_overlay.repaired", "Repaired", 8, nil, 0x80),
+    marked = ProtoField.bool("manyflow_overlay.marked", "Marked", 8, nil, 0x40),
     count = ProtoField.uint8("manyflow_overlay.count", "Links, groups or ranges", base.DEC, nil, 0x30),
     origin = u16("origin", "Origin"),
     priority = u16("priority", "Priority in percent"),
@@ -313,6 +314,7 @@ local function first(reader)
     local has_count = kind == COST or kind == ACKNOWLEDGE or kind == FEEDBACK or kind == SEND
     if MESSAGES[kind] then
         reader:show(f.repaired, 1)
+        reader:show(f.marked, 1)
     end
     if has_count then
         reader:show(f.count, 1)
@@ -324,7 +326,7 @@ local function first(reader)
         return nil
     end
     local counted = math.floor(flags / 16) % 4
-    local known = (MESSAGES[kind] and flags >= 128 and 128 or 0) + (has_count and 16 * counted or 0)
+    local known = (MESSAGES[kind] and math.floor(flags / 64) * 64 or 0) + (has_count and 16 * counted or 0)
     if flags ~= known or half ~= 0 and not has_origin and kind ~= CONNECT then
         reader:refuse("reserved bits are not zero")
     end

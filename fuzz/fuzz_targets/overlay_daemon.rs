@@ -13,9 +13,9 @@ use manyflow_overlay::cost_benefit::{CostBenefit, CostBenefitConfig};
 use manyflow_overlay::hop::{DatagramHop, Hop, StreamHop};
 use manyflow_overlay::tfrc::{Tfrc, TfrcConfig};
 use manyflow_overlay::{
-    Ack, Body, Change, ChangeSeq, ClientFrame, ClientId, Control, CostUpdate, Daemon, DaemonId,
-    Data, Feedback, Frame, GroupId, GroupSet, Item, LinkSeq, LinkState, Message, OriginSeq,
-    OverlayConfig, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
+    Ack, Body, Change, ChangeSeq, ClientFrame, ClientId, Control, CopyFlags, CostUpdate, Daemon,
+    DaemonId, Data, Feedback, Frame, GroupId, GroupSet, Item, LinkSeq, LinkState, Message,
+    OriginSeq, OverlayConfig, Report, RoundTrip, SlowPolicy, Topology, Transmit, Welcome,
 };
 use manyflow_tcp::TcpConfig;
 
@@ -96,7 +96,10 @@ impl Forged {
         });
         Message {
             origin,
-            repaired: self.words[1] & 1 == 1,
+            copy: match self.words[1] & 1 {
+                1 => CopyFlags::REPAIRED,
+                _ => CopyFlags::MARKED,
+            },
             body: self.body(),
         }
     }

@@ -221,7 +221,7 @@ impl World {
         let next = &mut self.next[usize::from(from)];
         let message = Message {
             origin,
-            repaired: false,
+            copy: Default::default(),
             body,
         };
         let frame = Frame::Datagram {

@@ -286,7 +286,7 @@ impl World {
     fn hear(&mut self, origin: DaemonId, body: Body) {
         let message = tame(Message {
             origin,
-            repaired: false,
+            copy: Default::default(),
             body,
         });
         let payload = match message.has_payload() {

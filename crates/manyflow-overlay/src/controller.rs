@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::groups::Groups;
-use super::message::{ClientId, Control, DaemonId, Data, GroupId, GroupSet, LinkId};
+use super::message::{ClientId, Control, DaemonId, Data, GroupId, GroupSet, LinkId, Message};
 use super::topology::Topology;
 use crate::Event;
 use manyflow_core::time::Time;
@@ -120,17 +120,15 @@ pub trait Controller: fmt::Debug + Any + Send {
     /// after they have left its queue, in buffers that the daemon does not see.
     fn on_delay(&mut self, _now: Time, _link: LinkId, _delay: Duration) {}
 
-    /// Handles the first arrival of another daemon's message to a group with members at this
-    /// daemon. `bytes` includes all headers.
-    fn on_arrival(
-        &mut self,
-        _now: Time,
-        _origin: DaemonId,
-        _data: &Data,
-        _repaired: bool,
-        _bytes: u32,
-    ) {
+    /// Returns whether routers may mark the messages of clients over links of datagrams (ECN),
+    /// because the controller responds to marks as to losses.
+    fn heeds_marks(&self) -> bool {
+        false
     }
+
+    /// Handles the first arrival of another daemon's message to a group with members at this
+    /// daemon. `data` is the message's header, and `bytes` includes all headers.
+    fn on_arrival(&mut self, _now: Time, _message: &Message, _data: &Data, _bytes: u32) {}
 
     /// Handles a message from another daemon's controller.
     fn on_control(&mut self, _now: Time, _from: DaemonId, _control: &Control, _site: &Site) {}

@@ -268,7 +268,9 @@ impl<A: Agent> Endpoint for DaemonEndpoint<A> {
             match self.daemon.poll_transmit() {
                 Some(Transmit::Daemon(to, frame, payload)) => {
                     let to = Destination::Endpoint(self.addresses.of(to));
-                    return Some(Action::Send(Packet::new(to, frame, payload)));
+                    let ecn = self.daemon.ecn(&frame);
+                    let packet = Packet::new(to, frame, payload).with_ecn(ecn);
+                    return Some(Action::Send(packet));
                 }
                 Some(Transmit::Client(to, frame, payload)) => {
                     self.agent

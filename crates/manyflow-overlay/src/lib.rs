@@ -170,9 +170,9 @@ pub use endpoint::{Addresses, Agent, DaemonEndpoint, Direct, LinkKind};
 pub use event::{Event, Misconduct};
 pub use message::{
     Ack, Acknowledge, Answer, Body, CLIENT_WINDOW, Change, ClientFrame, ClientId, Control,
-    CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item,
-    LENGTH_BYTES, LinkId, LinkState, Message, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, Part, Report,
-    Resent, RoundTrip, Summary, Welcome,
+    CopyFlags, CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId,
+    GroupSet, Item, LENGTH_BYTES, LinkId, LinkState, Message, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    Part, Report, Resent, RoundTrip, Summary, Welcome,
 };
 pub use notary::{Claim, IDENTITY_BYTES_MAX, Notary, SIGNATURE_BYTES_MAX};
 pub use sequence::{ChangeSeq, LinkSeq, OriginSeq};

@@ -1,10 +1,12 @@
 //! The messages between daemons, and the frames that carry them over a link or to a client.
 
 mod control;
+mod copy_flags;
 mod group_set;
 
 use super::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 pub use control::{Control, CostUpdate, LinkState, Report, RoundTrip};
+pub use copy_flags::CopyFlags;
 pub use group_set::GroupSet;
 use manyflow_core::Header;
 use manyflow_tcp as tcp;
@@ -65,9 +67,8 @@ pub struct LinkId {
 pub struct Message {
     /// The daemon at which the message entered the overlay.
     pub origin: DaemonId,
-    /// Whether a link on the path had to retransmit this copy. A repaired copy gives no sample of
-    /// the round-trip time, and its loss has already been noticed.
-    pub repaired: bool,
+    /// The fate of this copy on its path so far.
+    pub copy: CopyFlags,
     /// The message's contents.
     pub body: Body,
 }

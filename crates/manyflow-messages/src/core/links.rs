@@ -413,7 +413,7 @@ mod tests {
     fn message() -> BytesMut {
         let message = Message {
             origin: DaemonId(2),
-            repaired: false,
+            copy: Default::default(),
             body: manyflow_overlay::Body::Request,
         };
         BytesMut::from(message.encode_framed(0).unwrap().as_bytes())

@@ -98,8 +98,13 @@ fn a_daemon_without_clients_keeps_state_for_links_with_prices_only() {
             sender: ClientId(flow),
             sent_us: 0,
         };
+        let message = Message {
+            origin: DaemonId(0),
+            copy: Default::default(),
+            body: Body::Data(data),
+        };
         controller.on_queue(millis(1), own, 1 + flow as usize % 10);
-        controller.on_arrival(millis(1), DaemonId(0), &data, false, 1000);
+        controller.on_arrival(millis(1), &message, &data, 1000);
     }
     assert_eq!(kept(&controller), (2, 0, 0));
     controller.on_control(millis(2), DaemonId(2), &update(3, 0), &site);
@@ -167,7 +172,7 @@ fn control_takes_at_most_half_a_percent_of_two_megabits_for_a_congested_link() {
         links[..states].fill(Some(state));
         let message = Message {
             origin: DaemonId(0),
-            repaired: false,
+            copy: Default::default(),
             body: Body::Control(Control::Cost(CostUpdate { version: 0, links })),
         };
         let frame = Frame::Segment {

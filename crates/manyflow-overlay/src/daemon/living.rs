@@ -94,7 +94,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     fn tell(&mut self, index: NeighbourIndex, origin: DaemonId, body: Body, payload: &P) {
         let message = Message {
             origin,
-            repaired: false,
+            copy: Default::default(),
             body,
         };
         self.links.enqueue(index, message, payload, None);
@@ -283,7 +283,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let messages = parts.into_iter().map(|(part, name)| {
             let message = Message {
                 origin,
-                repaired: false,
+                copy: Default::default(),
                 body: Body::Part(part),
             };
             (message, name)

@@ -99,7 +99,7 @@ impl<P: Clone + PartialEq> Memberships<P> {
     pub(super) fn message(&self, body: Body) -> Message {
         Message {
             origin: self.site.here,
-            repaired: false,
+            copy: Default::default(),
             body,
         }
     }

@@ -201,9 +201,8 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             return;
         }
         let bytes = payload.length() + DATA_BYTES + self.links.overhead_bytes();
-        let (origin, repaired) = (message.origin, message.repaired);
-        self.controller
-            .on_arrival(now, origin, &data, repaired, bytes);
+        let origin = message.origin;
+        self.controller.on_arrival(now, message, &data, bytes);
         self.delivery.insert(origin, data, payload);
         self.deliver_in_order(now, origin, data.group);
     }

@@ -230,6 +230,19 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         self.do_pending_work(now);
     }
 
+    /// Returns the ECN field of a frame's packet to a neighbour. Only the messages of clients may
+    /// be marked, and only if the controller responds to marks.
+    pub fn ecn(&self, frame: &Frame) -> Ecn {
+        match frame {
+            Frame::Datagram { message, .. }
+                if message.is_data() && self.controller.heeds_marks() =>
+            {
+                Ecn::Capable
+            }
+            _ => Ecn::NotCapable,
+        }
+    }
+
     /// Asks a neighbour for an answer if it was not asked for a second, so that one that hangs is
     /// noticed. Ignores daemons that are not neighbours.
     pub fn keep_alive(&mut self, now: Time, neighbour: DaemonId) {

@@ -25,7 +25,7 @@ use inbound::Inbound;
 use outbound::Outbound;
 
 use super::{Arrival, Hop};
-use crate::message::{DATAGRAM_BYTES, Frame, Message, NUMBER_BYTES};
+use crate::message::{CopyFlags, DATAGRAM_BYTES, Frame, Message, NUMBER_BYTES};
 use crate::sequence::LinkSeq;
 use manyflow_core::Ecn;
 use manyflow_core::Payload;
@@ -102,13 +102,14 @@ impl<P: Payload + Default + fmt::Debug + Send> Hop<P> for DatagramHop<P> {
         self.outbound.push(message, payload);
     }
 
-    fn handle_frame(&mut self, now: Time, frame: &Frame, _ecn: Ecn, payload: P) {
+    fn handle_frame(&mut self, now: Time, frame: &Frame, ecn: Ecn, payload: P) {
         match frame {
             Frame::Datagram { number, message } => {
-                let arrival = Arrival {
-                    message: *message,
-                    payload,
-                };
+                let mut message = *message;
+                if ecn == Ecn::Marked {
+                    message.copy = message.copy.with(CopyFlags::MARKED);
+                }
+                let arrival = Arrival { message, payload };
                 self.inbound
                     .handle_datagram(now, *number, arrival, &mut self.rtt);
             }

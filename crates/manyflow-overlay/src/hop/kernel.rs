@@ -278,7 +278,7 @@ mod tests {
     fn message(number: u32) -> Message {
         Message {
             origin: DaemonId(0),
-            repaired: false,
+            copy: Default::default(),
             body: Body::Data(Data {
                 group: GroupId(1),
                 version: 0,

@@ -193,7 +193,7 @@ mod tests {
     fn message(sequence: u32) -> Message {
         Message {
             origin: DaemonId(0),
-            repaired: false,
+            copy: Default::default(),
             body: Body::Summary(Summary {
                 incarnation: sequence,
                 change: ChangeSeq(1),

@@ -38,6 +38,9 @@ pub struct TfrcConfig {
     pub whole_intervals: bool,
     /// The average of the intervals between loss events.
     pub loss_average: LossAverage,
+    /// Whether routers may mark messages over links of datagrams instead of dropping them (ECN). A
+    /// mark counts as a loss (RFC 5348 section 5.1).
+    pub ecn: bool,
     /// The time between updates of local clients' demands, positive.
     pub demand_interval: Duration,
     /// The weight of the past in local clients' demands, in [0, 0.5): lower than that of the
@@ -87,6 +90,7 @@ impl Default for TfrcConfig {
             count_losses: true,
             whole_intervals: false,
             loss_average: LossAverage::default(),
+            ecn: false,
             demand_interval: Duration::from_millis(500),
             demand_history: 0.25,
         }

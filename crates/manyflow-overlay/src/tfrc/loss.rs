@@ -11,6 +11,7 @@
 use core::time::Duration;
 
 use super::config::{LossAverage, TfrcConfig};
+use crate::message::CopyFlags;
 use crate::sequence::OriginSeq;
 use manyflow_core::estimate::loss_intervals::{LossIntervals, TFRC_DISCOUNT_MIN};
 use manyflow_core::time::Time;
@@ -160,18 +161,24 @@ impl LossHistory {
     }
 
     /// Handles the arrival of a packet, and the gap before it in its group. Returns whether losses
-    /// in the gap began a new loss event. After the first loss event, the caller must
-    /// [`seed`](LossHistory::seed) the average.
+    /// in the gap, or the packet's mark, began a new loss event. After the first loss event, the
+    /// caller must [`seed`](LossHistory::seed) the average.
     pub(super) fn on_packet(
         &mut self,
         now: Time,
         gap: Option<Gap>,
-        repaired: bool,
+        copy: CopyFlags,
         rtt: Duration,
     ) -> bool {
-        let began = gap.is_some_and(|gap| self.record_losses(gap, rtt));
+        let mut began = gap.is_some_and(|gap| self.record_losses(gap, rtt));
         self.passed = self.passed.saturating_add(gap.map_or(0, |gap| gap.ahead));
-        if !repaired {
+        let is_marked = copy.has(CopyFlags::MARKED);
+        if is_marked && self.event.is_none_or(|event| event.at + rtt < now) {
+            let place = self.passed;
+            self.begin_event(LossEvent { at: now, place });
+            began = true;
+        }
+        if !copy.has(CopyFlags::REPAIRED) {
             self.count_packet(now, rtt);
         }
         began
@@ -271,9 +278,18 @@ mod tests {
         }
 
         fn on_packet(&mut self, seconds: f64, number: u64, repaired: bool) -> bool {
+            let copy = match repaired {
+                true => CopyFlags::REPAIRED,
+                false => CopyFlags::default(),
+            };
+            self.on_copy(seconds, number, copy)
+        }
+
+        fn on_copy(&mut self, seconds: f64, number: u64, copy: CopyFlags) -> bool {
             let (now, number) = (Time::from_secs_f64(seconds), OriginSeq::new(number));
+            let repaired = copy.has(CopyFlags::REPAIRED);
             let gap = self.flow.advance(now, number, repaired);
-            self.losses.on_packet(now, gap, repaired, RTT)
+            self.losses.on_packet(now, gap, copy, RTT)
         }
     }
 
@@ -355,6 +371,20 @@ mod tests {
         assert_eq!((history.losses.sample, mean(&history)), (51.0, 50.5));
         run(&mut history, 161..210, &[]);
         assert_eq!(mean(&history), (50.0 + 100.0) / 2.0);
+    }
+
+    #[test]
+    fn a_mark_begins_a_loss_event_unless_one_lasts() {
+        let mut history = literal();
+        run(&mut history, 1..50, &[]);
+        let marked = CopyFlags::MARKED;
+        assert!(history.on_copy(0.5, 50, marked));
+        history.losses.seed(50.0);
+        assert_eq!(history.losses.loss_event_rate(), Some(1.0 / 50.0));
+        // The events of a mark and of a loss last for the same time.
+        assert!(!history.on_copy(0.55, 51, marked));
+        assert!(!history.on_packet(0.58, 53, false));
+        assert!(history.on_copy(0.61, 54, marked));
     }
 
     #[test]

@@ -33,6 +33,9 @@
 //!   observes a loss as a gap in an origin's numbers; the copy that fills the gap is flagged as
 //!   [repaired](super::Message::repaired). As in the paper, a gap counts as a loss at once: a
 //!   message that was only late counts as lost.
+//! - **Marks** of routers, with [`ecn`](TfrcConfig::ecn), count as losses as soon as the marked
+//!   message arrives (RFC 5348 section 5.1). The message itself has arrived, and counts as that. A
+//!   message that was marked on one link carries a flag over the others.
 //! - **Repaired copies** give no samples of the round-trip time. They count neither as received nor
 //!   as lost a second time. The paper leaves to future work whether they are part of the sending
 //!   rate. Here they are, because a TCP connection's rate includes its retransmissions, and so does
@@ -113,7 +116,9 @@ use receiver::{Origin, Reported};
 use sender::Sending;
 
 use super::controller::{Audience, Controller, Request, Site};
-use super::message::{ClientId, Control, DaemonId, Data, GroupId, LinkId, Report, RoundTrip};
+use super::message::{
+    ClientId, Control, DaemonId, Data, GroupId, LinkId, Message, Report, RoundTrip,
+};
 use crate::Event;
 use manyflow_core::ConfigError;
 use manyflow_core::time::Time;
@@ -270,11 +275,15 @@ impl Controller for Tfrc {
 
     fn on_queue(&mut self, _now: Time, _link: LinkId, _messages: usize) {}
 
-    fn on_arrival(&mut self, now: Time, origin: DaemonId, data: &Data, repaired: bool, bytes: u32) {
-        let config = &self.config;
+    fn heeds_marks(&self) -> bool {
+        self.config.ecn
+    }
+
+    fn on_arrival(&mut self, now: Time, message: &Message, data: &Data, bytes: u32) {
+        let (config, origin) = (&self.config, message.origin);
         let from = self.origins.entry(origin);
         let from = from.or_insert_with(|| Origin::new(now, config));
-        if from.on_arrival(now, data.group, data.sequence, repaired, bytes) {
+        if from.on_arrival(now, message, data, bytes) {
             self.outbox.events.push_back(Event::LossEvent);
         }
         self.send_due_report(now, origin);

@@ -8,7 +8,7 @@ use super::config::TfrcConfig;
 use super::loss::{FlowEnd, LossHistory};
 use super::rate;
 use crate::Event;
-use crate::message::{GroupId, Report};
+use crate::message::{CopyFlags, Data, GroupId, Message, Report};
 use crate::sequence::OriginSeq;
 use manyflow_core::estimate::tcp_equation::TcpEquation;
 use manyflow_core::time::Time;
@@ -131,11 +131,12 @@ impl Origin {
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
-        group: GroupId,
-        sequence: OriginSeq,
-        repaired: bool,
+        message: &Message,
+        data: &Data,
         bytes: u32,
     ) -> bool {
+        let repaired = message.copy.has(CopyFlags::REPAIRED);
+        let (group, sequence) = (data.group, data.sequence);
         if self.message_bytes == 0.0 {
             self.message_bytes = f64::from(bytes);
         }
@@ -154,7 +155,7 @@ impl Origin {
         self.meter.on_message(now, self.rtt);
         let flow = self.flows.entry(group).or_default();
         let gap = flow.advance(now, sequence, repaired);
-        let began = self.losses.on_packet(now, gap, repaired, self.rtt);
+        let began = self.losses.on_packet(now, gap, message.copy, self.rtt);
         if self.losses.wants_seed() {
             let interval = rate::first_interval(self.equation, self.rtt, self.meter.highest_per_s);
             self.losses.seed(interval);
@@ -223,6 +224,7 @@ fn in_65536ths(share: f64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Body, ClientId, DaemonId};
 
     const RTT: Duration = Duration::from_millis(100);
 
@@ -236,6 +238,26 @@ mod tests {
         Time::from_secs_f64(seconds)
     }
 
+    /// Hands over a message of 1000 bytes.
+    fn arrive(origin: &mut Origin, now: Time, number: u64, repaired: bool) {
+        let data = Data {
+            group: GROUP,
+            version: 0,
+            sequence: OriginSeq::new(number),
+            sender: ClientId(0),
+            sent_us: 0,
+        };
+        let message = Message {
+            origin: DaemonId(0),
+            copy: match repaired {
+                true => CopyFlags::REPAIRED,
+                false => CopyFlags::default(),
+            },
+            body: Body::Data(data),
+        };
+        origin.on_arrival(now, &message, &data, 1000);
+    }
+
     /// Hands over messages a hundredth of a second apart. Returns the reports and their times.
     fn run(
         origin: &mut Origin,
@@ -246,7 +268,7 @@ mod tests {
         for number in numbers {
             let now = at(number as f64 / 100.0);
             if !lost.contains(&number) {
-                origin.on_arrival(now, GROUP, OriginSeq::new(number), false, 1000);
+                arrive(origin, now, number, false);
             }
             reports.extend(
                 origin
@@ -293,10 +315,10 @@ mod tests {
     fn a_report_has_its_holding_time_and_acknowledges_no_repaired_copy() {
         let mut origin = origin();
         origin.on_round_trip(RTT);
-        origin.on_arrival(at(0.0), GROUP, OriginSeq::new(1), false, 1000);
+        arrive(&mut origin, at(0.0), 1, false);
         assert!(origin.poll_report(at(0.0)).is_some());
-        origin.on_arrival(at(0.03), GROUP, OriginSeq::new(2), false, 1000);
-        origin.on_arrival(at(0.05), GROUP, OriginSeq::new(1), true, 1000);
+        arrive(&mut origin, at(0.03), 2, false);
+        arrive(&mut origin, at(0.05), 1, true);
         assert!(origin.poll_report(at(0.05)).is_none());
         assert_eq!(origin.poll_timeout(), Some(at(0.1)));
         let report = origin.poll_report(at(0.1)).unwrap().report;
@@ -305,7 +327,7 @@ mod tests {
             (OriginSeq::new(2), 70_000)
         );
         assert!(report.repaired > 0);
-        origin.on_arrival(at(0.3), GROUP, OriginSeq::new(1), true, 1000);
+        arrive(&mut origin, at(0.3), 1, true);
         let report = origin.poll_report(at(0.3)).unwrap().report;
         assert_eq!((report.acknowledged, report.held_us), (Report::NONE, 0));
         assert_eq!(

@@ -4,6 +4,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
+use crate::message::{Body, CopyFlags};
 use crate::sequence::{ChangeSeq, OriginSeq};
 use crate::topology::Topology;
 use manyflow_core::estimate::tcp_equation::TcpEquation;
@@ -17,6 +18,18 @@ const SENDER: usize = 0;
 enum Item {
     Data { data: Data, repaired: bool },
     Control { from: DaemonId, control: Control },
+}
+
+/// Returns a message of daemon 0.
+fn message(data: &Data, repaired: bool) -> Message {
+    Message {
+        origin: DaemonId(0),
+        copy: match repaired {
+            true => CopyFlags::REPAIRED,
+            false => CopyFlags::default(),
+        },
+        body: Body::Data(*data),
+    }
 }
 
 /// The path from the sending daemon to a receiving daemon.
@@ -199,7 +212,7 @@ impl World {
             // Daemons without members do not handle data.
             Item::Data { .. } if !site.groups.has_member_at(GROUP, site.here) => {}
             Item::Data { data, repaired } => {
-                daemon.on_arrival(self.now, DaemonId(0), data, *repaired, BYTES);
+                daemon.on_arrival(self.now, &message(data, *repaired), data, BYTES);
             }
             Item::Control { from, control } => daemon.on_control(self.now, *from, control, site),
         }
@@ -398,7 +411,7 @@ fn arbitrary_messages_of_other_daemons_cause_no_panic() {
         let (now, site) = (world.now, &world.sites);
         world.daemons[0].on_control(now, DaemonId(1), &Control::Report(report), &site[0]);
         world.daemons[1].on_control(now, DaemonId(0), &Control::RoundTrip(round_trip), &site[1]);
-        world.daemons[1].on_arrival(now, DaemonId(0), &data, repaired, BYTES);
+        world.daemons[1].on_arrival(now, &message(&data, repaired), &data, BYTES);
         for (daemon, site) in world.daemons.iter_mut().zip(&world.sites) {
             daemon.handle_timeout(now, site);
             while daemon.poll_control().is_some() {}

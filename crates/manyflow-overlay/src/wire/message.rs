@@ -1,13 +1,13 @@
 //! The encoding of messages between daemons.
 
 use super::{
-    ACKNOWLEDGE, AGAIN, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPAIRED, REPORT,
-    REQUEST, RESENT, ROUND_TRIP, SEAL, SHARED, SUMMARY, WELCOME, WireError, at_least_one,
-    check_rest, count_flags, range, some_words, words, zero,
+    ACKNOWLEDGE, AGAIN, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPORT, REQUEST,
+    RESENT, ROUND_TRIP, SEAL, SHARED, SUMMARY, WELCOME, WireError, at_least_one, check_rest,
+    count_flags, range, some_words, words, zero,
 };
 use crate::message::{
-    Acknowledge, Answer, Body, Change, ClientId, Control, CostUpdate, DaemonId, Data, GroupId,
-    Item, LinkState, Message, Part, Report, Resent, RoundTrip, Summary, Welcome,
+    Acknowledge, Answer, Body, Change, ClientId, Control, CopyFlags, CostUpdate, DaemonId, Data,
+    GroupId, Item, LinkState, Message, Part, Report, Resent, RoundTrip, Summary, Welcome,
 };
 use crate::sequence::{ChangeSeq, OriginSeq};
 
@@ -21,7 +21,7 @@ const PROOF: u16 = 6;
 impl Message {
     /// Encodes the header. The payload, if any, follows it on the wire.
     pub fn encode(&self) -> Encoded {
-        let flags = if self.repaired { REPAIRED } else { 0 };
+        let flags = self.copy.bits();
         let origin = self.origin.0;
         match &{ self.body } {
             Body::Data(data) => Encoded::of(DATA, flags, origin, data.words()),
@@ -63,12 +63,12 @@ impl Message {
         let first = First::decode(bytes)?;
         let message = Message {
             origin: DaemonId(first.half),
-            repaired: first.flags & REPAIRED != 0,
+            copy: CopyFlags::from_bits(first.flags),
             body: body(first, bytes)?,
         };
         first.flags_among(match first.kind {
-            COST | ACKNOWLEDGE => REPAIRED | COUNT,
-            _ => REPAIRED,
+            COST | ACKNOWLEDGE => CopyFlags::bits_of_all() | COUNT,
+            _ => CopyFlags::bits_of_all(),
         })?;
         let header = check_rest(bytes, message.wire_bytes(), message.has_payload())?;
         Ok((message, header))

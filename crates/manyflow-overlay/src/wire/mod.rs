@@ -41,7 +41,7 @@
 //!   View       | first | group      | members    |
 //!
 //!   first      | version: 3 bits, kind: 5 bits | flags | origin, in Connect the priority, or 0: 16 bits |
-//!   flags      | repaired | 0 | links, groups, further groups or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
+//!   flags      | repaired | marked | links, groups, further groups or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
 //! ```
 //!
 //! A [direct](Frame::Direct) message has no header of its own, because its kind differs from the
@@ -104,7 +104,6 @@ const ANSWERED: u8 = 27;
 const SHARED: u8 = 28;
 const AGAIN: u8 = 29;
 
-const REPAIRED: u8 = 0x80;
 /// The bits that hold the number of links in a cost update, of groups in an acknowledgement, of
 /// further groups of a client's message, or of ranges in feedback.
 const COUNT: u8 = 0x30;

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::message::{
-    Ack, Acknowledge, Body, Change, ClientFrame, ClientId, Control, CostUpdate, DATAGRAM_BYTES,
-    DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState, Message, Part,
-    Resent, Welcome,
+    Ack, Acknowledge, Body, Change, ClientFrame, ClientId, Control, CopyFlags, CostUpdate,
+    DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState,
+    Message, Part, Resent, Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 use any::{any_client_frame, any_datagram, any_segment, any_stream};
@@ -35,7 +35,7 @@ fn range((begin, end): (u32, u32)) -> (LinkSeq, LinkSeq) {
 fn message(body: Body) -> Message {
     Message {
         origin: DaemonId(0x0102),
-        repaired: false,
+        copy: Default::default(),
         body,
     }
 }
@@ -93,7 +93,7 @@ fn probes_of_a_stream_are_encoded_as_documented() {
 
 fn repaired_message() -> Message {
     Message {
-        repaired: true,
+        copy: CopyFlags::REPAIRED,
         ..message(Body::Data(DATA_HEADER))
     }
 }
@@ -320,8 +320,8 @@ fn unknown_reserved_and_out_of_range_values_are_refused_by_name() {
     assert_eq!(data(0, 0x20), WireError::Kind(0));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
-    // The second bit and the last four are reserved.
-    assert_eq!(data(1, 0x40), WireError::Reserved);
+    // The last four bits are reserved.
+    assert_eq!(data(1, 0x08), WireError::Reserved);
     assert_eq!(data(1, 0x01), WireError::Reserved);
     let refused: [(&[u8], &str); 9] = [
         (&[0x30, 0, 0, 0], "a client's priority in percent is 0"),

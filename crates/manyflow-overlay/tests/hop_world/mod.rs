@@ -18,7 +18,7 @@ const PAYLOAD: u32 = 976;
 fn message(sequence: u32) -> Message {
     Message {
         origin: DaemonId(0),
-        repaired: false,
+        copy: Default::default(),
         body: Body::Data(Data {
             group: GroupId(1),
             version: 0,

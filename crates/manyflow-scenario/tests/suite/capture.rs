@@ -8,8 +8,8 @@ use manyflow_core::{Channel, Destination, Ecn, EndpointId, Time};
 use manyflow_layered::{Data, Experiment, Feedback, Message};
 use manyflow_object::alc;
 use manyflow_overlay::{
-    self as overlay, ChangeSeq, ClientFrame, ClientId, DaemonId, Frame, GroupId, LinkSeq,
-    OriginSeq, Welcome,
+    self as overlay, ChangeSeq, ClientFrame, ClientId, CopyFlags, DaemonId, Frame, GroupId,
+    LinkSeq, OriginSeq, Welcome,
 };
 use manyflow_tcp::Segment;
 use manyflow_tcp::cbr::Datagram;
@@ -412,7 +412,11 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
     };
     let message = overlay::Message {
         origin,
-        repaired: half.is_multiple_of(2),
+        copy: match half % 3 {
+            0 => CopyFlags::REPAIRED,
+            1 => CopyFlags::MARKED,
+            _ => CopyFlags::default(),
+        },
         body: match is_data {
             true => overlay::Body::Data(data),
             false => overlay::Body::Welcome(welcome),
@@ -553,7 +557,7 @@ fn the_streams_between_two_daemons_are_two_connections() {
     };
     let message = overlay::Message {
         origin: DaemonId(0),
-        repaired: false,
+        copy: Default::default(),
         body: overlay::Body::Data(data),
     };
     let sequence = LinkSeq(0);

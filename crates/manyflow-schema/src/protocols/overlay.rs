@@ -205,6 +205,11 @@ pub struct TfrcTable {
     ///
     /// Default: 0.5.
     pub loss_history: Option<Number>,
+    /// Whether routers may mark messages over links of datagrams instead of dropping them. A mark
+    /// counts as a loss.
+    ///
+    /// Default: false.
+    pub ecn: Option<bool>,
     /// The time between measurements of the demand of local clients.
     ///
     /// Default: `500 ms`.
@@ -470,6 +475,7 @@ impl TfrcTable {
         }
         set(&mut config.loss_average, self.loss_average());
         set(&mut config.whole_intervals, self.whole_intervals);
+        set(&mut config.ecn, self.ecn);
         set(&mut config.count_repairs, self.count_repairs);
         set(&mut config.count_losses, self.count_losses);
         config

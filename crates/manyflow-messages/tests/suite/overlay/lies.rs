@@ -58,7 +58,7 @@ fn forged_summary(origin: DaemonId) -> Vec<u8> {
     };
     let message = Message {
         origin,
-        repaired: false,
+        copy: Default::default(),
         body: Body::Summary(summary),
     };
     let frame = Frame::Stream(message).encode_framed(0).unwrap();
@@ -171,7 +171,7 @@ async fn a_daemon_with_a_certificate_can_announce_neither_a_name_a_number_nor_a_
     for body in [Body::Summary(summary), Body::Part(first)] {
         let message = Message {
             origin: daemon_id("c"),
-            repaired: false,
+            copy: Default::default(),
             body,
         };
         let frame = Frame::Stream(message).encode_framed(0).unwrap();

@@ -187,7 +187,7 @@ impl Ring {
     fn send(&mut self, to: DaemonId, origin: DaemonId, data: Data, payload: Contents) {
         let message = Message {
             origin,
-            repaired: false,
+            copy: Default::default(),
             body: Body::Data(data),
         };
         let to = Destination::Endpoint(self.addresses.of(to));

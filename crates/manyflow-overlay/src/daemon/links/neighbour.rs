@@ -260,7 +260,7 @@ mod tests {
     fn message(body: Body) -> Message {
         Message {
             origin: DaemonId(0),
-            repaired: false,
+            copy: Default::default(),
             body,
         }
     }

@@ -23,7 +23,7 @@ fn links() -> (Links<Length>, [Room; 2]) {
 fn message(number: u64) -> Message {
     Message {
         origin: DaemonId(0),
-        repaired: false,
+        copy: Default::default(),
         body: Body::Data(Data {
             group: G,
             version: 0,

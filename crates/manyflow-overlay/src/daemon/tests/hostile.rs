@@ -28,7 +28,7 @@ fn daemon_with_groups(groups: u32) -> Daemon<Length> {
 fn handle(daemon: &mut Daemon<Length>, origin: DaemonId, body: Body) {
     let message = Message {
         origin,
-        repaired: false,
+        copy: Default::default(),
         body,
     };
     let number = LinkSeq(0);

@@ -318,7 +318,7 @@ impl LivingWorld {
     ) {
         let message = Message {
             origin,
-            repaired: false,
+            copy: Default::default(),
             body,
         };
         let number = LinkSeq(0);
@@ -334,7 +334,7 @@ impl LivingWorld {
     pub(super) fn delay(&mut self, from: usize, to: usize, origin: usize, body: Body) {
         let message = Message {
             origin: IDS[origin],
-            repaired: false,
+            copy: Default::default(),
             body,
         };
         let number = LinkSeq(0);

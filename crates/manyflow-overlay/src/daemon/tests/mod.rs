@@ -308,7 +308,7 @@ fn invalid_frames_from_daemons_are_ignored() {
     for origin in [0, 1, 9, u16::MAX] {
         let message = Message {
             origin: DaemonId(origin),
-            repaired: false,
+            copy: Default::default(),
             body: Body::Data(data),
         };
         for frame in [
@@ -348,7 +348,7 @@ fn a_direct_message_is_not_forwarded() {
     };
     let message = Message {
         origin: DaemonId(0),
-        repaired: false,
+        copy: Default::default(),
         body: Body::Control(Control::Report(report)),
     };
     let (now, direct) = (world.now, Frame::Direct(message));

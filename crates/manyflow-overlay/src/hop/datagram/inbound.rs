@@ -9,7 +9,7 @@ use super::{
     backed_off,
 };
 use crate::hop::Arrival;
-use crate::message::Feedback;
+use crate::message::{CopyFlags, Feedback};
 use crate::sequence::LinkSeq;
 use manyflow_core::estimate::rtt::RttEstimator;
 use manyflow_core::time::Time;
@@ -84,7 +84,10 @@ impl<P> Inbound<P> {
         let known = self.place(self.next);
         let is_new = match place {
             WINDOW.. => false,
-            _ if place < known => self.fill_gap(now, number, arrival.message.repaired, rtt),
+            _ if place < known => {
+                let repaired = arrival.message.copy.has(CopyFlags::REPAIRED);
+                self.fill_gap(now, number, repaired, rtt)
+            }
             _ => self.advance(now, number),
         };
         if is_new {

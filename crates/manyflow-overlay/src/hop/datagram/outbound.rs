@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::{ACKNOWLEDGE_WITHIN, REPEAT_MINIMUM, WINDOW, backed_off};
-use crate::message::{Feedback, Frame, Message};
+use crate::message::{CopyFlags, Feedback, Frame, Message};
 use crate::sequence::LinkSeq;
 use manyflow_core::estimate::rtt::RttEstimator;
 use manyflow_core::time::{Time, seconds};
@@ -191,7 +191,7 @@ impl<P: Clone> Outbound<P> {
         kept.repaired_at = Some(now);
         self.retransmissions += 1;
         // All later copies keep the flag as well.
-        kept.message.repaired = true;
+        kept.message.copy = kept.message.copy.with(CopyFlags::REPAIRED);
         self.datagram(place)
     }
 

@@ -14,7 +14,7 @@ const JITTER_MS: u64 = 2;
 fn message(sequence: u32) -> Message {
     Message {
         origin: DaemonId(0),
-        repaired: false,
+        copy: Default::default(),
         body: Body::Data(Data {
             group: GroupId(1),
             version: 0,
@@ -181,7 +181,7 @@ fn a_repair_takes_about_a_round_trip_and_is_flagged() {
     let flagged = path
         .arrived
         .iter()
-        .filter(|arrival| arrival.message.repaired);
+        .filter(|arrival| { arrival.message.copy }.has(CopyFlags::REPAIRED));
     let flagged: Vec<u32> = flagged.map(sequence).collect();
     assert_eq!(flagged, [200]);
 }
@@ -328,7 +328,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             .prop_map(|(expected, missing)| Frame::Feedback(Feedback { expected: LinkSeq(expected), missing })),
         1 => Just(Frame::Direct(Message {
             origin: DaemonId(9),
-            repaired: true,
+            copy: CopyFlags::REPAIRED,
             body: Body::Control(Control::RoundTrip(RoundTrip { rtt_us: 0 })),
         })),
     ]

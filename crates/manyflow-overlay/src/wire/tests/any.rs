@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::range;
 use crate::message::{
-    Ack, Acknowledge, Answer, Body, Change, ClientFrame, ClientId, Control, CostUpdate, DaemonId,
-    Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState, Message, Part, Report,
-    Resent, RoundTrip, Summary, Welcome,
+    Ack, Acknowledge, Answer, Body, Change, ClientFrame, ClientId, Control, CopyFlags, CostUpdate,
+    DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState, Message, Part,
+    Report, Resent, RoundTrip, Summary, Welcome,
 };
 use crate::sequence::{ChangeSeq, LinkSeq, OriginSeq};
 
@@ -174,9 +174,9 @@ pub(super) fn any_message() -> impl Strategy<Value = Message> {
         any_repair(),
         any_control().prop_map(Body::Control),
     ];
-    (any::<u16>(), any::<bool>(), body).prop_map(|(origin, repaired, body)| Message {
+    (any::<u16>(), any::<u8>(), body).prop_map(|(origin, copy, body)| Message {
         origin: DaemonId(origin),
-        repaired,
+        copy: CopyFlags::from_bits(copy),
         body,
     })
 }

@@ -15,7 +15,7 @@ use manyflow_webrc::Cci;
 /// All compared fields. Not compared are reserved bytes, which decoders do not return, and flags
 /// as a whole, which have a field each.
 #[rustfmt::skip]
-pub(crate) const COLUMNS: [&str; 141] = [
+pub(crate) const COLUMNS: [&str; 142] = [
     "manyflow_webrc.ctsi", "manyflow_webrc.channel", "manyflow_webrc.psn",
     "manyflow_tfmcc.kind", "manyflow_tfmcc.round", "manyflow_tfmcc.has_echo", "manyflow_tfmcc.is_clr",
     "manyflow_tfmcc.have_rtt", "manyflow_tfmcc.have_loss", "manyflow_tfmcc.leaving",
@@ -42,7 +42,8 @@ pub(crate) const COLUMNS: [&str; 141] = [
     "manyflow_acp.fragment.message", "manyflow_acp.path.id", "manyflow_acp.path.bytes",
     "manyflow_acp.part.index", "manyflow_acp.part.count", "manyflow_acp.part.datagram",
     "manyflow_acp.part.total",
-    "manyflow_overlay.length", "manyflow_overlay.kind", "manyflow_overlay.repaired", "manyflow_overlay.count",
+    "manyflow_overlay.length", "manyflow_overlay.kind", "manyflow_overlay.repaired", "manyflow_overlay.marked",
+    "manyflow_overlay.count",
     "manyflow_overlay.origin", "manyflow_overlay.priority", "manyflow_overlay.group", "manyflow_overlay.tree",
     "manyflow_overlay.sequence", "manyflow_overlay.sender", "manyflow_overlay.sent_us", "manyflow_overlay.to",
     "manyflow_overlay.start", "manyflow_overlay.expected_message", "manyflow_overlay.next",

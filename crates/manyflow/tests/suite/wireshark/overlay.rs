@@ -1,7 +1,9 @@
 //! The fields of the overlay's frames.
 
 use manyflow_messages::{Hello, Resume};
-use manyflow_overlay::{Body, ClientFrame, Control, Data, Delay, Feedback, Frame, Item, Message};
+use manyflow_overlay::{
+    Body, ClientFrame, Control, CopyFlags, Data, Delay, Feedback, Frame, Item, Message,
+};
 
 use crate::wireshark::expected::Fields;
 
@@ -129,7 +131,9 @@ fn put_message(fields: &mut Fields, message: &Message, payload: &[u8]) {
         Body::Again(_) => 29,
     };
     fields.put("manyflow_overlay.kind", kind);
-    fields.put("manyflow_overlay.repaired", u8::from(message.repaired));
+    let has = |flag| u8::from({ message.copy }.has(flag));
+    fields.put("manyflow_overlay.repaired", has(CopyFlags::REPAIRED));
+    fields.put("manyflow_overlay.marked", has(CopyFlags::MARKED));
     let origin = message.origin;
     fields.put("manyflow_overlay.origin", origin.0);
     match body {

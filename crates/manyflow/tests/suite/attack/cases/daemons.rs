@@ -98,7 +98,7 @@ impl Liar {
         });
         let message = Message {
             origin,
-            repaired: false,
+            copy: Default::default(),
             body,
         };
         let frame = Frame::Stream(message).encode_framed(0).unwrap();
