@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::{CciFormat, Wave};
 use manyflow_core::ConfigError;
+use manyflow_core::Ecn;
 use manyflow_core::time::seconds;
 use manyflow_core::units::Rate;
 
@@ -40,6 +41,10 @@ pub struct SessionConfig {
     /// The minimum number of packets in a train of the base channel, 4 to 32. Not in the RFC.
     /// `None` sends the base channel's packets one by one.
     pub packet_trains: Option<u32>,
+    /// The ECN field of the packets that the sender sends. Not in the RFC. With [`Ecn::Capable`],
+    /// ECT(0), a mark counts as a loss; with [`Ecn::L4s`], ECT(1), receivers follow the share of
+    /// marked packets. Never [`Ecn::Marked`].
+    pub ecn: Ecn,
 }
 
 impl SessionConfig {
@@ -57,6 +62,7 @@ impl SessionConfig {
             active_slots: None,
             cci_format: None,
             packet_trains: None,
+            ecn: Ecn::NotCapable,
         }
     }
 
@@ -386,6 +392,11 @@ fn check_ranges(config: &SessionConfig) -> Result<(), ConfigError> {
             "the session rate",
             "at most 100 Gbit/s",
             config.session_rate <= Rate::from_bits_per_s(100_000_000_000),
+        ),
+        (
+            "the ECN field of packets",
+            "other than CE",
+            config.ecn != Ecn::Marked,
         ),
     ])
 }

@@ -22,7 +22,7 @@ pub enum Event {
         /// The average after the sample, in seconds.
         average_s: f64,
     },
-    /// A loss event began (RFC 3738 section 3.2.3.4).
+    /// A loss event began, by a loss (RFC 3738 section 3.2.3.4) or by a mark of ECN.
     LossEvent,
     /// The rates were updated, as at each epoch.
     Rates {
@@ -50,7 +50,7 @@ pub enum Event {
     Ended(EndReason),
 }
 
-/// The four ways out of start-up (RFC 3738 section 3.2.2.6).
+/// The four ways out of start-up (RFC 3738 section 3.2.2.6), and two that are not in the RFC.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum SlowStartEnd {
     /// A packet was lost.
@@ -64,6 +64,8 @@ pub enum SlowStartEnd {
     /// The loss events so far forbid the next join, although no packet waited in a queue (not in
     /// RFC 3738).
     LossProbability,
+    /// A router has marked a packet (not in RFC 3738).
+    Mark,
 }
 
 /// The reason why a session ended.

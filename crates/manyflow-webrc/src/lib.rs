@@ -64,6 +64,8 @@
 //!   (`trains.rs`, `receiver/jump.rs`).
 //! - A sender can lower the top of a running session ([`Sender::lower_top`]): new waves are silent
 //!   in their first slots. Receivers know nothing of it but that joins bring no packets.
+//! - Neither text has ECN. Packets can carry ECT(0) or ECT(1) ([`SessionConfig::ecn`]), and
+//!   `receiver/marks.rs` has the receiver's response to marks.
 //! - The rates of an epoch are computed from its real duration, since a live timer is never exact.
 //!
 //! # Example

@@ -213,6 +213,7 @@ impl Sender {
             cci,
             self.session.config().packet_bytes - cci.wire_bytes(),
         )
+        .with_ecn(self.session.config().ecn)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use manyflow_core::Time;
 use manyflow_core::estimate::tcp_equation::ResponseFunction;
+use manyflow_core::{Ecn, Time};
 use manyflow_webrc::{
     CciFormat, LossFilter, Receiver, ReceiverConfig, RttRule, Session, SessionConfig, TargetRule,
     Weights,
@@ -12,7 +12,7 @@ use manyflow_webrc::{
 use serde::Deserialize;
 
 use super::{ResponseName, set};
-use manyflow_model::error::Fault;
+use manyflow_model::error::{Fault, Problem};
 use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, PacketsPerSecond, Seconds};
 
 /// The type of a key in a scenario, by the kind of a receiver's parameter.
@@ -101,6 +101,16 @@ manyflow_webrc::receiver_parameters!(webrc_table! {
     ///
     /// Default: 0.
     pub packet_trains: Option<Count>,
+    /// Whether routers may mark packets instead of dropping them: ECT(0). A mark counts as a loss
+    /// (docs/webrc.md#ecn).
+    ///
+    /// Default: false; true with `l4s`.
+    pub ecn: Option<bool>,
+    /// Whether packets carry ECT(1), and receivers follow the share of marked packets as scalable
+    /// congestion controls do.
+    ///
+    /// Default: false.
+    pub l4s: Option<bool>,
     /// The receiver whose parameters apply where the following keys say nothing: RFC 3738's, or
     /// with `live` that of `manyflow recv`.
     ///
@@ -242,6 +252,15 @@ impl WebrcTable {
         });
         let trains = self.packet_trains.map(Count::get);
         config.packet_trains = trains.filter(|packets| *packets > 0);
+        config.ecn = match (self.ecn, self.l4s.unwrap_or(false)) {
+            (Some(false), true) => {
+                let message = "packets with `l4s` are those of ECN: leave `ecn = false` out";
+                return Err(Fault::at(&["ecn"], Problem::Value(message.to_owned())));
+            }
+            (_, true) => Ecn::L4s,
+            (ecn, false) if ecn.unwrap_or(false) => Ecn::Capable,
+            _ => Ecn::NotCapable,
+        };
         Session::new(config).map_err(Fault::value)
     }
 

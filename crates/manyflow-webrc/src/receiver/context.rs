@@ -7,9 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::ReceiverConfig;
+use super::marks::Marks;
 use crate::{Cci, Event, Session};
 use manyflow_core::Action;
 use manyflow_core::Channel;
+use manyflow_core::Ecn;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
 
@@ -25,6 +27,10 @@ pub(super) struct Context {
     pub(super) totals: Totals,
     /// The time at which the packet that is being handled has arrived.
     pub(super) arrived: Time,
+    /// The ECN field of the packet that is being handled.
+    pub(super) ecn: Ecn,
+    /// The marks; `None` until a packet comes that routers may mark.
+    pub(super) marks: Option<Box<Marks>>,
 }
 
 /// Packets counted over the whole session.

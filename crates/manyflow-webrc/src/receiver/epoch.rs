@@ -65,7 +65,7 @@ impl Running {
     }
 
     /// Averages the rates and the loss probability over an epoch of `epoch_s` seconds.
-    fn update_rates(&mut self, context: &Context, epoch_s: f64) {
+    fn update_rates(&mut self, context: &mut Context, epoch_s: f64) {
         let session = &context.session;
         let weights = if self.in_start_up() {
             context.config.start_up_weights(session.decrease())
@@ -77,6 +77,9 @@ impl Running {
         self.rates.on_epoch(epoch_s, decay, weights, arr_max);
         let epoch_slots = context.config.epoch(session).as_secs_f64() / session.time_slot_s();
         self.loss.on_epoch(&context.config.loss, epoch_slots);
+        if let Some(marks) = &mut context.marks {
+            marks.on_epoch(epoch_s / session.time_slot_s());
+        }
         self.epochs_since_first = self.epochs_since_first.saturating_add(1);
     }
 
@@ -163,9 +166,10 @@ impl Running {
         let (session, config) = (&context.session, &context.config);
         let factor = match why {
             SlowStartEnd::MaximumRate | SlowStartEnd::RateShortfall => 1.0,
-            SlowStartEnd::Loss | SlowStartEnd::RttIncrease | SlowStartEnd::LossProbability => {
-                session.decrease()
-            }
+            SlowStartEnd::Loss
+            | SlowStartEnd::RttIncrease
+            | SlowStartEnd::LossProbability
+            | SlowStartEnd::Mark => session.decrease(),
         };
         let minimum = config.slow_start_minimum(session);
         // TRR lags behind the joins.
@@ -181,7 +185,12 @@ impl Running {
             expected = expected.max(self.equation_rate(config));
         }
         self.expect_rate(config, expected);
-        if config.capacity_check && !was_jump {
+        let leaves_overshoot = config.capacity_check && !was_jump;
+        let (rtt_s, slot_s) = (self.rtt.average_s(), session.time_slot_s());
+        if let Some(marks) = &mut context.marks {
+            marks.end_start_up(why == SlowStartEnd::Mark, expected, rtt_s, slot_s);
+        }
+        if leaves_overshoot {
             self.leave_overshoot(context, why);
         }
         context.events.push_back(Event::SlowStartEnded(why));
@@ -193,7 +202,10 @@ impl Running {
         let waves = match why {
             SlowStartEnd::RttIncrease => 2,
             SlowStartEnd::RateShortfall => 1,
-            SlowStartEnd::Loss | SlowStartEnd::MaximumRate | SlowStartEnd::LossProbability => 0,
+            SlowStartEnd::Loss
+            | SlowStartEnd::MaximumRate
+            | SlowStartEnd::LossProbability
+            | SlowStartEnd::Mark => 0,
         };
         for _ in 0..waves {
             if let Some(number) = self.drop_highest_wave(&context.session) {
@@ -206,7 +218,7 @@ impl Running {
     fn target_rate(&self, context: &Context) -> f64 {
         let (session, config) = (&context.session, &context.config);
         let trr = self.rates.trr;
-        let equation = config.equation_factor(session) * self.equation_rate(config);
+        let equation = config.equation_factor(session) * self.fair_rate(context);
         let reserved = config.capacity_share * self.dispersion.lowest().unwrap_or(0.0);
         let equation = equation.max(reserved);
         let gamma = growth(session, self.waves.len() as u32);
@@ -348,7 +360,7 @@ impl Running {
     }
 
     /// Resets LOSSP to the value at which REQN is `rate`.
-    fn expect_rate(&mut self, config: &ReceiverConfig, rate: f64) {
+    pub(super) fn expect_rate(&mut self, config: &ReceiverConfig, rate: f64) {
         let rtt_s = self.rtt.average_s();
         self.loss
             .reset(config.equation.loss_probability(rtt_s, rate));

@@ -13,6 +13,7 @@
 //! | `check.rs` | the refusal of packets that the sender cannot have sent yet |
 //! | `context.rs` | what outlives the phases: parameters, actions, events, totals |
 //! | `rates.rs` | the reception rates |
+//! | `marks.rs` | marks of routers: as losses, or by L4S' law |
 //! | `dispersion.rs`, `jump.rs` | the rate that packet trains show, and joins up to half of it |
 //! | `config.rs` | the receiver's own parameters |
 
@@ -24,6 +25,7 @@ mod dispersion;
 mod epoch;
 mod jump;
 mod lossy;
+mod marks;
 mod parameters;
 mod rates;
 mod resume;
@@ -47,7 +49,7 @@ use crate::{EndReason, Event};
 use manyflow_core::ConfigError;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
-use manyflow_core::{Action, Endpoint};
+use manyflow_core::{Action, Ecn, Endpoint};
 use manyflow_core::{Destination, Packet};
 
 /// The receiving end of a session.
@@ -87,6 +89,8 @@ pub struct Status {
     pub packets_received: u64,
     /// Number of lost packets.
     pub packets_lost: u64,
+    /// Number of packets that routers have marked.
+    pub packets_marked: u64,
     /// Numbers of refused packets.
     pub refused: Refusals,
 }
@@ -113,6 +117,8 @@ impl Receiver {
                 events: VecDeque::new(),
                 totals: Totals::default(),
                 arrived: start,
+                ecn: Ecn::NotCapable,
+                marks: None,
             },
         })
     }
@@ -155,7 +161,7 @@ impl Receiver {
         let Some(cci) = self.accept(packet) else {
             return;
         };
-        self.context.arrived = arrived;
+        (self.context.arrived, self.context.ecn) = (arrived, packet.ecn);
         if let Phase::JoiningBase(joined) = self.phase
             && u32::from(cci.channel) == self.context.session.wave_channels()
         {

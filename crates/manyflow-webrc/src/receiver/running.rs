@@ -17,6 +17,7 @@ use crate::rtt::{AverageRtt, RttRule};
 use crate::sequence::{Arrival, Sequence};
 use crate::{Cci, Session};
 use crate::{EndReason, Event, SlowStartEnd};
+use manyflow_core::Ecn;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
 
@@ -219,7 +220,7 @@ impl Running {
         let rate = |packets| Rate::from_packets_per_s(packets, packet_bytes);
         let config = &context.config;
         let factor = config.equation_factor(&context.session);
-        let equation = || rate(factor * self.equation_rate(config));
+        let equation = || rate(factor * self.fair_rate(context));
         Status {
             waves: self.waves.len() as u32,
             received: rate(self.rates.trr),
@@ -228,6 +229,7 @@ impl Running {
             loss_probability: self.loss.probability(),
             packets_received: context.totals.received,
             packets_lost: context.totals.lost,
+            packets_marked: context.marks.as_ref().map_or(0, |marks| marks.total()),
             refused: context.totals.refused,
         }
     }
@@ -355,6 +357,10 @@ impl Running {
                 }
             }
             _ => {}
+        }
+        let is_train = is_base && context.session.has_trains();
+        if context.ecn != Ecn::NotCapable && !is_train {
+            self.on_ecn_field(context, now);
         }
         self.count_down_to_loss(context, now);
     }
@@ -507,13 +513,17 @@ impl Running {
         self.loss.on_packets(packets);
     }
 
-    /// Counts lost packets. Losses within ARTT of a loss event's beginning, or another number of
-    /// round-trip times, belong to it (section 3.2.3.4).
+    /// Counts lost packets.
     fn on_lost(&mut self, context: &mut Context, now: Time, packets: u64) {
-        if packets == 0 {
-            return;
+        if packets > 0 {
+            self.count_lost(context, packets);
+            self.begin_loss_event(context, now, SlowStartEnd::Loss);
         }
-        self.count_lost(context, packets);
+    }
+
+    /// Begins a loss event for a loss or a mark. Those within ARTT of a loss event's beginning, or
+    /// another number of round-trip times, belong to it (section 3.2.3.4).
+    pub(super) fn begin_loss_event(&mut self, context: &mut Context, now: Time, why: SlowStartEnd) {
         if now < self.loss_event_until {
             return;
         }
@@ -522,14 +532,21 @@ impl Running {
         self.loss.on_loss_event();
         context.events.push_back(Event::LossEvent);
         if self.in_start_up() {
-            match self.loses_without_queue(context) {
+            // A mark is the sign of a queue.
+            match why == SlowStartEnd::Loss && self.loses_without_queue(context) {
                 true => self.count_early_loss_event(context),
-                false => self.end_start_up(context, SlowStartEnd::Loss),
+                false => self.end_start_up(context, why),
             }
         } else {
-            let minimum = context.config.slow_start_minimum(&context.session);
-            self.slow_start_rate = minimum.max(context.session.decrease() * self.rates.trr);
+            self.heed_first_loss(context);
+            self.lower_slow_start_rate(context);
         }
+    }
+
+    /// Sets SSR as a loss event does (section 3.2.3.4).
+    pub(super) fn lower_slow_start_rate(&mut self, context: &Context) {
+        let minimum = context.config.slow_start_minimum(&context.session);
+        self.slow_start_rate = minimum.max(context.session.decrease() * self.rates.trr);
     }
 
     /// Asserts what the queue of waves stands for.

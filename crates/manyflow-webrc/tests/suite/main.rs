@@ -4,6 +4,7 @@
 
 mod webrc;
 mod webrc_batches;
+mod webrc_ecn;
 mod webrc_forged;
 mod webrc_resume;
 mod webrc_sender;

@@ -64,6 +64,7 @@ fn slow_start_end(why: SlowStartEnd) -> &'static str {
         SlowStartEnd::MaximumRate => "maximum-rate",
         SlowStartEnd::RateShortfall => "rate-shortfall",
         SlowStartEnd::LossProbability => "loss-probability",
+        SlowStartEnd::Mark => "mark",
     }
 }
 
