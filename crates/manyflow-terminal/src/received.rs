@@ -28,6 +28,7 @@ pub fn print_progress(display: &Display, progress: &Progress) -> Result<(), Outp
         "equation_bits_per_s": webrc.and_then(|status| status.equation).map(Rate::bits_per_s),
         "packets_received": progress.packets.received,
         "packets_lost": progress.packets.lost,
+        "packets_marked": progress.packets.marked,
         "packets_refused": progress.packets.refused,
         "packets_unauthenticated": progress.packets.unauthenticated,
         "packets_forged": {

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 
-use manyflow_core::{Action, EndpointId, Rate, Time};
+use manyflow_core::{Action, Ecn, EndpointId, Rate, Time};
 use manyflow_scenario::protocols::{HostEvent, IpPacket};
 use manyflow_scenario::{Observable, WebrcSession};
 use manyflow_webrc::{CciFormat, Parameter, ReceiverConfig, SessionConfig};
@@ -279,6 +279,11 @@ fn sender_options(config: &SessionConfig) -> Vec<String> {
         format!("--rate={}", payload_rate(config.session_rate, config)),
         format!("--packet={packet}"),
     ];
+    match config.ecn {
+        Ecn::Capable => options.push("--ecn".to_owned()),
+        Ecn::L4s => options.push("--l4s".to_owned()),
+        Ecn::NotCapable | Ecn::Marked => {}
+    }
     let mut set = |name: &str, value: String| options.push(format!("--set={name}={value}"));
     set("TSD", time(config.time_slot));
     set("QD", time(config.quiescence));
@@ -328,11 +333,13 @@ mod tests {
         let config = SessionConfig {
             packet_bytes: 1400,
             packet_trains: Some(16),
+            ecn: Ecn::Capable,
             ..SessionConfig::wan(Rate::from_bits_per_s(14_000_000))
         };
         let options = sender_options(&config);
         for option in [
             "--packet=1372",
+            "--ecn",
             "--rate=13720000bit/s",
             "--set=trains=16",
             "--set=TSD=10000000000ns",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use manyflow_amt::RelayConfig;
+use manyflow_core::Ecn;
 use manyflow_core::units::Rate;
 use manyflow_net::amt::{RelayOptions, RelayServer, tunnel_source};
 use manyflow_net::description::{HostPort, ntp_seconds};
@@ -66,6 +67,7 @@ impl Opened {
         };
         let groups = config.multicast.as_ref();
         let multicast = groups.map(|groups| groups.open(config.port)).transpose()?;
+        let multicast = multicast.map(|socket| socket.with_ecn(config.webrc.ecn));
         check_range(groups, &session)?;
         let mut description = describe_session(&config, &session, multicast.as_ref());
         let sealer = config.group.as_ref().map(|(key, encrypts)| match encrypts {
@@ -73,9 +75,9 @@ impl Opened {
             false => GroupSealer::authenticating(key),
         });
         description.protection = sealer.as_ref().map(GroupSealer::protection);
-        let rate = config.webrc.session_rate;
+        let (rate, ecn) = (config.webrc.session_rate, config.webrc.ecn);
         let relay = config.relay.as_ref();
-        let relay = relay.map(|relay| open_relay(relay, rate, &mut description));
+        let relay = relay.map(|relay| open_relay(relay, (rate, ecn), &mut description));
         let relay = relay.transpose()?;
         let reports = open_reports(&config, &mut description).await?;
         Ok(Opened {
@@ -203,7 +205,7 @@ fn tunnel_group(source: IpAddr) -> IpAddr {
 
 fn open_relay(
     relay: &RelayAddress,
-    rate: Rate,
+    (rate, ecn): (Rate, Ecn),
     description: &mut SessionDescription,
 ) -> Result<RelayServer, OpenError> {
     let config = RelayConfig {
@@ -215,6 +217,7 @@ fn open_relay(
     };
     let address = relay.listen;
     let options = RelayOptions {
+        ecn,
         or_any_port: relay.or_any_port,
         ..RelayOptions::default()
     };

@@ -32,6 +32,7 @@ mod transport;
 
 use std::time::Duration;
 
+use manyflow_core::Ecn;
 use manyflow_core::time::seconds;
 use manyflow_core::units::Rate;
 use manyflow_webrc::{self as webrc, Session, SessionConfig, SessionError};
@@ -88,6 +89,8 @@ pub fn session_of(parameters: &WebrcParameters) -> Result<Session, SessionError>
             CciFormat::Long => webrc::CciFormat::Long,
         }),
         packet_trains: parameters.packet_trains,
+        // Receivers find it in the packets.
+        ecn: Ecn::NotCapable,
     })
 }
 

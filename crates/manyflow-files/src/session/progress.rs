@@ -29,6 +29,8 @@ pub struct PacketCounts {
     pub received: u64,
     /// Packets lost, as the sequence numbers show.
     pub lost: u64,
+    /// Packets that routers have marked (ECN), of those received.
+    pub marked: u64,
     /// Datagrams that are not packets of the session, those of `forged` included.
     pub refused: u64,
     /// Packets without a valid MAC of the session's group key, or with one that was used before.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
+use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, Packet, Time};
 use manyflow_net::clock::Clock;
 use manyflow_net::inlet::{Route, TransportError};
 use manyflow_net::multicast;
@@ -350,8 +350,8 @@ impl Driver {
             datagram.clear();
             datagram.extend_from_slice(delivery.payload);
             let times = (delivery.received_at, delivery.arrived_at);
-            let channel = delivery.channel;
-            self.on_datagram(&datagram, channel, times);
+            let (channel, ecn) = (delivery.channel, delivery.ecn);
+            self.on_datagram(&datagram, channel, ecn, times);
         }
         self.datagram = datagram;
     }
@@ -362,6 +362,7 @@ impl Driver {
         &mut self,
         datagram: &[u8],
         channel: Option<u16>,
+        ecn: Ecn,
         (received_at, arrived_at): (Instant, Instant),
     ) {
         let decoded = alc::Packet::decode(datagram);
@@ -394,7 +395,7 @@ impl Driver {
         self.now = self.clock.time_of(received_at).max(self.now);
         let channel = Channel { session: 0, number };
         let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
-        let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes);
+        let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes).with_ecn(ecn);
         let refused = self.endpoint.refused();
         let arrived_at = self.clock.time_of(arrived_at);
         self.endpoint.handle_arrival(self.now, arrived_at, &packet);
@@ -517,6 +518,7 @@ impl Driver {
         if let Some(status) = self.progress.webrc {
             self.progress.packets.received = self.before.received + status.packets_received;
             self.progress.packets.lost = self.before.lost + status.packets_lost;
+            self.progress.packets.marked = self.before.marked + status.packets_marked;
             self.progress.waves_max = self.progress.waves_max.max(status.waves);
         }
         self.sinks.progress.send_replace(self.progress);

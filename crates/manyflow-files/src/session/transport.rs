@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use manyflow_amt::Flow;
+use manyflow_core::Ecn;
 use manyflow_net::inlet::{self as net, Route, TransportError};
 
 use crate::sdp::SessionDescription;
@@ -28,6 +29,8 @@ pub(super) struct Delivery<'a> {
     /// The channel of the group to which the datagram was sent; `None` if the session has no such
     /// group.
     pub(super) channel: Option<u16>,
+    /// The datagram's ECN field; that of the inner datagram in a tunnel.
+    pub(super) ecn: Ecn,
     /// Time at which the datagram was taken from the kernel.
     pub(super) received_at: Instant,
     /// Time at which the kernel got the datagram; with a tunnel, `received_at`.
@@ -75,6 +78,7 @@ impl SessionInlet {
         Some(Delivery {
             payload: packet.payload,
             channel: self.groups.channel(packet.group.ip()),
+            ecn: packet.ecn,
             received_at: packet.received_at,
             arrived_at: packet.arrived_at,
         })

@@ -7,6 +7,7 @@
     reason = "tests fail by panicking, and print what they measured"
 )]
 
+mod ecn;
 mod group;
 mod hostile;
 mod loss;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_amt::RelayConfig;
+use manyflow_core::Ecn;
 use manyflow_core::units::Rate;
 use manyflow_files::files::Scratch;
 use manyflow_files::image::{ImageInput, ImageOutput};
@@ -19,7 +20,7 @@ use manyflow_files::session::{
     self, GroupSealer, Progress, ProgressSinks, ReceiveConfig, ReceiveError, Received,
     SessionSender,
 };
-use manyflow_net::amt::RelayServer;
+use manyflow_net::amt::{RelayOptions, RelayServer};
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::inlet::Route;
 use manyflow_net::outlets::Outlets;
@@ -74,7 +75,12 @@ impl Stage {
         files: Vec<TestFile>,
         expires: u32,
     ) -> Stage {
-        Stage::start_with(rate, symbol, files, None, expires)
+        Stage::start_with((rate, Ecn::NotCapable), symbol, files, None, expires)
+    }
+
+    /// Starts to send as [`Stage::start`] does, with packets that have this ECN field.
+    pub(crate) fn start_with_ecn(rate: Rate, ecn: Ecn, symbol: u16, files: Vec<TestFile>) -> Stage {
+        Stage::start_with((rate, ecn), symbol, files, None, u32::MAX)
     }
 
     /// Starts to send as [`Stage::start`] does, with packets that a group key seals.
@@ -84,11 +90,11 @@ impl Stage {
         files: Vec<TestFile>,
         group: Option<(GroupKey, GroupSealer)>,
     ) -> Stage {
-        Stage::start_with(rate, symbol, files, group, u32::MAX)
+        Stage::start_with((rate, Ecn::NotCapable), symbol, files, group, u32::MAX)
     }
 
     fn start_with(
-        rate: Rate,
+        (rate, ecn): (Rate, Ecn),
         symbol: u16,
         files: Vec<TestFile>,
         group: Option<(GroupKey, GroupSealer)>,
@@ -99,6 +105,7 @@ impl Stage {
         let packet_bytes = u32::from(symbol) + (overhead(CCI_LENGTH) + extension) as u32;
         let session = Session::new(SessionConfig {
             packet_bytes,
+            ecn,
             ..SessionConfig::lan(rate)
         })
         .unwrap();
@@ -128,10 +135,14 @@ impl Stage {
             completion: None,
             webrc: session::describe(&session, ReceiverConfig::default().epoch(&session)),
         };
-        let server = RelayServer::bind(
+        let server = RelayServer::bind_with(
             (Ipv4Addr::LOCALHOST, 0).into(),
             RelayConfig::default(),
             session::flows(&description),
+            RelayOptions {
+                ecn,
+                ..RelayOptions::default()
+            },
         )
         .unwrap();
         let relay = server.local_addr();

@@ -105,6 +105,12 @@ pub(crate) struct SendArgs {
     /// Time slots and base rate, for local networks or for wide-area paths
     #[arg(long, value_enum, default_value_t = Profile::Lan)]
     pub(crate) profile: Profile,
+    /// Let routers mark packets instead of dropping them (ECN); receivers take marks as losses
+    #[arg(long, conflicts_with = "l4s")]
+    pub(crate) ecn: bool,
+    /// The same with ECT(1), for queues of L4S, whose frequent marks receivers then follow
+    #[arg(long)]
+    pub(crate) l4s: bool,
     /// Send to consecutive multicast groups from this range
     #[arg(long, value_name = "GROUP[/PREFIX]")]
     pub(crate) multicast: Option<GroupRange>,

@@ -29,6 +29,9 @@ fn report_packets(out: &mut Metrics<'_, Progress>) -> fmt::Result {
         "Packets lost, by their sequence numbers.",
         |progress| progress.packets.lost,
     )?;
+    out.counter("packets_marked", "Packets with a mark (ECN).", |progress| {
+        progress.packets.marked
+    })?;
     out.counters(
         "packets_dropped",
         "Datagrams that do not belong to the session, or have no valid MAC.",

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Error, Result};
+use manyflow_core::Ecn;
 use manyflow_core::units::Rate;
 use manyflow_files::files::{Selection, SourceOptions};
 use manyflow_files::load::load;
@@ -88,6 +89,8 @@ impl SendArgs {
             Profile::Wan => SessionConfig::wan(rate),
         };
         config.packet_bytes = self.packet.map_or(PACKET_BYTES, u32::from);
+        let classic = if self.ecn { Ecn::Capable } else { config.ecn };
+        config.ecn = if self.l4s { Ecn::L4s } else { classic };
         parameters::set_session(&mut config, &self.parameters)
             .map_err(|error| usage(format!("{error:#}")))?;
         Ok(config)
