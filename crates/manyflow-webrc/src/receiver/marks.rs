@@ -12,8 +12,8 @@
 //!   (RFC 9331 section 4.3).
 //!
 //! The share is an exponential average over one time slot, because the rate falls and rises again
-//! in each slot. Round-trip times below [`RTT_MIN_S`] count as that, as with TCP Prague, so that the
-//! rate does not depend on them.
+//! in each slot. Round-trip times below [`RTT_MIN_S`] count as that, as with TCP Prague, so that
+//! the rate does not depend on them.
 //!
 //! Packets of a train of the base channel count neither way, as their losses: a train makes a queue
 //! of its own.
