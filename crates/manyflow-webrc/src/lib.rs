@@ -63,7 +63,8 @@
 //!   the base channel is sent in trains, from which receivers learn the capacity of their path
 //!   (`trains.rs`, `receiver/jump.rs`).
 //! - A sender can lower the top of a running session ([`Sender::lower_top`]): new waves are silent
-//!   in their first slots. Receivers know nothing of it but that joins bring no packets.
+//!   in their first slots. Receivers know nothing of it but that joins bring no packets. It can
+//!   raise the top again ([`Sender::raise_top`]).
 //! - Neither text has ECN. Packets can carry ECT(0) or ECT(1) ([`SessionConfig::ecn`]), and
 //!   `receiver/marks.rs` has the receiver's response to marks.
 //! - The rates of an epoch are computed from its real duration, since a live timer is never exact.

@@ -101,16 +101,56 @@ impl Sender {
     ///
     /// [RFC 3738 section 3.2.3.7]: https://www.rfc-editor.org/rfc/rfc3738#section-3.2.3.7
     pub fn lower_top(&mut self) -> Option<Rate> {
-        let config = self.session.config();
-        let shaped = if config.constant_aggregate { 2 } else { 1 };
-        let silent = (self.silent_slots + 1).max(shaped);
+        let silent = (self.silent_slots + 1).max(self.shaped_slots());
         let waves = self.session.active_slots().checked_sub(silent)?;
         if waves < 2 {
             return None;
         }
         self.silent_slots = silent;
+        Some(self.top())
+    }
+
+    /// Raises the top by a step, after it was lowered: waves that begin from the next time slot on
+    /// are silent in one slot less, or in none. Earlier waves remain as they are, so the rate rises
+    /// by about a third within as many slots as the waves are silent in.
+    ///
+    /// RFC 3738 section 3.1.2 permits that as [`lower_top`](Self::lower_top).
+    ///
+    /// Returns the highest rate of all channels together from then on; `None` if the top is not
+    /// lowered.
+    pub fn raise_top(&mut self) -> Option<Rate> {
+        let silent = self.silent_slots.checked_sub(1)?;
+        self.silent_slots = match silent < self.shaped_slots() {
+            true => 0,
+            false => silent,
+        };
+        Some(self.top())
+    }
+
+    /// Returns the number of time slots at their beginning in which new waves are silent: 0 unless
+    /// the top is lowered.
+    pub fn silent_slots(&self) -> u32 {
+        self.silent_slots
+    }
+
+    /// The number of slots at the beginning of a wave whose rate may be shaped, which are silent
+    /// first.
+    fn shaped_slots(&self) -> u32 {
+        match self.session.config().constant_aggregate {
+            true => 2,
+            false => 1,
+        }
+    }
+
+    /// Returns the highest rate of all channels together.
+    fn top(&self) -> Rate {
+        let config = self.session.config();
+        if self.silent_slots == 0 && config.constant_aggregate {
+            return config.session_rate;
+        }
+        let waves = self.session.active_slots() - self.silent_slots;
         let packets_per_s = self.session.subscribed_rate(waves, 0.0);
-        Some(Rate::from_packets_per_s(packets_per_s, config.packet_bytes))
+        Rate::from_packets_per_s(packets_per_s, config.packet_bytes)
     }
 
     /// Returns the number of packets of a wave that begins now.

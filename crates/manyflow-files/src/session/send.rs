@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::content::Content;
 use super::focus::Focus;
 use super::group::GroupSealer;
-use super::overload::Overload;
+use super::overload::{Overload, Step};
 use crate::completion::{ReceiverCounts, Tally};
 
 /// Time between two reports of progress.
@@ -73,7 +73,7 @@ impl SessionSender {
         let objects = objects.into();
         SessionSender {
             clock: Clock::start(),
-            overload: Overload::new(session.config().time_slot),
+            overload: Overload::new(session.config().time_slot, session.active_slots()),
             endpoint: Sender::new(session, 0, Time::ZERO),
             datagram: Vec::with_capacity(objects.datagram_length()),
             objects,
@@ -145,7 +145,7 @@ impl SessionSender {
             }
             if now >= next_report {
                 next_report = now + PROGRESS_INTERVAL;
-                self.lower_top_if_overloaded(now);
+                self.change_top(now);
                 self.focus(now);
                 self.report();
             }
@@ -245,16 +245,27 @@ impl SessionSender {
         self.outlets.push(channel, &self.datagram);
     }
 
-    /// Lowers the top of the session if this machine is too slow for it.
-    fn lower_top_if_overloaded(&mut self, now: Time) {
-        if !self.overload.lowers_top(now, self.endpoint.skipped()) {
-            return;
+    /// Lowers the top of the session if this machine is too slow for it, and raises the top again
+    /// when the machine keeps pace.
+    fn change_top(&mut self, now: Time) {
+        let (skipped, silent_slots) = (self.endpoint.skipped(), self.endpoint.silent_slots());
+        match self.overload.step(now, skipped, silent_slots) {
+            Some(Step::Lower) => self.lower_top(),
+            Some(Step::Raise) => {
+                if let Some(top) = self.endpoint.raise_top() {
+                    tracing::info!("this machine keeps pace, and sends at most {top} from now on");
+                }
+            }
+            None => {}
         }
+    }
+
+    fn lower_top(&mut self) {
         let session_rate = self.endpoint.session().config().session_rate;
         match self.endpoint.lower_top() {
             Some(top) => tracing::warn!(
-                "this machine is too slow for a session of {session_rate}, and sends at most {top} from now on: take \
-                 --rate {top} next time"
+                "this machine is too slow for a session of {session_rate}, and sends at most {top} until it keeps \
+                 pace: if that goes on, take --rate {top} next time"
             ),
             None => tracing::warn!(
                 "this machine is too slow even for the two lowest waves of this session: end other programs, or send \

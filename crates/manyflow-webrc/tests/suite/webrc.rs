@@ -421,6 +421,19 @@ fn receivers_lose_nothing_when_a_sender_lowers_its_top() {
 }
 
 #[test]
+fn a_receiver_of_the_whole_session_gets_it_again_when_the_sender_raises_its_top() {
+    let mut world = thirty_seconds(&ReceiverConfig::live(), true);
+    let lowered_mbit = world.measure(0, secs(10)) / 1e6;
+    let raised = world.sender.get().raise_top().expect("the top is lowered");
+    assert_eq!(raised, rate("40 Mbit/s"));
+    world.run_until(secs(70));
+    let mbit = world.measure(0, secs(10)) / 1e6;
+    let status = only(&world).get().status().expect("the receiver runs");
+    assert_eq!((status.packets_lost, status.refused.total()), (0, 0));
+    assert!(lowered_mbit < 36.0 && mbit > 39.0, "{lowered_mbit}, {mbit}");
+}
+
+#[test]
 fn silence_ends_the_session_after_ten_seconds() {
     let mut world = lan(ReceiverConfig::default(), bottleneck("2 Mbit/s", 25, 10), 1);
     let joined = joined_channels(&world);

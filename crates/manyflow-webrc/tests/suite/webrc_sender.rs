@@ -218,3 +218,38 @@ fn the_two_lowest_waves_are_always_sent() {
     assert_eq!(steps as u32, waves - 3, "the first step is of two slots");
     assert_eq!(sender.lower_top(), None);
 }
+
+#[test]
+fn a_top_that_was_raised_as_often_as_it_was_lowered_is_the_sessions() {
+    for constant_aggregate in [true, false] {
+        let session = Session::new(SessionConfig {
+            constant_aggregate,
+            ..SessionConfig::lan(rate("20 Mbit/s"))
+        })
+        .unwrap();
+        let whole = packets(&session, 60);
+        let mut sender = Sender::new(session.clone(), 1, Time::ZERO);
+        assert_eq!((sender.raise_top(), sender.silent_slots()), (None, 0));
+        let lowered: Vec<_> = (0..3).map(|_| sender.lower_top().unwrap()).collect();
+        let end = Time::ZERO + Duration::from_secs(60);
+        let (mut sent, mut raised) = (Vec::new(), Vec::new());
+        while let Some(now) = sender.poll_timeout().filter(|now| *now < end) {
+            if now.as_secs_f64() >= 20.0 && sender.silent_slots() > 0 {
+                raised.extend(sender.raise_top());
+            }
+            while let Some(Action::Send(packet)) = sender.poll_action(now) {
+                sent.push((now.as_secs_f64(), packet.header));
+            }
+        }
+        assert_eq!(raised[..2], [lowered[1], lowered[0]]);
+        assert!(raised.len() == 3 && raised[2] > lowered[0], "{raised:?}");
+        // Waves that began before the raise have ended after N slots.
+        let from_s = 20.0 + f64::from(session.active_slots());
+        let late = |packets: &[(f64, Cci)]| -> Vec<(f64, Cci)> {
+            let late = packets.iter().filter(|(time_s, _)| *time_s >= from_s);
+            late.copied().collect()
+        };
+        assert!(sent.len() < whole.len() && !late(&sent).is_empty());
+        assert_eq!(late(&sent), late(&whole));
+    }
+}
