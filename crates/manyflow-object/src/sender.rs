@@ -78,7 +78,7 @@ pub struct SenderConfig {
     /// of the files: see [`chunks`](crate::chunks).
     pub content_chunks: bool,
     /// The minimum number of source symbols of a window. Blocks of one window complete before those
-    /// of the next, but receivers below the session's rate need up to 1.6 times as many packets.
+    /// of the next, but receivers below the session's rate need up to 1.4 times as many packets.
     /// With `None`, all files complete together, and receivers of every rate need the fewest
     /// packets.
     pub window_symbols: Option<u64>,

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use super::itinerary::{Extent, SHORT_VISITS, Stop, ahead_max, stop};
+use super::itinerary::{Extent, Itinerary, SHORT_VISITS, Stop};
 use super::{SenderConfig, Unit};
-use crate::fec::Demand;
+use crate::fec::{BOOKKEEPING_BYTES, Demand};
 use crate::schedule::Schedule;
 
 /// Maximum number of packets in place of repair symbols that are not ready, as a multiple of a
@@ -20,6 +20,10 @@ const REPEATS_MAX: u64 = 20;
 /// Maximum number of packets by which the schedule favours a unit.
 const SCHEDULE_SPREAD: u32 = 8;
 
+/// The number of symbols from which a session is long: their bookkeeping takes half of a receiver's
+/// default memory.
+const LONG_FROM_SYMBOLS: u64 = (128 << 20) / BOOKKEEPING_BYTES;
+
 /// The number of windows before its visit at which a window is announced, so that its repair
 /// symbols are encoded in time.
 const WINDOWS_AHEAD: u64 = 4;
@@ -27,6 +31,7 @@ const WINDOWS_AHEAD: u64 = 4;
 /// Chooses the unit that the next packet of a layer serves.
 pub(super) struct Windows {
     windows: Vec<Window>,
+    itinerary: Itinerary,
     present: Visit,
     /// The number of visits before the present one.
     visits: u64,
@@ -103,11 +108,13 @@ impl Windows {
         let rooms = windows
             .iter()
             .map(|window| room_of(&units[window.units.clone()]));
+        let itinerary = Itinerary::new(windows.len() as u64, of_session >= LONG_FROM_SYMBOLS);
         Windows {
             present,
+            itinerary,
             visits: 0,
             announced: 0,
-            ahead: WINDOWS_AHEAD.min(ahead_max(windows.len() as u64)),
+            ahead: WINDOWS_AHEAD.min(itinerary.ahead_max()),
             fdt_units,
             room_bytes: rooms.max().unwrap_or(0),
             windows,
@@ -129,7 +136,7 @@ impl Windows {
         if self.announced > self.visits + self.ahead {
             return None;
         }
-        let Stop { place, extent } = stop(self.announced, self.windows.len() as u64);
+        let Stop { place, extent } = self.itinerary.stop(self.announced);
         let room = self.announced % self.rooms() * self.room_bytes;
         self.announced += 1;
         let window = &mut self.windows[place];
@@ -172,10 +179,9 @@ impl Windows {
         if !self.present.is_over() {
             return None;
         }
-        let windows = self.windows.len() as u64;
-        let over = stop(self.visits, windows).place;
+        let over = self.place();
         self.visits += 1;
-        let Stop { place, extent } = stop(self.visits, windows);
+        let Stop { place, extent } = self.itinerary.stop(self.visits);
         self.present = self.windows[place].visit(extent);
         Some(self.windows[over].units.clone())
     }
@@ -201,7 +207,7 @@ impl Windows {
 
     /// The place of the window that is visited.
     fn place(&self) -> usize {
-        stop(self.visits, self.windows.len() as u64).place
+        self.itinerary.stop(self.visits).place
     }
 
     /// The number of packets of a visit of the only window.
