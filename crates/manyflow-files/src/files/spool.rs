@@ -204,8 +204,9 @@ impl Spool {
     }
 
     fn append(&mut self, words: [u32; 4]) {
-        let bytes = words.iter().flat_map(|word| word.to_be_bytes());
-        self.records.extend(bytes);
+        for word in words {
+            self.records.extend_from_slice(&word.to_be_bytes());
+        }
     }
 }
 

@@ -149,11 +149,9 @@ impl Decoder {
         })
     }
 
-    /// Adds a datagram to those that [`flush`](Self::flush) passes on.
-    pub(super) fn push(&mut self, datagram: &[u8]) {
-        if self.input.is_some() {
-            self.batch.push(datagram);
-        }
+    /// Returns the datagrams that [`flush`](Self::flush) passes on, to which others can be added.
+    pub(super) fn batch(&mut self) -> &mut Batch {
+        &mut self.batch
     }
 
     /// Passes datagrams to the thread. Returns false if it is so far behind that they have to wait:
@@ -242,7 +240,7 @@ impl Worker {
     }
 
     fn run(mut self, datagrams: &Output, resumed: Result<(), DecoderError>) {
-        let (mut batch, mut decoded) = (Batch::default(), Vec::new());
+        let (mut batches, mut decoded) = (Vec::new(), Vec::new());
         let mut end = resumed.map_or_else(|error| Some(Err(error)), |()| self.handle_events());
         while end.is_none() {
             self.progress.send_replace(self.receiver.progress());
@@ -252,12 +250,12 @@ impl Worker {
                 true => FLUSH_INTERVAL,
                 false => Duration::from_secs(60),
             };
-            let has_more = datagrams.take(&mut batch, &mut decoded, is_decoding, patience);
+            let has_more = datagrams.take(&mut batches, &mut decoded, is_decoding, patience);
             if self.events.is_closed() {
                 break;
             }
             end = match has_more {
-                true => self.take(&batch, &decoded),
+                true => self.take(&batches, &decoded),
                 false => Some(Err(DecoderError::Closed)),
             };
         }
@@ -273,7 +271,7 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, batch: &Batch, decoded: &[Decoded]) -> End {
+    fn take(&mut self, batches: &[Batch], decoded: &[Decoded]) -> End {
         for block in decoded {
             self.jobs -= 1;
             let finished = self.receiver.finish_job(block);
@@ -283,7 +281,7 @@ impl Worker {
         }
         let now = Instant::now();
         self.receiver.set_time(ntp_seconds(SystemTime::now()));
-        for datagram in batch.datagrams() {
+        for datagram in batches.iter().flat_map(Batch::datagrams) {
             // This decodes the packet again: the driver did so to read the congestion control
             // information.
             let Ok(packet) = alc::Packet::decode(datagram) else {

@@ -1,9 +1,9 @@
 //! The queue to the decoder, for datagrams from the network and for blocks that other threads have
 //! decoded.
 //!
-//! Datagrams are copied into one buffer, and pass in batches: the driver queues all that it has
-//! received together, and the decoder takes all that are queued. So there is one lock, and at most
-//! one wake-up, for a batch.
+//! Datagrams are copied into a buffer, once, and pass in batches: the driver queues all that it has
+//! received together, and the decoder takes all batches that are queued. So there is one lock, and
+//! at most one wake-up, for a batch, and no copy while the lock is held.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +13,9 @@ use manyflow_object::fec::Decoded;
 /// Maximum size of the datagrams that wait for the decoder, in bytes. The decoder holds as many
 /// while it handles them.
 const BYTES_MAX: usize = 64 << 20;
+
+/// Maximum number of empty batches that are kept. Each has the memory of what was received together.
+const SPARE_MAX: usize = 32;
 
 /// The end of a queue that takes datagrams. When it is dropped, the decoder gets those that are
 /// queued, and no others.
@@ -33,7 +36,11 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    batch: Batch,
+    batches: Vec<Batch>,
+    /// The size of the datagrams in `batches`, in bytes.
+    bytes: usize,
+    /// Batches that the decoder has emptied, whose memory new ones use.
+    spare: Vec<Batch>,
     decoded: Vec<Decoded>,
     is_closed: bool,
 }
@@ -59,10 +66,22 @@ impl Batch {
         self.ends.push(self.bytes.len());
     }
 
-    fn append(&mut self, other: &Batch) {
-        let offset = self.bytes.len();
-        self.bytes.extend_from_slice(&other.bytes);
-        self.ends.extend(other.ends.iter().map(|end| offset + end));
+    /// Returns the datagram that was added last; an empty one if there is none.
+    pub(super) fn last(&self) -> &[u8] {
+        &self.bytes[self.start_of_last()..]
+    }
+
+    /// Removes the datagram that was added last.
+    pub(super) fn pop(&mut self) {
+        self.bytes.truncate(self.start_of_last());
+        self.ends.pop();
+    }
+
+    fn start_of_last(&self) -> usize {
+        match self.ends[..] {
+            [.., before, _] => before,
+            _ => 0,
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -85,17 +104,14 @@ impl Input {
             return true;
         }
         let mut state = self.0.lock();
-        let queued = &mut state.batch;
-        let was_empty = queued.ends.is_empty();
-        if was_empty {
-            std::mem::swap(queued, batch);
-        } else if queued.bytes.len() + batch.bytes.len() <= BYTES_MAX {
-            queued.append(batch);
-        } else {
+        let was_empty = state.batches.is_empty();
+        if !was_empty && state.bytes + batch.bytes.len() > BYTES_MAX {
             return false;
         }
+        state.bytes += batch.bytes.len();
+        let spare = state.spare.pop().unwrap_or_default();
+        state.batches.push(std::mem::replace(batch, spare));
         drop(state);
-        batch.clear();
         if was_empty {
             self.0.changed.notify_one();
         }
@@ -123,29 +139,33 @@ impl Output {
         DecodedInput(Arc::clone(&self.0))
     }
 
-    /// Waits for datagrams or decoded blocks, at most for `patience`, and moves them into `batch`
+    /// Waits for datagrams or decoded blocks, at most for `patience`, and moves them into `batches`
     /// and `decoded`. Returns false if there will be no more. `is_decoding` says whether blocks are
     /// still to come when datagrams are not.
     pub(super) fn take(
         &self,
-        batch: &mut Batch,
+        batches: &mut Vec<Batch>,
         decoded: &mut Vec<Decoded>,
         is_decoding: bool,
         patience: Duration,
     ) -> bool {
-        batch.clear();
+        batches.iter_mut().for_each(Batch::clear);
         decoded.clear();
+        let mut state = self.0.lock();
+        let room = SPARE_MAX.saturating_sub(state.spare.len());
+        state.spare.extend(batches.drain(..).take(room));
         let waiting = |state: &mut State| {
             let is_over = state.is_closed && !is_decoding;
-            state.batch.ends.is_empty() && state.decoded.is_empty() && !is_over
+            state.batches.is_empty() && state.decoded.is_empty() && !is_over
         };
         let changed = &self.0.changed;
-        let waited = changed.wait_timeout_while(self.0.lock(), patience, waiting);
+        let waited = changed.wait_timeout_while(state, patience, waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut state.batch, batch);
+        std::mem::swap(&mut state.batches, batches);
         std::mem::swap(&mut state.decoded, decoded);
+        state.bytes = 0;
         let is_over = state.is_closed && !is_decoding;
-        !is_over || !batch.ends.is_empty() || !decoded.is_empty()
+        !is_over || !batches.is_empty() || !decoded.is_empty()
     }
 }
 
@@ -165,23 +185,26 @@ mod tests {
         batch
     }
 
-    fn take(output: &Output, batch: &mut Batch) -> bool {
-        output.take(batch, &mut Vec::new(), false, Duration::from_secs(60))
+    fn take(output: &Output, batches: &mut Vec<Batch>) -> bool {
+        output.take(batches, &mut Vec::new(), false, Duration::from_secs(60))
+    }
+
+    fn datagrams(batches: &[Batch]) -> Vec<&[u8]> {
+        batches.iter().flat_map(Batch::datagrams).collect()
     }
 
     #[test]
     fn datagrams_come_in_batches_and_in_order() {
         let (input, output) = queue();
-        let mut taken = Batch::default();
+        let mut taken = Vec::new();
         assert!(input.push(&mut batch(&[b"one", b""])));
         assert!(input.push(&mut batch(&[b"three"])));
         assert!(take(&output, &mut taken));
-        let datagrams: Vec<_> = taken.datagrams().collect();
-        assert_eq!(datagrams, [&b"one"[..], b"", b"three"]);
+        assert_eq!(datagrams(&taken), [&b"one"[..], b"", b"three"]);
         input.push(&mut batch(&[b"four"]));
         drop(input);
         assert!(take(&output, &mut taken));
-        assert_eq!(taken.datagrams().collect::<Vec<_>>(), [b"four"]);
+        assert_eq!(datagrams(&taken), [b"four"]);
         assert!(!take(&output, &mut taken));
     }
 
@@ -194,10 +217,20 @@ mod tests {
         let mut waiting = batch(&[b"waits"]);
         while input.push(&mut batch(&[b"fills"])) {}
         assert!(!input.push(&mut waiting));
-        assert!(take(&output, &mut Batch::default()));
-        assert!(input.push(&mut waiting));
-        let mut taken = Batch::default();
+        let mut taken = Vec::new();
         assert!(take(&output, &mut taken));
-        assert_eq!(taken.datagrams().collect::<Vec<_>>(), [b"waits"]);
+        assert!(input.push(&mut waiting));
+        assert!(take(&output, &mut taken));
+        assert_eq!(datagrams(&taken), [b"waits"]);
+    }
+
+    #[test]
+    fn the_last_datagram_of_a_batch_can_be_removed() {
+        let mut batch = batch(&[b"one", b"two"]);
+        assert_eq!(batch.last(), b"two");
+        batch.pop();
+        assert_eq!(batch.last(), b"one");
+        batch.pop();
+        assert_eq!((batch.last(), batch.datagrams().count()), (&b""[..], 0));
     }
 }

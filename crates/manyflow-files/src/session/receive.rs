@@ -22,6 +22,7 @@ use super::group::GroupOpener;
 use super::limits::{limits, opener};
 use super::patience::Patience;
 use super::progress::{PacketCounts, Progress, ProgressSinks, Received};
+use super::queue::Batch;
 use super::session_of;
 use super::transport::SessionInlet;
 use crate::image::{ImageOutput, Pace};
@@ -144,7 +145,7 @@ struct Driver {
     now: Time,
     endpoint: Receiver,
     inlet: SessionInlet,
-    /// Memory for a datagram.
+    /// Memory for a datagram that is opened.
     datagram: Vec<u8>,
     decoder: Decoder,
     files: Vec<FileDone>,
@@ -343,68 +344,84 @@ impl Driver {
         self.drain_endpoint()
     }
 
-    /// Handles the datagrams that were received together.
+    /// Handles the datagrams that were received together. Each is copied once, behind those that
+    /// wait for the decoder, and removed from there if it is not used.
     fn take_datagrams(&mut self) {
-        let mut datagram = std::mem::take(&mut self.datagram);
+        let mut batch = std::mem::take(self.decoder.batch());
         while let Some(delivery) = self.inlet.next_delivery() {
-            datagram.clear();
-            datagram.extend_from_slice(delivery.payload);
             let times = (delivery.received_at, delivery.arrived_at);
             let (channel, ecn) = (delivery.channel, delivery.ecn);
-            self.on_datagram(&datagram, channel, ecn, times);
+            batch.push(delivery.payload);
+            if !self.on_datagram(&mut batch, channel, ecn, times) {
+                batch.pop();
+            }
         }
-        self.datagram = datagram;
+        *self.decoder.batch() = batch;
     }
 
-    /// Passes the header to the rate control, and the datagram to the decoder. The times are those
-    /// at which the datagram was taken from the kernel, and at which the kernel got it.
+    /// Passes the header of the last datagram in `batch` to the rate control, and opens the
+    /// datagram. Returns whether the decoder may use it. The times are those at which the datagram
+    /// was taken from the kernel, and at which the kernel got it.
     fn on_datagram(
         &mut self,
-        datagram: &[u8],
+        batch: &mut Batch,
         channel: Option<u16>,
         ecn: Ecn,
         (received_at, arrived_at): (Instant, Instant),
-    ) {
-        let decoded = alc::Packet::decode(datagram);
-        let closes = decoded.as_ref().is_ok_and(|packet| packet.closes_session());
-        let fits = datagram.len() <= self.session.config().packet_bytes as usize;
-        let cci = match &decoded {
-            Ok(packet) if fits && packet.tsi() == self.config.description.tsi => {
-                Cci::decode(packet.cci())
-            }
-            Ok(_) => None,
-            Err(error) => {
-                self.log_once(error);
-                None
-            }
-        };
-        let cci = cci.filter(|cci| cci.format == self.session.cci_format());
-        let (Some(cci), Some(number)) = (cci, channel) else {
+    ) -> bool {
+        let header = self.header_of(batch.last());
+        let (Some((cci, closes)), Some(number)) = (header, channel) else {
             self.malformed_packets += 1;
-            return;
+            return false;
         };
         // Before rate control sees the packet (RFC 5651 section 5.2.2).
-        let opened = match (&mut self.opener, &decoded) {
-            (Some(opener), Ok(packet)) => opener.open(datagram, &packet.header),
-            _ => Some(datagram),
-        };
-        let Some(datagram) = opened else {
+        if !self.open_last(batch) {
             self.count_unauthenticated();
-            return;
-        };
+            return false;
+        }
         self.now = self.clock.time_of(received_at).max(self.now);
         let channel = Channel { session: 0, number };
-        let payload_bytes = datagram.len() as u32 - cci.wire_bytes();
+        let payload_bytes = batch.last().len() as u32 - cci.wire_bytes();
         let packet = Packet::new(Destination::Channel(channel), cci, payload_bytes).with_ecn(ecn);
         let refused = self.endpoint.refused();
         let arrived_at = self.clock.time_of(arrived_at);
         self.endpoint.handle_arrival(self.now, arrived_at, &packet);
         if self.endpoint.refused() != refused {
-            return;
+            return false;
         }
         self.last_packet = self.now;
         self.closed_at = closes.then_some(self.now);
-        self.decoder.push(datagram);
+        true
+    }
+
+    /// Returns the congestion control information of a datagram, and whether the sender announces
+    /// the end of the session; `None` if the datagram is not one of the session's packets.
+    fn header_of(&mut self, datagram: &[u8]) -> Option<(Cci, bool)> {
+        let fits = datagram.len() <= self.session.config().packet_bytes as usize;
+        let decoded = alc::Packet::decode(datagram).inspect_err(|error| self.log_once(error));
+        let packet = decoded.ok()?;
+        let is_ours = fits && packet.tsi() == self.config.description.tsi;
+        let cci = Cci::decode(packet.cci()).filter(|_| is_ours)?;
+        (cci.format == self.session.cci_format()).then_some((cci, packet.closes_session()))
+    }
+
+    /// Replaces the last datagram in `batch` by the one that it seals, in a session with a group
+    /// key. Returns false if no member of the group has sealed it.
+    fn open_last(&mut self, batch: &mut Batch) -> bool {
+        let Some(opener) = &mut self.opener else {
+            return true;
+        };
+        self.datagram.clear();
+        self.datagram.extend_from_slice(batch.last());
+        let opened = alc::Packet::decode(&self.datagram)
+            .ok()
+            .and_then(|packet| opener.open(&self.datagram, &packet.header));
+        let Some(opened) = opened else {
+            return false;
+        };
+        batch.pop();
+        batch.push(opened);
+        true
     }
 
     fn count_unauthenticated(&mut self) {

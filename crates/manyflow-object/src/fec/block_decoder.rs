@@ -22,14 +22,26 @@ const EXTRA_MAX: usize = 3;
 pub(crate) struct BlockDecoder {
     oti: Oti,
     sbn: u32,
-    /// The place of each stored symbol, by encoding symbol ID.
-    places: BTreeMap<u32, u32>,
-    /// Whether each place is taken.
-    taken: Vec<bool>,
+    /// What each place has.
+    taken: Vec<Place>,
+    /// The number of places that are taken.
+    stored: u32,
+    /// The places of stored symbols that are not in their own ones, by encoding symbol ID.
+    strayed: BTreeMap<u32, u32>,
     /// An upper bound for free places: every place at or above it is taken.
     free_below: u32,
     /// Symbols beyond the first K, which decoding rarely needs.
     extra: BTreeMap<u32, Vec<u8>>,
+}
+
+/// A place for a symbol in the block's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Free,
+    /// It has the source symbol that belongs there.
+    Own,
+    /// It has another symbol.
+    Strayed,
 }
 
 /// The result of inserting a symbol.
@@ -53,8 +65,9 @@ impl BlockDecoder {
         BlockDecoder {
             oti,
             sbn,
-            places: BTreeMap::new(),
-            taken: vec![false; symbols as usize],
+            taken: vec![Place::Free; symbols as usize],
+            stored: 0,
+            strayed: BTreeMap::new(),
             free_below: symbols,
             extra: BTreeMap::new(),
         }
@@ -62,14 +75,14 @@ impl BlockDecoder {
 
     /// The block's memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.places.len() as u64 * BOOKKEEPING_BYTES
+        u64::from(self.stored) * BOOKKEEPING_BYTES
             + self.taken.len() as u64
             + self.extra.len() as u64 * (BOOKKEEPING_BYTES + self.symbol_length() as u64)
     }
 
     /// The number of symbols held.
     pub(crate) fn held(&self) -> u32 {
-        (self.places.len() + self.extra.len()) as u32
+        self.stored + self.extra.len() as u32
     }
 
     /// Takes symbol `esi` of `object`. The caller has checked its number and length against the
@@ -101,7 +114,7 @@ impl BlockDecoder {
         }
         Ok(Insertion::Kept {
             place,
-            is_enough: self.places.len() == self.taken.len(),
+            is_enough: self.is_full(),
         })
     }
 
@@ -115,13 +128,25 @@ impl BlockDecoder {
     /// two symbols beyond the number of those, which fail once in a million times (RFC 6330 section
     /// 1).
     pub(crate) fn is_certain(&self) -> bool {
-        let is_source = || self.places.iter().all(|(esi, place)| esi == place);
-        self.places.len() == self.taken.len() && (self.extra.len() >= 2 || is_source())
+        self.is_full() && (self.extra.len() >= 2 || self.strayed.is_empty())
+    }
+
+    /// Whether all places are taken.
+    fn is_full(&self) -> bool {
+        self.stored as usize == self.taken.len()
+    }
+
+    /// Returns the place of a stored symbol.
+    fn place_of(&self, esi: u32) -> Option<u32> {
+        match self.taken.get(esi as usize) {
+            Some(Place::Own) => Some(esi),
+            _ => self.strayed.get(&esi).copied(),
+        }
     }
 
     /// Keeps a symbol while the block is decoded.
     pub(crate) fn add_extra(&mut self, esi: u32, symbol: &[u8]) {
-        if !self.places.contains_key(&esi) {
+        if self.place_of(esi).is_none() {
             let symbol = self.pad(symbol).into_owned();
             self.extra.entry(esi).or_insert(symbol);
         }
@@ -129,18 +154,20 @@ impl BlockDecoder {
 
     /// Drops symbol `esi`. Returns whether the block had it.
     pub(crate) fn withdraw(&mut self, esi: u32) -> bool {
-        let Some(place) = self.places.remove(&esi) else {
+        let Some(place) = self.place_of(esi) else {
             return self.extra.remove(&esi).is_some();
         };
-        self.taken[place as usize] = false;
+        self.strayed.remove(&esi);
+        self.taken[place as usize] = Place::Free;
+        self.stored -= 1;
         self.free_below = self.taken.len() as u32;
         true
     }
 
     /// Records that the storage has symbol `esi` at `place`. Returns whether this is possible.
     pub(crate) fn restore(&mut self, esi: u32, place: u32) -> bool {
-        let is_free = self.taken.get(place as usize) == Some(&false);
-        let is_possible = is_free && !self.places.contains_key(&esi);
+        let is_free = self.taken.get(place as usize) == Some(&Place::Free);
+        let is_possible = is_free && self.place_of(esi).is_none();
         if is_possible {
             self.occupy(esi, place);
         }
@@ -148,24 +175,40 @@ impl BlockDecoder {
     }
 
     fn occupy(&mut self, esi: u32, place: u32) {
-        debug_assert!(!self.taken[place as usize], "two symbols at one place");
-        self.places.insert(esi, place);
-        self.taken[place as usize] = true;
+        let taken = &mut self.taken[place as usize];
+        debug_assert_eq!(*taken, Place::Free, "two symbols at one place");
+        *taken = match esi == place {
+            true => Place::Own,
+            false => Place::Strayed,
+        };
+        if esi != place {
+            self.strayed.insert(esi, place);
+        }
+        self.stored += 1;
     }
 
     /// Returns a free place for symbol `esi`: its own, or the last one. Repair symbols are placed
     /// from the end, where they meet source symbols last.
     fn free_place(&mut self, esi: u32) -> Option<u32> {
-        if self.taken.get(esi as usize) == Some(&false) {
+        if self.taken.get(esi as usize) == Some(&Place::Free) {
             return Some(esi);
         }
         while self.free_below > 0 {
-            if !self.taken[self.free_below as usize - 1] {
+            if self.taken[self.free_below as usize - 1] == Place::Free {
                 return Some(self.free_below - 1);
             }
             self.free_below -= 1;
         }
         None
+    }
+
+    /// Returns the stored symbols with their places.
+    fn places(&self) -> impl Iterator<Item = (u32, u32)> {
+        let own = (0..)
+            .zip(&self.taken)
+            .filter(|(_, taken)| **taken == Place::Own);
+        let strayed = self.strayed.iter().map(|(&esi, &place)| (esi, place));
+        own.map(|(esi, _)| (esi, esi)).chain(strayed)
     }
 
     fn symbol(
@@ -174,7 +217,7 @@ impl BlockDecoder {
         object: u128,
         storage: &mut impl Storage,
     ) -> io::Result<Option<Vec<u8>>> {
-        let Some(&place) = self.places.get(&esi) else {
+        let Some(place) = self.place_of(esi) else {
             return Ok(self.extra.get(&esi).cloned());
         };
         let mut symbol = vec![0; self.symbol_length()];
@@ -191,8 +234,7 @@ impl BlockDecoder {
     ) -> io::Result<DecodeJob> {
         let mut stored = vec![0; self.taken.len() * self.symbol_length()];
         storage.read_at(object, self.offset(0), &mut stored)?;
-        let is_in_order = self.places.iter().all(|(esi, place)| esi == place);
-        let is_decoded = is_in_order && self.oti.is_contiguous();
+        let is_decoded = self.strayed.is_empty() && self.oti.is_contiguous();
         Ok(DecodeJob {
             object,
             oti: self.oti,
@@ -202,12 +244,7 @@ impl BlockDecoder {
             stored,
             places: match is_decoded {
                 true => None,
-                false => Some(
-                    self.places
-                        .iter()
-                        .map(|(&esi, &place)| (esi, place))
-                        .collect(),
-                ),
+                false => Some(self.places().collect()),
             },
             extra: self
                 .extra

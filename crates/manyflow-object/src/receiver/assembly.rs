@@ -135,27 +135,35 @@ impl Assembly {
         storage: &mut impl Storage,
     ) -> Result<Taken, ReceiveError> {
         let (sbn, esi) = self.check(payload_id, data)?;
-        // A surplus symbol takes no memory, so no other block has to make room for it.
-        let is_surplus = match self.blocks.get(&sbn) {
-            Some(Block::Complete) => true,
-            Some(Block::Decoding(decoder)) => !decoder.takes_extra(),
-            Some(Block::Partial(_)) | None => false,
+        let (oti, object) = (self.oti, self.object);
+        let memory = || match BOOKKEEPING_BYTES > memory_left {
+            true => Err(ReceiveError::Memory),
+            false => Ok(()),
         };
-        if is_surplus {
+        if !self.blocks.contains_key(&sbn) {
+            memory()?;
+            let block = Block::Partial(BlockDecoder::new(oti, sbn));
+            self.bytes += block.bytes();
+            self.blocks.insert(sbn, block);
+        }
+        let Some(block) = self.blocks.get_mut(&sbn) else {
             return Ok(Taken::Surplus);
-        }
-        if BOOKKEEPING_BYTES > memory_left {
-            return Err(ReceiveError::Memory);
-        }
-        let object = self.object;
-        let insertion = self.change(sbn, |assembly| match assembly.block(sbn) {
-            Block::Partial(decoder) => Some(decoder.insert(esi, data, object, storage)),
-            Block::Decoding(decoder) => {
+        };
+        let before = block.bytes();
+        let insertion = match block {
+            Block::Partial(decoder) => {
+                memory()?;
+                Some(decoder.insert(esi, data, object, storage))
+            }
+            Block::Decoding(decoder) if decoder.takes_extra() => {
+                memory()?;
                 decoder.add_extra(esi, data);
                 None
             }
-            Block::Complete => None,
-        });
+            // A surplus symbol takes no memory, so no other block has to make room for it.
+            Block::Decoding(_) | Block::Complete => None,
+        };
+        self.bytes = self.bytes - before + block.bytes();
         let Some(insertion) = insertion else {
             return Ok(Taken::Surplus);
         };

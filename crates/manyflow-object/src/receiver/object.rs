@@ -241,16 +241,13 @@ impl Object {
 
     /// Records that a symbol was used; returns the file's name if it was the first.
     pub(super) fn start(&mut self) -> Option<String> {
-        match std::mem::replace(&mut self.state, State::Complete) {
-            State::Announced(assembly) => {
-                self.state = State::Receiving(assembly);
-                Some(self.name.clone())
-            }
-            state => {
-                self.state = state;
-                None
-            }
+        if !matches!(self.state, State::Announced(_)) {
+            return None;
         }
+        if let State::Announced(assembly) = std::mem::replace(&mut self.state, State::Complete) {
+            self.state = State::Receiving(assembly);
+        }
+        Some(self.name.clone())
     }
 
     /// Returns the chunks of a file that is not complete, the first time.

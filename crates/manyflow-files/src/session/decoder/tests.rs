@@ -60,7 +60,7 @@ async fn a_block_that_turns_out_to_be_false_takes_more_symbols_after_enough() {
     let image = ImageOutput::default();
     let started = Decoder::start(config, output, Some(table), Existing::Keep, image, 1);
     let mut decoder = started.unwrap();
-    decoder.push(&sender.next(true));
+    decoder.batch().push(&sender.next(true));
     // All come in one batch. A tenth is false, so that no few symbols can be left out.
     for number in 0..SYMBOLS + 10 {
         let mut datagram = sender.next(false);
@@ -69,7 +69,7 @@ async fn a_block_that_turns_out_to_be_false_takes_more_symbols_after_enough() {
         {
             *last ^= 1;
         }
-        decoder.push(&datagram);
+        decoder.batch().push(&datagram);
     }
     assert!(decoder.flush());
     assert!(matches!(
@@ -78,7 +78,7 @@ async fn a_block_that_turns_out_to_be_false_takes_more_symbols_after_enough() {
     ));
     assert!(matches!(next_event(&mut decoder).await, DecoderEvent::More));
     for _ in 0..3 * SYMBOLS {
-        decoder.push(&sender.next(false));
+        decoder.batch().push(&sender.next(false));
     }
     assert!(decoder.flush());
     assert!(matches!(
