@@ -29,8 +29,8 @@ use crate::files::{Existing, FileError, Spool, Store, check_room};
 use crate::image::{ImageOutput, Waiting};
 
 /// Time between two writes of symbols to the disk. A receiver that is killed loses those of this
-/// time.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(20);
+/// time. More neighbours are written together in a longer one.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A file that is complete and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,6 +14,11 @@ use manyflow_object::fec::Decoded;
 /// while it handles them.
 const BYTES_MAX: usize = 64 << 20;
 
+/// The time for which the decoder lets datagrams gather after the first, and their size from which
+/// it takes them at once. Each time that it is woken costs as much as some packets.
+const GATHER_TIME: Duration = Duration::from_millis(4);
+const GATHER_BYTES: usize = 512 << 10;
+
 /// Maximum number of empty batches that are kept. Each has the memory of what was received together.
 const SPARE_MAX: usize = 32;
 
@@ -108,11 +113,13 @@ impl Input {
         if !was_empty && state.bytes + batch.bytes.len() > BYTES_MAX {
             return false;
         }
+        let before = state.bytes;
         state.bytes += batch.bytes.len();
+        let is_enough = before < GATHER_BYTES && state.bytes >= GATHER_BYTES;
         let spare = state.spare.pop().unwrap_or_default();
         state.batches.push(std::mem::replace(batch, spare));
         drop(state);
-        if was_empty {
+        if was_empty || is_enough {
             self.0.changed.notify_one();
         }
         true
@@ -160,6 +167,12 @@ impl Output {
         };
         let changed = &self.0.changed;
         let waited = changed.wait_timeout_while(state, patience, waiting);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let gathers = |state: &mut State| {
+            let is_few = (1..GATHER_BYTES).contains(&state.bytes);
+            is_few && state.decoded.is_empty() && !state.is_closed
+        };
+        let waited = changed.wait_timeout_while(state, GATHER_TIME, gathers);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.batches, batches);
         std::mem::swap(&mut state.decoded, decoded);
