@@ -19,7 +19,8 @@ const BYTES_MAX: usize = 64 << 20;
 const GATHER_TIME: Duration = Duration::from_millis(4);
 const GATHER_BYTES: usize = 512 << 10;
 
-/// Maximum number of empty batches that are kept. Each has the memory of what was received together.
+/// Maximum number of empty batches that are kept. Each has the memory of datagrams that were
+/// received together.
 const SPARE_MAX: usize = 32;
 
 /// The end of a queue that takes datagrams. When it is dropped, the decoder gets those that are

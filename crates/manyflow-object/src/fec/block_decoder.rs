@@ -22,7 +22,7 @@ const EXTRA_MAX: usize = 3;
 pub(crate) struct BlockDecoder {
     oti: Oti,
     sbn: u32,
-    /// What each place has.
+    /// The kind of symbol in each place.
     taken: Vec<Place>,
     /// The number of places that are taken.
     stored: u32,
