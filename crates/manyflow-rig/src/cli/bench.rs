@@ -158,8 +158,8 @@ Example:
   manyflow-rig bench loss --runs 1
 
 Each run transfers the file to a receiver without loss alone, then to it and to the receiver with loss. That one
-has to get the rate of the TCP equation for its loss and round-trip time over the whole transfer, start-up included.
-The other one may take 1.1 times its time alone. The links are in user space; no packet leaves this machine.";
+has to get 0.9 times the rate of the TCP equation for its loss and measured round-trip time over the whole transfer, start-up included.
+The other one may take 1.05 times its time alone. The links are in user space; no packet leaves this machine.";
 
 /// Arguments of `bench loss`.
 #[derive(Debug, Args)]
@@ -171,7 +171,7 @@ pub(crate) struct LossArgs {
     #[arg(long, default_value = "50Mbit/s")]
     pub(crate) rate: Rate,
     /// The number of runs, of which the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
 }
 

@@ -11,12 +11,14 @@
 //! | `heterogeneity.rs` | receivers behind a fast and behind a slow link |
 //! | `loss.rs` | receivers with and without random loss |
 //! | `process.rs` | the programs that run |
+//! | `round_trip.rs` | the round-trip time of links in user space |
 //! | `transfer.rs` | one transfer, by our programs, UFTP or udpcast |
 
 mod downloads;
 mod heterogeneity;
 mod loss;
 mod process;
+mod round_trip;
 mod transfer;
 
 use std::path::Path;
@@ -51,8 +53,13 @@ pub(crate) fn run(args: &LiveArgs, display: &Display) -> Result<()> {
     let file = folder.path().join("file");
     write_random(&file, args.size.0)?;
     display.print_line(&format!(
-        "{:<28} {:>14} {:>10} {:>22} {:>22}",
-        "program", "Mbit/s", "seconds", "sender us/packet", "receiver us/packet"
+        "{:<28} {:>14} {:>10} {:>22} {:>22} {:>20}",
+        "program",
+        "Mbit/s",
+        "seconds",
+        "sender us/packet",
+        "receiver us/packet",
+        "link, times the file"
     ))?;
     let ours = Program::Ours(args.options);
     let programs = match args.relays {
@@ -105,14 +112,17 @@ fn print_program(
     let rate = size.0 as f64 * 8.0 / seconds;
     let sender_us = median(runs.iter().map(|run| run.sender_us));
     let receiver_us = median(runs.iter().map(|run| run.receiver_us));
+    let of_file = |run: &Measured| run.most_carried() as f64 / size.0 as f64;
+    let link_files = median(runs.iter().map(of_file));
     display.print_line(&format!(
-        "{:<28} {:>14.0} {seconds:>10.2} {sender_us:>22.1} {receiver_us:>22.1}",
+        "{:<28} {:>14.0} {seconds:>10.2} {sender_us:>22.1} {receiver_us:>22.1} {link_files:>20.2}",
         program.name(),
         rate / 1e6,
     ))?;
     display.print_json(&json!({
         "event": "program", "program": program.name(), "bits_per_s": rate, "seconds": seconds,
         "sender_us_per_packet": sender_us, "receiver_us_per_packet": receiver_us,
+        "link_files": link_files,
     }))?;
     if matches!(program, Program::Ours(..)) {
         let bounds = [

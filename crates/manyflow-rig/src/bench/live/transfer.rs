@@ -53,6 +53,11 @@ impl Measured {
     pub(super) fn slowest_s(&self) -> f64 {
         self.seconds.iter().copied().fold(0.0, f64::max)
     }
+
+    /// The bytes on the receivers' link that carried the most.
+    pub(super) fn most_carried(&self) -> u64 {
+        self.carried.iter().copied().max().unwrap_or(0)
+    }
 }
 
 impl SendOptions {
