@@ -257,6 +257,20 @@ impl Checked {
         above.min(below)
     }
 
+    /// Returns one line for a terminal: the verdict, the expectation, the value and its bounds.
+    pub fn line(&self) -> String {
+        let paper = self.paper.as_ref();
+        let paper = paper.map_or(String::new(), |paper| format!("; paper: {paper}"));
+        let word = match self.verdict {
+            Verdict::Met => "met   ",
+            Verdict::Missed => "MISSED",
+            Verdict::NoValue => return format!("MISSED {}: no value; {}", self.what, self.note),
+            Verdict::NotJudged => return format!("not judged {}: {}", self.what, self.note),
+        };
+        let (shown, bounds) = (self.shown(), self.bounds());
+        format!("{word} {}: {shown} ({bounds}{paper})", self.what)
+    }
+
     /// Formats the value.
     pub fn shown(&self) -> String {
         self.value

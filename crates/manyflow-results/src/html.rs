@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use quick_xml::escape::escape;
 
-use super::Results;
 use super::evaluate::{Checked, Verdict};
 use super::seeds::described;
+use super::{Provenance, Results};
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { line-height: 1.2 } h2 { margin-top: 2.5rem }
 table { border-collapse: collapse; width: 100%; font-size: 0.92rem }
@@ -20,6 +20,10 @@ td.number { white-space: nowrap }
 figure { margin: 1.5rem 0 } svg { max-width: 100%; height: auto; border: 1px solid #eee }
 .quiet { color: #666; font-size: 0.9rem } pre { overflow-x: auto; background: #f6f6f6; padding: 1rem; font-size: 0.85rem }
 ";
+
+/// The head of a table of expectations.
+pub(super) const EXPECTATIONS: &str =
+    "<tr><th>What<th>Paper<th>Ours<th>Bound<th>Verdict<th>Where the bound comes from";
 
 impl Results<'_> {
     /// Returns the text of `index.html`.
@@ -77,10 +81,7 @@ impl Results<'_> {
             return Ok(());
         }
         writeln!(page, "<h2>Expected and found</h2>\n<table>")?;
-        writeln!(
-            page,
-            "<tr><th>What<th>Paper<th>Ours<th>Bound<th>Verdict<th>Where the bound comes from"
-        )?;
+        writeln!(page, "{EXPECTATIONS}")?;
         for checked in &self.expectations {
             write_expectation(page, checked)?;
         }
@@ -137,17 +138,7 @@ impl Results<'_> {
     }
 
     fn write_origin(&self, page: &mut String) -> std::fmt::Result {
-        let origin = &self.provenance;
-        writeln!(
-            page,
-            "<h2>How it was made</h2>\n<p class=\"quiet\">manyflow {}",
-            env!("CARGO_PKG_VERSION")
-        )?;
-        for (name, value) in [("commit", &origin.commit), ("compiler", &origin.toolchain)] {
-            if let Some(value) = value {
-                writeln!(page, "· {name} {}", escape(value))?;
-            }
-        }
+        self.provenance.write_html(page)?;
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         let form = if self.outline.source.fast {
             "shortened (--fast)"
@@ -167,7 +158,24 @@ impl Results<'_> {
     }
 }
 
-fn write_expectation(page: &mut String, checked: &Checked) -> std::fmt::Result {
+impl Provenance {
+    /// Writes the beginning of the paragraph about the program.
+    pub(super) fn write_html(&self, page: &mut String) -> std::fmt::Result {
+        writeln!(
+            page,
+            "<h2>How it was made</h2>\n<p class=\"quiet\">manyflow {}",
+            env!("CARGO_PKG_VERSION")
+        )?;
+        for (name, value) in [("commit", &self.commit), ("compiler", &self.toolchain)] {
+            if let Some(value) = value {
+                writeln!(page, "· {name} {}", escape(value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn write_expectation(page: &mut String, checked: &Checked) -> std::fmt::Result {
     let class = match checked.verdict {
         Verdict::Met => "met",
         Verdict::Missed => "missed",

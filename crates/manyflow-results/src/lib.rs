@@ -9,6 +9,7 @@
 //! | `tables.rs` | `measures.csv` and the series of each plot |
 //! | `plot/`, `chart.rs`, `axis.rs` | the figures |
 //! | `html.rs` | `index.html`, with all results |
+//! | `verdicts.rs` | the verdicts of several scenarios: one page, CSV, LaTeX |
 //! | [`shard`] | parts of a scenario for batch queues, and their merged results |
 //!
 //! The same scenario and seeds give the same bytes. The files contain no time of day and no
@@ -28,6 +29,7 @@ mod seeds;
 pub mod shard;
 mod summary;
 mod tables;
+mod verdicts;
 
 use std::io;
 use std::path::Path;
@@ -35,6 +37,7 @@ use std::sync::OnceLock;
 
 pub use cells::CellResult;
 pub use evaluate::{Checked, Verdict};
+pub use verdicts::{Conclusion, Verdicts};
 
 use manyflow_model::tables::PlotTable;
 use manyflow_model::{FailedRun, Job, Outcome, Outline, Run};
@@ -152,8 +155,7 @@ impl<'a> Results<'a> {
 
     /// Returns whether all runs succeeded, and all expectations that could be judged are met.
     pub fn passed(&self) -> bool {
-        let met = |checked: &Checked| matches!(checked.verdict, Verdict::Met | Verdict::NotJudged);
-        self.failures.is_empty() && self.expectations.iter().all(met)
+        self.conclusion().passed()
     }
 
     /// Writes all files into a folder. Creates the folder if it does not exist.
