@@ -58,6 +58,7 @@
 //! | `record/` | the series of a run, its captures and its traces |
 //! | `file/` | [`Scenario`], which reads and checks a file, and its cells |
 //! | `run.rs` | all runs of a scenario, on several threads |
+//! | [`evaluation`] | the criteria of RFC 9743 as scenarios for any protocol |
 //! | `overview.rs`, `map.rs`, `paths.rs` | plots that a file lacks, and the network of a cell |
 //! | `limits.rs` | the limits of worlds that cannot run every scenario |
 //!
@@ -68,6 +69,7 @@
 mod builder;
 mod check;
 mod controls;
+pub mod evaluation;
 mod file;
 mod limits;
 mod map;

@@ -5,6 +5,7 @@
 mod acp;
 mod capture;
 mod errors;
+mod evaluation;
 mod files;
 mod inspect;
 mod keys;
