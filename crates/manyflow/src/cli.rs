@@ -58,8 +58,8 @@ use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
 pub(crate) use send::{Fec, Profile, SendArgs, ServeArgs, ServerArgs};
 use send::{SEND_EXAMPLES, SERVE_EXAMPLE};
-use sim::{FIGURE_EXAMPLES, SIM_EXAMPLES};
-pub(crate) use sim::{FigureArgs, InspectArgs, RunArgs, SimArgs};
+use sim::{EVALUATE_EXAMPLES, FIGURE_EXAMPLES, SIM_EXAMPLES};
+pub(crate) use sim::{EvaluateArgs, FigureArgs, InspectArgs, RunArgs, SimArgs};
 pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
 pub(crate) use stream::{StreamCommand, StreamProtocolArg, StreamRecvArgs, StreamSendArgs};
 use switch::SWITCH_EXAMPLES;
@@ -165,6 +165,9 @@ pub(crate) enum Command {
     /// Run figures of the papers in the simulator and compare them with what the papers show
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
+    /// Evaluate a congestion control by the criteria of RFC 9743 in the simulator
+    #[command(after_help = EVALUATE_EXAMPLES)]
+    Evaluate(EvaluateArgs),
     /// Make results from parts of a scenario
     #[command(subcommand)]
     Results(ResultsCommand),

@@ -35,11 +35,7 @@ impl Cost {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cost {
-            receivers,
-            transmissions,
-            ..
-        } = self;
+        let (receivers, transmissions) = (self.receivers, self.transmissions);
         let (cpu_s, memory) = (self.cpu.as_secs_f64(), self.memory);
         write!(
             f,

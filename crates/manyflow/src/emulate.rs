@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use manyflow_core::link::Counters;
 use manyflow_emulator::EmulateError;
 use manyflow_emulator::bell::Bell;
@@ -125,14 +125,11 @@ fn emulate_scenario(scenario: &Scenario, args: &EmulateArgs, display: &Display) 
         outcomes.push(outcome);
     }
     progress.finish();
-    let is_met = runs::conclude(scenario, &jobs, &outcomes, &args.out, display)?;
+    let conclusion = runs::conclude(scenario, &jobs, &outcomes, &args.out, display)?;
     if args.agree {
         agree::print(scenario, &jobs, &simulated, &outcomes, display)?;
     }
-    match is_met {
-        true => Ok(()),
-        false => bail!("{}: not all expectations are met; see above", scenario.id()),
-    }
+    runs::demand(&[conclusion])
 }
 
 /// Makes the same runs in the simulator, with which the emulated ones are compared.

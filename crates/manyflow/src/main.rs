@@ -78,6 +78,7 @@ async fn run(cli: Cli, display: Display) -> anyhow::Result<()> {
         Command::Demo(args) => manyflow_rig::demo::run(args, &display).await,
         Command::Sim(args) => sim::sim(&args, &display),
         Command::Figure(args) => sim::figure(&args, &display),
+        Command::Evaluate(args) => sim::evaluate(&args, &display),
         Command::Results(ResultsCommand::Merge(args)) => shard::merge_results(&args, &display),
         Command::Lab(args) => lab::run(args, &display).await,
         Command::Emulate(args) => emulate::run(args, &display).await,

@@ -3,14 +3,13 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use manyflow_results::{Checked, Provenance, Results, Verdict};
+use anyhow::{Context, Result, bail};
+use manyflow_results::{Checked, Conclusion, Provenance, Results};
 use manyflow_scenario::{Job, Outcome, Outline, Scenario};
 use manyflow_terminal::display::{Display, OutputError};
 use manyflow_terminal::usage;
 use serde_json::json;
 
-use crate::cli::RunArgs;
 use crate::cost::Cost;
 
 /// Keeps the runs that the user has selected.
@@ -24,12 +23,6 @@ pub(crate) fn select(jobs: &mut Vec<Job>, cell: Option<usize>, seed: Option<u64>
         )),
         false => Ok(()),
     }
-}
-
-/// Returns the number of threads for runs: by default the number of cores.
-pub(crate) fn threads(args: &RunArgs) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    args.threads.unwrap_or_else(cores)
 }
 
 /// Returns the commit and the compiler of this program.
@@ -47,7 +40,7 @@ pub(crate) fn conclude(
     outcomes: &[Outcome],
     out: &Path,
     display: &Display,
-) -> Result<bool> {
+) -> Result<Conclusion> {
     conclude_by(
         scenario.outline()?,
         jobs,
@@ -58,8 +51,8 @@ pub(crate) fn conclude(
     )
 }
 
-/// Writes the results of runs that the program `provenance` made, and prints the verdicts; returns
-/// whether all expectations are met.
+/// Writes the results of runs that the program `provenance` made, and prints and returns the
+/// verdicts.
 pub(crate) fn conclude_by(
     outline: Outline,
     jobs: &[Job],
@@ -67,7 +60,7 @@ pub(crate) fn conclude_by(
     provenance: Provenance,
     out: &Path,
     display: &Display,
-) -> Result<bool> {
+) -> Result<Conclusion> {
     let id = outline.id.clone();
     let results = Results::new(outline, jobs, outcomes, provenance);
     let folder = out.join(&id);
@@ -93,32 +86,24 @@ pub(crate) fn conclude_by(
         "failed_runs": results.failures().len(),
         "folder": folder.display().to_string(),
     }))?;
-    Ok(results.passed())
+    Ok(results.conclusion())
+}
+
+/// Fails, and names the scenarios, if expectations of some are not met.
+pub(crate) fn demand(conclusions: &[Conclusion]) -> Result<()> {
+    let missed = conclusions.iter().filter(|one| !one.passed());
+    let missed: Vec<&str> = missed.map(|one| one.id.as_str()).collect();
+    match missed.is_empty() {
+        true => Ok(()),
+        false => bail!(
+            "not all expectations are met: {}; see MISSED above",
+            missed.join(", ")
+        ),
+    }
 }
 
 fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(), OutputError> {
-    let paper = checked
-        .paper
-        .as_ref()
-        .map(|paper| format!("; paper: {paper}"))
-        .unwrap_or_default();
-    let line = match checked.verdict {
-        Verdict::Met => format!(
-            "met    {}: {} ({}{paper})",
-            checked.what,
-            checked.shown(),
-            checked.bounds()
-        ),
-        Verdict::Missed => format!(
-            "MISSED {}: {} ({}{paper})",
-            checked.what,
-            checked.shown(),
-            checked.bounds()
-        ),
-        Verdict::NoValue => format!("MISSED {}: no value; {}", checked.what, checked.note),
-        Verdict::NotJudged => format!("not judged {}: {}", checked.what, checked.note),
-    };
-    display.print_line(&format!("  {line}"))?;
+    display.print_line(&format!("  {}", checked.line()))?;
     display.print_json(&json!({
         "event": "expectation",
         "id": id,

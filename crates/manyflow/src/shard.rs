@@ -7,7 +7,7 @@ use manyflow_results::shard::{CellStore, Shard, ShardError, merge};
 use manyflow_scenario::{Job, Outcome, Progress, Scenario};
 use serde_json::json;
 
-use crate::cli::{MergeArgs, RunArgs};
+use crate::cli::{MergeArgs, RunArgs, threads};
 use crate::progress::RunsProgress;
 use crate::runs;
 use manyflow_terminal::Display;
@@ -86,7 +86,7 @@ fn simulate(
         error: None,
     };
     // The outcomes are on disk when `run` returns them.
-    drop(scenario.run(jobs, runs::threads(args), &mut |news| {
+    drop(scenario.run(jobs, threads(args.threads), &mut |news| {
         progress.hear(&news);
         if let Progress::Ended(outcome, _) = news {
             pending.add(outcome);
@@ -135,28 +135,21 @@ impl Pending<'_> {
 
 /// Writes the results of all scenarios in folders of cells.
 pub(crate) fn merge_results(args: &MergeArgs, display: &Display) -> Result<()> {
-    let mut missed = Vec::new();
+    let mut conclusions = Vec::new();
     let read = |source| {
         let scenario = Scenario::from_source(source)?;
         Ok((scenario.outline()?, scenario.jobs()?))
     };
     for merged in merge(&args.folders, &read)? {
         let (jobs, outcomes) = (&merged.jobs, &merged.outcomes);
-        let id = merged.outline.id.clone();
-        let is_met = runs::conclude_by(
+        conclusions.push(runs::conclude_by(
             merged.outline,
             jobs,
             outcomes,
             merged.provenance,
             &args.out,
             display,
-        )?;
-        if !is_met {
-            missed.push(id);
-        }
+        )?);
     }
-    match missed.is_empty() {
-        true => Ok(()),
-        false => bail!("not all expectations are met: {}", missed.join(", ")),
-    }
+    runs::demand(&conclusions)
 }

@@ -1,10 +1,15 @@
-//! `manyflow sim` and `manyflow figure`: run scenario files and check their expectations.
+//! `manyflow sim`, `figure` and `evaluate`: run scenario files and check their expectations.
 
-use anyhow::{Result, bail};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use manyflow_results::{Conclusion, Verdicts};
+use manyflow_scenario::evaluation::{Subject, scenarios};
 use manyflow_scenario::{Form, Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
-use crate::cli::{FigureArgs, RunArgs, SimArgs};
+use crate::cli::{EvaluateArgs, FigureArgs, RunArgs, SimArgs, threads};
 use crate::figures::{self, Figure};
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
@@ -29,46 +34,31 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     runs::select(&mut jobs, args.cell, args.seed)?;
     let display = &inspect::display_beside(&args.inspect, display)?;
     let outputs = Outputs::open(&args.inspect, &scenario, jobs[0])?;
-    match run(&scenario, &jobs, outputs, &args.run, display)? {
-        true => Ok(()),
-        false => bail!(
-            "{}: not all expectations are met; see MISSED above",
-            scenario.id()
-        ),
-    }
+    runs::demand(&[run(&scenario, &jobs, outputs, &args.run, display)?])
 }
 
 pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
     let all = figures::list(args.scenarios.as_deref())?;
     if args.list {
-        // The title needs one cell. To check all of them takes seconds: the formulas of `cb-theory`
-        // try thousands of sequences in each.
-        let first = Form {
-            cell: Some(0),
-            ..Form::default()
-        };
         for figure in &all {
-            let scenario = figure.read(first.clone())?;
+            // The title needs one cell. To check all of them takes seconds: the formulas of
+            // `cb-theory` try thousands of sequences in each.
+            let scenario = figure.read(Form {
+                cell: Some(0),
+                ..Form::default()
+            })?;
             let title = scenario.cell(0)?.schema.title;
             display.print_line(&format!("{:<12} {title}", scenario.id()))?;
             display.print_json(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
         }
         return Ok(());
     }
-    let wanted: Vec<&Figure> = if args.all {
-        all.iter().collect()
-    } else {
-        args.ids
-            .iter()
-            .map(|id| figures::find(&all, id))
-            .collect::<Result<_>>()?
+    let named = args.ids.iter().map(|id| figures::find(&all, id));
+    let wanted: Vec<&Figure> = match args.all {
+        true => all.iter().collect(),
+        false => named.collect::<Result<_>>()?,
     };
-    if wanted.is_empty() {
-        return Err(usage(
-            "no figure given: name one, or use --all; --list lists them",
-        ));
-    }
-    let mut missed = Vec::new();
+    let mut conclusions = Vec::new();
     for figure in wanted {
         let form = Form {
             fast: args.run.fast,
@@ -76,28 +66,44 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
         };
         let scenario = figure.read(form)?;
         let jobs = scenario.jobs()?;
-        if !run(&scenario, &jobs, Outputs::default(), &args.run, display)? {
-            missed.push(scenario.id().to_owned());
-        }
+        let outputs = Outputs::default();
+        conclusions.push(run(&scenario, &jobs, outputs, &args.run, display)?);
     }
-    if missed.is_empty() {
-        Ok(())
-    } else {
-        bail!("not all expectations are met: {}", missed.join(", "))
-    }
+    runs::demand(&conclusions)
 }
 
-/// Executes the runs, writes the results, prints the verdicts; returns whether all expectations are
-/// met.
+pub(crate) fn evaluate(args: &EvaluateArgs, display: &Display) -> Result<()> {
+    if args.protocol.ends_with(".py") {
+        // The package has the same command, for controllers in Python.
+        let mut python = Command::new("python3");
+        let options = std::env::args_os().skip(1);
+        python.args(["-m", "manyflow"]).args(options);
+        return Err(python.exec()).context("a controller in Python needs `python3`");
+    }
+    let subject = Subject::named(&args.protocol).map_err(|why| usage(why.to_string()))?;
+    let mut verdicts = Verdicts::new(&subject.title(), subject.left_out(), runs::provenance());
+    let mut args = args.run.clone();
+    args.out.push(format!("evaluate-{}", subject.name()));
+    for scenario in scenarios(&subject, args.fast)? {
+        let jobs = scenario.jobs()?;
+        verdicts.add(run(&scenario, &jobs, Outputs::default(), &args, display)?);
+    }
+    verdicts.write(&args.out)?;
+    let page = args.out.join("index.html");
+    display.print_line(&format!("{}\n  -> {}", verdicts.table(), page.display()))?;
+    runs::demand(verdicts.conclusions())
+}
+
+/// Executes the runs, writes the results, and prints and returns the verdicts.
 fn run(
     scenario: &Scenario,
     jobs: &[Job],
     outputs: Outputs,
     args: &RunArgs,
     display: &Display,
-) -> Result<bool> {
+) -> Result<Conclusion> {
     print_paths(scenario, jobs[0].cell, display)?;
-    let outcomes = simulate(scenario, jobs, outputs, runs::threads(args), display)?;
+    let outcomes = simulate(scenario, jobs, outputs, threads(args.threads), display)?;
     runs::conclude(scenario, jobs, &outcomes, &args.out, display)
 }
 

@@ -1,5 +1,6 @@
-//! The options of `sim` and `figure`.
+//! The options of `sim`, `figure` and `evaluate`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -28,6 +29,11 @@ Examples:
   manyflow figure --list
   manyflow figure webrc-4 webrc-7
   manyflow figure --all --fast --out results";
+
+pub(super) const EVALUATE_EXAMPLES: &str = "\
+Examples:
+  manyflow evaluate cubic --fast
+  manyflow evaluate own_controller.py";
 
 /// Arguments of `sim`.
 #[derive(Debug, Args)]
@@ -74,6 +80,7 @@ pub(crate) struct InspectArgs {
 #[derive(Debug, Args)]
 pub(crate) struct FigureArgs {
     /// The ids of the figures
+    #[arg(required_unless_present_any = ["all", "list"])]
     pub(crate) ids: Vec<String>,
     /// Run all figures
     #[arg(long, conflicts_with = "ids")]
@@ -89,8 +96,18 @@ pub(crate) struct FigureArgs {
     pub(crate) run: RunArgs,
 }
 
-/// Options for running scenarios.
+/// Arguments of `evaluate`.
 #[derive(Debug, Args)]
+pub(crate) struct EvaluateArgs {
+    /// The protocol, such as cubic, bbr3 or webrc, or a file in Python with a subclass of
+    /// `manyflow.Controller`
+    pub(crate) protocol: String,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// Options for running scenarios.
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// Use fewer seeds, shorter runs, coarser sweeps and wider bounds of expectations
     #[arg(long)]
@@ -101,5 +118,5 @@ pub(crate) struct RunArgs {
     pub(crate) out: PathBuf,
     /// The number of threads, which does not change the results; by default the number of cores
     #[arg(long)]
-    pub(crate) threads: Option<usize>,
+    pub(crate) threads: Option<NonZeroUsize>,
 }

@@ -22,6 +22,7 @@ mod daemon_size;
 mod demo;
 mod discovery;
 mod emulate;
+mod evaluate;
 mod exit_codes;
 mod figures;
 mod follow;
