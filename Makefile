@@ -91,7 +91,7 @@ lab-test: ## Test the page of `manyflow lab` in Chromium
 # be built again.
 BUILD_PROGRAMS = cargo build --locked --workspace --bins --examples
 
-EXAMPLES = webrc_link webrc_udp three_daemons group_chat switch_two_members own_controller own_topology scenario_to_csv progressive_samples replicated_map
+EXAMPLES = webrc_link webrc_udp three_daemons group_chat switch_two_members own_controller evaluate_own own_topology scenario_to_csv progressive_samples replicated_map
 
 examples: ## Run the programs of examples/
 	$(BUILD_PROGRAMS)

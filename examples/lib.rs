@@ -9,6 +9,7 @@
 //! | `replicated_map` | a map that programs at three daemons have alike, linearizable, over an ordered group ([`map`]) |
 //! | `switch_two_members` | one connection to two servers behind an Anypoint switch |
 //! | `own_controller` | a flow controller of one's own for an overlay |
+//! | `evaluate_own` | a congestion control of one's own, evaluated by the criteria of RFC 9743 |
 //! | `own_topology` | a simulated network built by hand, with TCP in it |
 //! | `scenario_to_csv` | a scenario file run from a program, its series written as CSV |
 //! | `rate_trace` | the course of a wireless link as a rate trace for Mahimahi and scenario files, or what a trace is like |

@@ -10,6 +10,7 @@
 //! | `scenario.rs` | a scenario |
 //! | `running.rs` | runs in threads of their own, beside which Python handles signals |
 //! | `control.rs` | congestion controls that are written in Python |
+//! | `evaluation.rs` | the criteria of RFC 9743 |
 //! | `live.rs` | clients of the overlay |
 //! | `member.rs` | members of ordered groups |
 //! | `transfer.rs` | sending files, and roles that run as tasks |
@@ -22,6 +23,7 @@
 mod builtin;
 mod control;
 mod errors;
+mod evaluation;
 mod live;
 mod member;
 mod receiving;
@@ -39,6 +41,8 @@ mod _native {
     use crate::builtin::{builtin_names, builtin_text};
     #[pymodule_export]
     use crate::control::Moment;
+    #[pymodule_export]
+    use crate::evaluation::{evaluation_texts, evaluation_verdicts};
     #[pymodule_export]
     use crate::live::{Client, Message, Messages, connect};
     #[pymodule_export]

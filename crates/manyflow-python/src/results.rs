@@ -5,12 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use manyflow_results::shard::outcomes_to_text;
-use manyflow_results::{CellResult, Provenance};
+use manyflow_results::{CellResult, Conclusion, Provenance};
 use manyflow_scenario::{Job, Outcome, Scenario};
 use pyo3::prelude::*;
 
 use crate::errors::{run_error, scenario_error};
 use crate::table::{self, SeriesTables, Table, broken};
+
+/// Returns the commit and the compiler of this package.
+pub(crate) fn provenance() -> Provenance {
+    Provenance {
+        commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
+        toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
+    }
+}
 
 /// The results of runs. `manyflow.Results` wraps them.
 #[pyclass(frozen, module = "manyflow._native")]
@@ -45,17 +53,18 @@ impl Results {
         py: Python<'_>,
         take: impl FnOnce(&manyflow_results::Results<'_>) -> T + Send,
     ) -> PyResult<T> {
-        let provenance = Provenance {
-            commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
-            toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
-        };
         let taken = py.detach(|| {
             let outline = self.scenario.outline()?;
             let results =
-                manyflow_results::Results::new(outline, &self.jobs, &self.outcomes, provenance);
+                manyflow_results::Results::new(outline, &self.jobs, &self.outcomes, provenance());
             Ok(take(&results))
         });
         taken.map_err(|error| scenario_error(py, &error))
+    }
+
+    /// Returns the verdicts, without the runs.
+    pub(crate) fn conclusion(&self, py: Python<'_>) -> PyResult<Conclusion> {
+        self.evaluate(py, |results| results.conclusion())
     }
 }
 
@@ -73,6 +82,12 @@ impl Results {
     /// The outcomes of all runs as a text, from which `Scenario.restore` makes the same results.
     fn outcomes(&self, py: Python<'_>) -> String {
         py.detach(|| outcomes_to_text(&self.outcomes))
+    }
+
+    /// A line for each expectation, as `manyflow sim` prints it.
+    fn lines(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let expectations = self.conclusion(py)?.expectations;
+        Ok(expectations.iter().map(|checked| checked.line()).collect())
     }
 
     /// The text of `summary.json`.

@@ -16,12 +16,14 @@ from . import live
 from ._native import Moment, __version__
 from .controller import Controller
 from .errors import LiveError, ManyflowError, RunError, ScenarioError, TransferError
+from .evaluation import Evaluation, evaluate
 from .results import Expectation, Results, Table
 from .scenario import Scenario, scenarios
 from .sweep import Sweep, SweepError, sweep
 
 __all__ = [
     "Controller",
+    "Evaluation",
     "Expectation",
     "LiveError",
     "ManyflowError",
@@ -35,6 +37,7 @@ __all__ = [
     "Table",
     "TransferError",
     "__version__",
+    "evaluate",
     "live",
     "scenarios",
     "sweep",
