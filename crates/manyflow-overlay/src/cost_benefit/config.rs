@@ -32,8 +32,8 @@ pub struct CostBenefitConfig {
     /// message's cost; at least 1 us.
     pub retry_per_dollar: Duration,
     /// Whether a client that could pay the cost C buys only with probability 1/C, and waits for a
-    /// random time before it asks again. Otherwise all clients of a daemon ask again as soon as
-    /// they are paid or learn of prices, as in the paper's Figure 2.
+    /// random time before it asks again. Otherwise all clients are first paid at the same moment,
+    /// and ask again as soon as they are paid or learn of prices, as in the paper's Figure 2.
     pub randomise: bool,
     /// Whether a daemon knows the queues of its own links at all times. Otherwise it knows them
     /// only as it last reported them.

@@ -106,6 +106,7 @@ mod salary;
 mod tests;
 mod updates;
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
@@ -267,11 +268,21 @@ impl CostBenefit {
     }
 }
 
+/// Returns the time since the last multiple of `period`.
+fn time_in_period(now: Time, period: Duration) -> Duration {
+    Duration::from_nanos(now.as_nanos() % period.as_nanos() as u64)
+}
+
 impl Controller for CostBenefit {
     fn add_client(&mut self, now: Time, client: ClientId, priority: f64) {
-        // Clients that connect together are not paid together.
-        let share = self.random.random::<f64>();
-        let payday = now + self.config.update_max.mul_f64(share);
+        // With randomisation, clients that connect together are not paid together. Without it, all
+        // clients are paid at the same moments, whenever they connect.
+        let latest = self.config.update_max;
+        let wait = match self.config.randomise {
+            true => latest.mul_f64(self.random.random::<f64>()),
+            false => latest - time_in_period(now, latest),
+        };
+        let payday = now + wait;
         let account = Account::new(priority.clamp(1e-3, 1e3), payday, &self.config);
         self.clients.insert(client, account);
     }

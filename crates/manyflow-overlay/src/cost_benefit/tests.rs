@@ -267,6 +267,25 @@ fn the_salary_period_follows_equations_3_and_4() {
 }
 
 #[test]
+fn only_without_randomisation_clients_are_first_paid_together() {
+    let paydays = |randomise: bool| {
+        let config = CostBenefitConfig {
+            randomise,
+            ..CostBenefitConfig::default()
+        };
+        let mut controller = controller(config);
+        for (client, at) in [(1, 0), (2, 400), (3, 2_499)] {
+            controller.add_client(millis(at), ClientId(client), 1.0);
+        }
+        let mut paydays: Vec<Time> = controller.clients.values().map(Account::payday).collect();
+        paydays.dedup();
+        paydays
+    };
+    assert_eq!(paydays(false), [millis(2_500)]);
+    assert_eq!(paydays(true).len(), 3);
+}
+
+#[test]
 fn a_client_that_is_not_blocked_keeps_its_period() {
     let site = chain();
     let mut controller = controller(CostBenefitConfig::default());

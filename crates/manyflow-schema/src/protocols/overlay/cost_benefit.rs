@@ -52,7 +52,7 @@ pub struct CostBenefitTable {
     /// Default: `4 ms`.
     pub retry_per_dollar: Option<Seconds>,
     /// Whether a client that can pay the cost C buys with probability 1/C; otherwise all clients of
-    /// a daemon ask at the same moments.
+    /// a daemon are first paid together, and ask at the same moments.
     ///
     /// Default: true.
     pub randomise: Option<bool>,
