@@ -88,7 +88,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     (
         "RFC 9743, Data Centers",
-        "a controlled environment, which the RFC exempts from the general criteria",
+        "a controlled environment, to which the general criteria may not apply",
     ),
 ];
 
