@@ -6,6 +6,7 @@ mod webrc;
 mod webrc_batches;
 mod webrc_ecn;
 mod webrc_forged;
+mod webrc_mrtt;
 mod webrc_resume;
 mod webrc_sender;
 mod webrc_trains;
