@@ -77,7 +77,26 @@ impl SessionConfig {
             ..SessionConfig::wan(session_rate)
         }
     }
+
+    /// Makes the time slots longer by 0 to 5 % for session `number`, in whole milliseconds, so that
+    /// those of two sessions have hardly ever the same length.
+    ///
+    /// Receivers of sessions on one link join once in a slot. With slots of the same length, the
+    /// joins of one would always follow those of another after the same time, which decides their
+    /// shares of the link (`manyflow figure webrc-phase`). With different lengths, each is the
+    /// first as often as the others.
+    pub fn with_slots_of(mut self, number: u32) -> SessionConfig {
+        // Numbers that follow each other get lengths that lie far apart (Fibonacci hashing).
+        let spread = f64::from(number.wrapping_mul(2_654_435_769)) / f64::from(u32::MAX);
+        let longer = self.time_slot.mul_f64(1.0 + LONGER_SLOT_MAX * spread);
+        let whole_ms = Duration::from_millis(longer.as_millis() as u64);
+        self.time_slot = whole_ms.max(self.time_slot);
+        self
+    }
 }
+
+/// The part by which the slots of a session may be longer than those of another.
+const LONGER_SLOT_MAX: f64 = 0.05;
 
 /// The reason why a session cannot have these parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -417,6 +436,25 @@ mod tests {
         // Eq. (3): with 1220.7 packets/s, ceil(log_{4/3}(1 + 4/9 * 1220.7)) - 1 = ceil(21.89) - 1.
         assert_eq!(session.active_slots(), 21);
         assert_eq!(session.wave_channels(), 51);
+    }
+
+    #[test]
+    fn sessions_have_slots_of_different_lengths() {
+        let slot = |number| {
+            SessionConfig::lan(mbit(10.0))
+                .with_slots_of(number)
+                .time_slot
+        };
+        let mut lengths: Vec<Duration> = (7..17).map(slot).collect();
+        lengths.sort();
+        lengths.dedup();
+        assert_eq!(lengths.len(), 10, "{lengths:?}");
+        assert!(lengths[0] >= Duration::from_secs(1));
+        assert!(lengths[9] <= Duration::from_millis(1050));
+        for number in [0, 1, u32::MAX] {
+            let config = SessionConfig::wan(mbit(10.0)).with_slots_of(number);
+            assert!(Session::new(config).is_ok());
+        }
     }
 
     #[test]

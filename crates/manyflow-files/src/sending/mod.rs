@@ -60,6 +60,9 @@ pub struct SendConfig {
     /// Whether packets are shortened to the MTU of the interfaces by which they leave. Those of a
     /// continued session have its length instead.
     pub fits_mtu: bool,
+    /// Whether time slots get the length of this session ([`SessionConfig::with_slots_of`]). A
+    /// continued session keeps its own.
+    pub varies_slots: bool,
     /// The transport session identifier. A continued session has that of `resume` instead.
     pub tsi: u32,
     /// The description of a session to continue after its sender has ended. All else is as it was.
@@ -104,6 +107,7 @@ impl SendConfig {
             },
             webrc,
             fits_mtu: true,
+            varies_slots: true,
             tsi: rand::random(),
             resume: None,
             multicast: None,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use manyflow_amt::RelayConfig;
 use manyflow_core::Ecn;
@@ -14,7 +14,7 @@ use manyflow_net::multicast::{Groups, MulticastSender};
 use manyflow_object::ext_auth::EXTENSION_BYTES;
 use manyflow_object::fec::FecScheme;
 use manyflow_object::sender::{overhead, symbol_length};
-use manyflow_webrc::{ReceiverConfig, Session};
+use manyflow_webrc::{ReceiverConfig, Session, SessionConfig};
 
 use super::resume::{ResumeError, resumed_tsi};
 use super::{OpenError, RelayAddress, SendConfig};
@@ -56,10 +56,13 @@ impl Opened {
         if config.fits_mtu {
             config.webrc.packet_bytes = fitting_length(&config);
         }
-        let session = fit_session(&config)?;
         if let Some(earlier) = &config.resume {
             config.tsi = resumed_tsi(earlier, config.group.is_some())?;
         }
+        if config.varies_slots {
+            config.webrc = with_own_slots(&config);
+        }
+        let session = fit_session(&config)?;
         let sources = match &config.image {
             None => find_sources(&config.paths, &config.sources)?,
             Some(image) if config.resume.is_none() => Sources::of_image(image.length()),
@@ -124,6 +127,18 @@ fn fitting_length(config: &SendConfig) -> u32 {
         length = fitting_payload(length, inner, Egress::Address(outer), Tunnel::Amt(outer));
     }
     length
+}
+
+/// Returns the parameters with the time slots of this session, or of the one that it continues.
+fn with_own_slots(config: &SendConfig) -> SessionConfig {
+    let webrc = config.webrc.clone();
+    match &config.resume {
+        None => webrc.with_slots_of(config.tsi),
+        Some(earlier) => SessionConfig {
+            time_slot: Duration::from_secs_f64(earlier.webrc.time_slot_s),
+            ..webrc
+        },
+    }
 }
 
 /// Returns the session whose packets have symbols of the greatest length that fits.

@@ -50,6 +50,10 @@ impl SendArgs {
                 archive: self.archive,
             },
             fits_mtu: self.packet.is_none(),
+            varies_slots: !self
+                .parameters
+                .iter()
+                .any(|given| given.starts_with("TSD=")),
             tsi: self.tsi.unwrap_or(defaults.tsi),
             resume,
             multicast,
