@@ -9,6 +9,13 @@
 //! fraction that moves on is small, so 1 is counted again in each step: with Delta = 0.3, Z settles
 //! at 0.84 times the packets between loss events if these are regular, as behind a full queue.
 //! [`LossFilter::Balanced`] divides by Y, and settles at that number.
+//!
+//! At the end of start-up, Z is set to the value for which the equation gives the present rate.
+//! That is no measurement: under a queue that others have filled, the end comes at a fraction of
+//! the fair rate. But Z gives it up only by the factor 1 - Delta for each loss event, and beside a
+//! TCP these take seconds. [`LossFilter::Measured`] also averages without this value: its weight in
+//! Z is known, (1 - Delta) to the number of loss events since. The larger of the two averages
+//! counts, so the receiver rises as a TCP does that has left slow start too early.
 
 /// The rule by which loss events and packets are averaged into Z.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +27,13 @@ pub enum LossFilter {
     /// Neither in the RFC nor in the paper: the limit of the loss-based filter if loss events come
     /// evenly among the packets. Underestimates the probability of independent losses by up to 4 %.
     Balanced,
+    /// Neither in the RFC nor in the paper: as [`Balanced`](LossFilter::Balanced), but the value
+    /// that Z has at the end of start-up does not hold the measured intervals down.
+    Measured,
 }
+
+/// The weight below which the value that ended start-up no longer matters.
+const FIRST_WEIGHT_MIN: f64 = 0.001;
 
 /// The smoothing constants of the two filters.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -52,9 +65,9 @@ impl LossConfig {
         let kept = libm::pow(keep, events);
         let added = match self.filter {
             LossFilter::Rfc => packets / (events + 1.0) * (1.0 - keep * kept),
-            LossFilter::Balanced if events > f64::EPSILON => packets / events * (1.0 - kept),
+            _ if events > f64::EPSILON => packets / events * (1.0 - kept),
             // The limit as events approach 0.
-            LossFilter::Balanced => packets * -libm::log(keep),
+            LossFilter::Balanced | LossFilter::Measured => packets * -libm::log(keep),
         };
         z * kept + added
     }
@@ -72,6 +85,10 @@ pub(super) struct LossEstimator {
     /// The long-term estimate of the inverse of the probability.
     z: f64,
     probability: f64,
+    /// The value of Z at the end of start-up.
+    first: f32,
+    /// The weight that this value still has in Z: 1 at first.
+    first_weight: f32,
 }
 
 impl LossEstimator {
@@ -83,6 +100,8 @@ impl LossEstimator {
             y: 0.0,
             z: 1.0,
             probability: 1.0,
+            first: 1.0,
+            first_weight: 0.0,
         }
     }
 
@@ -107,12 +126,31 @@ impl LossEstimator {
     /// on, and computes LOSSP.
     pub(super) fn on_epoch(&mut self, config: &LossConfig, epoch_slots: f64) {
         let g = config.nu * epoch_slots;
-        self.z = config.filtered(self.z, g * self.x, g * self.y);
+        let g_events = g * self.y;
+        self.z = config.filtered(self.z, g * self.x, g_events);
         self.x *= 1.0 - g;
         self.y *= 1.0 - g;
-        let as_it_is = config.filtered(self.z, self.x, self.y);
-        let if_the_next_were_lost = config.filtered(self.z, self.x + self.w + 1.0, self.y + 1.0);
+        if self.first_weight > 0.0 {
+            self.first_weight *= libm::pow(1.0 - config.delta, g_events) as f32;
+        }
+        let as_it_is = self.interval(config, self.x, self.y);
+        let if_the_next_were_lost = self.interval(config, self.x + self.w + 1.0, self.y + 1.0);
         self.probability = 1.0 / as_it_is.max(if_the_next_were_lost).max(1.0);
+    }
+
+    /// Returns the average number of packets between loss events, with `packets` and `events` that
+    /// are not in Z yet.
+    fn interval(&self, config: &LossConfig, packets: f64, events: f64) -> f64 {
+        let average = config.filtered(self.z, packets, events);
+        let weight = f64::from(self.first_weight);
+        if config.filter != LossFilter::Measured || weight < FIRST_WEIGHT_MIN {
+            return average;
+        }
+        let weight = weight * libm::pow(1.0 - config.delta, events);
+        match weight < 1.0 {
+            true => average.max((average - weight * f64::from(self.first)) / (1.0 - weight)),
+            false => average,
+        }
     }
 
     /// Forgets everything and takes the value `probability`, in (0, 1].
@@ -120,6 +158,14 @@ impl LossEstimator {
         (self.w, self.x, self.y) = (0.0, 0.0, 0.0);
         self.z = 1.0 / probability;
         self.probability = probability;
+        self.first_weight = 0.0;
+    }
+
+    /// Does the same at the end of start-up: `probability` follows from the rate at that time, and
+    /// is not measured.
+    pub(super) fn reset_unmeasured(&mut self, probability: f64) {
+        self.reset(probability);
+        (self.first, self.first_weight) = (self.z as f32, 1.0);
     }
 }
 
@@ -178,6 +224,49 @@ mod tests {
         assert!((balanced - 1.0).abs() < 0.02, "{balanced}");
         let rfc = settled(LossFilter::Rfc);
         assert!((1.15..1.25).contains(&rfc), "{rfc}");
+    }
+
+    #[test]
+    fn the_value_that_ended_start_up_gives_way_to_measured_intervals() {
+        // Start-up ended at a tenth of the true rate, so the probability seems 100 times as high.
+        let after = |filter, events: u64, settled: bool| {
+            let config = LossConfig {
+                filter,
+                ..LossConfig::default()
+            };
+            let mut estimator = LossEstimator::new();
+            estimator.reset_unmeasured(0.1);
+            run(&mut estimator, &config, 1000, 1000 * events);
+            if settled {
+                // Without packets, what has been counted moves on into Z.
+                (0..2000).for_each(|_| estimator.on_epoch(&config, EPOCH));
+            }
+            estimator.probability() * 1000.0
+        };
+        let measured = after(LossFilter::Measured, 1, true);
+        assert!((0.95..1.05).contains(&measured), "{measured}");
+        let balanced = after(LossFilter::Balanced, 1, true);
+        assert!(balanced > 3.0, "{balanced}");
+        // In the end, both agree.
+        for filter in [LossFilter::Measured, LossFilter::Balanced] {
+            let last = after(filter, 200, false);
+            assert!((last - 1.0).abs() < 0.02, "{filter:?}: {last}");
+        }
+    }
+
+    #[test]
+    fn short_measured_intervals_are_averaged_with_the_value_that_ended_start_up() {
+        let config = |filter| LossConfig {
+            filter,
+            ..LossConfig::default()
+        };
+        let after = |filter| {
+            let mut estimator = LossEstimator::new();
+            estimator.reset_unmeasured(0.001);
+            run(&mut estimator, &config(filter), 20, 100);
+            estimator.probability()
+        };
+        assert_eq!(after(LossFilter::Measured), after(LossFilter::Balanced));
     }
 
     #[test]

@@ -355,7 +355,7 @@ mod tests {
             "--max-rate=1372000bit/s",
             "--set=rtt=spacing",
             "--set=capacity-check=yes",
-            "--set=loss-filter=balanced",
+            "--set=loss-filter=measured",
             "--set=falling-rate-reset=no",
             "--set=equation-factor=mean",
         ] {

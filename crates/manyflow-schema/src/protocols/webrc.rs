@@ -159,6 +159,7 @@ given! {
     LossFilterName => LossFilter: |filter| match filter {
         LossFilterName::Rfc => LossFilter::Rfc,
         LossFilterName::Balanced => LossFilter::Balanced,
+        LossFilterName::Measured => LossFilter::Measured,
     };
     ResponseName => ResponseFunction: ResponseName::function;
 }
@@ -201,6 +202,8 @@ pub enum LossFilterName {
     Rfc,
     /// The rule that settles at the interval of regular losses.
     Balanced,
+    /// The same, without the value that the end of start-up sets.
+    Measured,
 }
 
 /// A receiver whose parameters others begin with.

@@ -165,7 +165,7 @@ impl Running {
             seconds(self.rtt.average_s())
         } else {
             let spacings = seconds(3.0 * session.base_spacing_max_s());
-            self.first_delay + (since - self.first_packet).min(spacings)
+            (self.first_packet - self.base_joined) + (since - self.first_packet).min(spacings)
         };
         self.leave_waves(context);
         context.events.push_back(Event::StartedOver);

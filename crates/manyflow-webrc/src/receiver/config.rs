@@ -49,8 +49,9 @@ pub struct ReceiverConfig {
     /// Whether the receiver measures the bottleneck's capacity when a wave fills it. Start-up then
     /// leaves that wave, and later joins keep the average rate of a time slot below the capacity.
     /// Neither in the RFC nor in the paper. Without this check, the equation allows two joins in
-    /// one slot if there is no loss, which overflows a large buffer. The check needs leaves that
-    /// take effect immediately, which IGMP does not guarantee.
+    /// one slot if there is no loss, which overflows a large buffer. With IGMP, a leave takes
+    /// effect after seconds, so start-up joins no wave that is above the capacity which pairs of
+    /// packets show (`receiver/pairs.rs`).
     pub capacity_check: bool,
     /// Whether a shortfall of the rate, or a rise of the time from join to first packet, counts
     /// only if packets are also later behind the sender's schedule than before. Neither in the
@@ -147,12 +148,12 @@ pub enum TargetRule {
 impl ReceiverConfig {
     /// The parameters for real networks. They are RFC 3738's, except for these options:
     /// [`RttRule::Spacing`], the checks of capacity and delay, loss events of two round-trip times,
-    /// [`LossFilter::Balanced`], no reset of LOSSP, and a minimum RTO of 200 ms. The average rate
+    /// [`LossFilter::Measured`], no reset of LOSSP, and a minimum RTO of 200 ms. The average rate
     /// follows the equation.
     pub fn live() -> ReceiverConfig {
         ReceiverConfig {
             loss: LossConfig {
-                filter: LossFilter::Balanced,
+                filter: LossFilter::Measured,
                 ..LossConfig::default()
             },
             falling_rate_reset: false,

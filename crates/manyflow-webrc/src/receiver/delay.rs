@@ -17,8 +17,8 @@ pub(super) const DELAY_NOISE_S: f64 = 0.001;
 /// The least delays of a session's packets, in seconds, all with the same unknown constant.
 #[derive(Debug)]
 pub(super) struct Delays {
-    /// The duration over which the least delay is taken.
-    period: Duration,
+    /// The duration over which the least delay is taken, in nanoseconds.
+    period_ns: u64,
     period_since: Time,
     /// The least delay in this period; infinite without packets.
     present_s: f64,
@@ -37,7 +37,7 @@ impl Delays {
     /// Makes an estimator that looks at half an epoch at a time.
     pub(super) fn new(epoch: Duration, now: Time) -> Delays {
         Delays {
-            period: epoch / 2,
+            period_ns: (epoch / 2).as_nanos() as u64,
             period_since: now,
             present_s: f64::INFINITY,
             last_s: f64::INFINITY,
@@ -48,9 +48,10 @@ impl Delays {
         }
     }
 
-    /// Registers a packet that is in order on its channel.
-    pub(super) fn on_packet(&mut self, now: Time, position: f64, session: &Session) {
-        if now >= self.period_since + self.period {
+    /// Registers a packet that is in order on its channel. Returns the time at which the sender's
+    /// schedule has it, in seconds.
+    pub(super) fn on_packet(&mut self, now: Time, position: f64, session: &Session) -> f64 {
+        if now >= self.period_since + Duration::from_nanos(self.period_ns) {
             if self.present_s.is_finite() {
                 self.last_s = self.present_s;
             }
@@ -60,6 +61,7 @@ impl Delays {
         let delay_s = (now - Time::ZERO).as_secs_f64() - sent_s;
         self.present_s = self.present_s.min(delay_s);
         self.least_ever_s = self.least_ever_s.min(delay_s);
+        sent_s
     }
 
     /// Counts positions from the next slot on.

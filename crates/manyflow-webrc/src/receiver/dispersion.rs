@@ -14,7 +14,7 @@ use crate::Session;
 use manyflow_core::time::Time;
 
 /// The shortest time that hosts are believed to resolve, in seconds.
-const RESOLUTION_S: f64 = 1e-4;
+pub(super) const RESOLUTION_S: f64 = 1e-4;
 
 /// The trains of the base channel that have arrived.
 #[derive(Debug, Default)]

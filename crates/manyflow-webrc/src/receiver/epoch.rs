@@ -3,6 +3,7 @@
 
 use super::context::Context;
 use super::delay::DELAY_NOISE_S;
+use super::pairs::Pairs;
 use super::running::{Joining, Running};
 use super::{ReceiverConfig, TargetRule};
 use crate::Session;
@@ -122,17 +123,25 @@ impl Running {
         self.jump_is_open = false;
     }
 
-    /// Whether the next join would exceed the maximum rate, or that of the session. If all channels
+    /// Whether the next join would exceed the maximum rate, that of the session, or the capacity
+    /// that pairs of packets show. If all channels
     /// together have a constant rate, no join exceeds it. With the delay check, start-up then goes
     /// on until the session's rate arrives.
     fn reaches_maximum(&self, context: &Context) -> bool {
         let session = &context.session;
         let after_join = growth(session, self.waves.len() as u32) * self.rates.arr;
         let session_rate = session.session_rate();
+        let maximum = context.maximum_rate().min(self.shown_capacity());
         if !context.config.delay_check || !session.config().constant_aggregate {
-            return after_join > context.maximum_rate().min(session_rate);
+            return after_join > maximum.min(session_rate);
         }
-        after_join.min(session_rate) > context.maximum_rate() || self.receives_all(session)
+        after_join.min(session_rate) > maximum || self.receives_all(session)
+    }
+
+    /// Returns the capacity that pairs of packets show; infinity if it is not known.
+    fn shown_capacity(&self) -> f64 {
+        let shown = self.pairs.as_deref().and_then(Pairs::capacity);
+        shown.unwrap_or(f64::INFINITY)
     }
 
     /// Whether TRR is "greatly below" ARR a full epoch after the first packet of a wave
@@ -184,7 +193,11 @@ impl Running {
         if why == SlowStartEnd::LossProbability {
             expected = expected.max(self.equation_rate(config));
         }
-        self.expect_rate(config, expected);
+        let probability = self.probability_for(config, expected);
+        match why {
+            SlowStartEnd::MaximumRate => self.loss.reset(probability),
+            _ => self.loss.reset_unmeasured(probability),
+        }
         let leaves_overshoot = config.capacity_check && !was_jump;
         let (rtt_s, slot_s) = (self.rtt.average_s(), session.time_slot_s());
         if let Some(marks) = &mut context.marks {
@@ -233,7 +246,7 @@ impl Running {
         };
         target
             .min(context.maximum_rate())
-            .min(self.capacity * config.late_peak_over_mean(session))
+            .min(self.capacity.min(self.shown_capacity()) * config.late_peak_over_mean(session))
     }
 
     /// Joins the next wave unless a rule of section 3.2.3.6 forbids it. The rules stand in the
@@ -361,9 +374,13 @@ impl Running {
 
     /// Resets LOSSP to the value at which REQN is `rate`.
     pub(super) fn expect_rate(&mut self, config: &ReceiverConfig, rate: f64) {
-        let rtt_s = self.rtt.average_s();
-        self.loss
-            .reset(config.equation.loss_probability(rtt_s, rate));
+        let probability = self.probability_for(config, rate);
+        self.loss.reset(probability);
+    }
+
+    /// Returns the value of LOSSP at which REQN is `rate`.
+    fn probability_for(&self, config: &ReceiverConfig, rate: f64) -> f64 {
+        config.equation.loss_probability(self.rtt.average_s(), rate)
     }
 }
 

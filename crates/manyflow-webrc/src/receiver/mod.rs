@@ -15,6 +15,7 @@
 //! | `rates.rs` | the reception rates |
 //! | `marks.rs` | marks of routers: as losses, or by L4S' law |
 //! | `dispersion.rs`, `jump.rs` | the rate that packet trains show, and joins up to half of it |
+//! | `pairs.rs` | the capacity that pairs of packets show |
 //! | `config.rs` | the receiver's own parameters |
 
 mod check;
@@ -26,6 +27,7 @@ mod epoch;
 mod jump;
 mod lossy;
 mod marks;
+mod pairs;
 mod parameters;
 mod rates;
 mod resume;

@@ -81,7 +81,8 @@ macro_rules! receiver_parameters {
             /// Default: `rfc`.
             "rtt", rtt_rule: RttRule, [rtt_rule];
             /// The rule of the filters of the loss event probability. `balanced`: the loss event
-            /// probability of regular losses is not overestimated
+            /// probability of regular losses is not overestimated. `measured`: the same, and an end
+            /// of start-up far below the fair rate is forgotten sooner
             /// (docs/choices.md#options-of-webrc-that-are-not-in-the-papers).
             ///
             /// Default: `rfc`.
@@ -262,6 +263,7 @@ mod kind {
     const LOSS_FILTERS: &[(&str, super::LossFilter)] = &[
         ("rfc", super::LossFilter::Rfc),
         ("balanced", super::LossFilter::Balanced),
+        ("measured", super::LossFilter::Measured),
     ];
     const RESPONSES: &[(&str, super::ResponseFunction)] = &[
         ("reno", super::ResponseFunction::Reno),

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::delay::Delays;
 use super::dispersion::Dispersion;
 use super::lossy::EarlyLosses;
+use super::pairs::Pairs;
 use super::rates::Rates;
 use super::resume::Resumption;
 use super::timeline::Timeline;
@@ -67,6 +68,8 @@ pub(super) struct Running {
     pub(super) timeline: Timeline,
     pub(super) delays: Delays,
     pub(super) dispersion: Dispersion,
+    /// Pairs of packets, with the capacity check.
+    pub(super) pairs: Option<Box<Pairs>>,
     /// Whether the last join was a jump, whose rate has not been judged yet.
     pub(super) jump_is_open: bool,
     /// Whether a jump made a queue grow, so that no other follows.
@@ -75,8 +78,8 @@ pub(super) struct Running {
     pub(super) base_slot: u64,
     base_received_in_slot: u32,
     base_loss_slots: u32,
-    /// The time from the base channel's join to its first packet.
-    pub(super) first_delay: Duration,
+    /// The time of the base channel's join, as its first packet showed it.
+    pub(super) base_joined: Time,
     pub(super) first_packet: Time,
 }
 
@@ -137,12 +140,13 @@ impl Running {
             timeline: Timeline::new(place.phase, now),
             delays: Delays::new(epoch, now),
             dispersion: Dispersion::default(),
+            pairs: config.capacity_check.then(|| Box::new(Pairs::new())),
             jump_is_open: false,
             jumps_are_over: false,
             base_slot: place.slot,
             base_received_in_slot: 0,
             base_loss_slots: 0,
-            first_delay: delay,
+            base_joined: Time::ZERO + (now - Time::ZERO).saturating_sub(delay),
             first_packet: now,
         }
     }
@@ -328,7 +332,10 @@ impl Running {
             Arrival::InOrder | Arrival::Gap { .. } => {
                 let position = position.min(reach);
                 self.timeline.advance(now, position, session);
-                self.delays.on_packet(now, position, session);
+                let sent_s = self.delays.on_packet(now, position, session);
+                if let Some(pairs) = &mut self.pairs {
+                    pairs.on_packet(context.arrived, sent_s);
+                }
             }
             Arrival::First if !is_base => self.skip_numbers_before_join(session, number),
             _ => {}

@@ -78,7 +78,7 @@ pub(crate) struct RecvArgs {
     #[arg(long)]
     pub(crate) max_rate: Option<Rate>,
     /// Control the rate exactly as RFC 3738 does, without the options rtt=spacing, capacity-check,
-    /// delay-check, loss-filter=balanced, falling-rate-reset=no, minimum-rto=200ms,
+    /// delay-check, loss-filter=measured, falling-rate-reset=no, minimum-rto=200ms,
     /// equation-factor=mean and loss-event-rtts=2, which it has otherwise
     #[arg(long)]
     pub(crate) strict_rfc3738: bool,
