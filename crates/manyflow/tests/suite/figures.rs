@@ -14,6 +14,7 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
         "webrc-9",
         "WEBRC's rate varies less than TCP's where its mean follows the equation",
     ),
+    ("webrc-7", "with the option, no seed falls far behind"),
     (
         "webrc-late",
         "with the measured filter, the ratio is between 1 : 2 and 2 : 1 at 150 ms",
