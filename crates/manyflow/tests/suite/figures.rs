@@ -1,6 +1,5 @@
 //! Runs all figures in their short form. Every expectation must hold, except the known misses that
-//! docs/fidelity.md, docs/beside-tcp.md, docs/queues.md and docs/tcp.md explain.
-//! docs/fidelity.md, docs/queues.md, docs/paths.md and docs/tcp.md explain.
+//! docs/fidelity.md, beside-tcp.md, queues.md, paths.md and tcp.md explain.
 
 use std::collections::BTreeSet;
 use std::process::Command;
