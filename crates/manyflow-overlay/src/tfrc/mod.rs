@@ -31,7 +31,7 @@
 //!   daemons, as in the paper.
 //! - **Losses end to end.** Links repair losses, so that a receiving daemon gets every message. It
 //!   observes a loss as a gap in an origin's numbers; the copy that fills the gap is flagged as
-//!   [repaired](super::Message::repaired). As in the paper, a gap counts as a loss at once: a
+//!   [repaired](super::Message::copy). As in the paper, a gap counts as a loss at once: a
 //!   message that was only late counts as lost.
 //! - **Marks** of routers, with [`ecn`](TfrcConfig::ecn), count as losses as soon as the marked
 //!   message arrives (RFC 5348 section 5.1). The message itself has arrived, and counts as that. A
