@@ -136,15 +136,21 @@ pub(crate) fn grow_receive_buffer(socket: &Socket) -> io::Result<usize> {
 
 impl Default for Inbox {
     fn default() -> Inbox {
-        Inbox {
-            // Pages that no datagram has reached are not resident.
-            buffer: vec![0; batch::MESSAGES_MAX * DATAGRAM_BYTES_MAX].into(),
-            arrivals: VecDeque::new(),
-        }
+        Inbox::with_messages(batch::MESSAGES_MAX)
     }
 }
 
 impl Inbox {
+    /// Creates an inbox for this number of messages at a time, each of which can be many datagrams
+    /// that the kernel has joined. A message takes 64 KiB of memory.
+    pub(crate) fn with_messages(messages: usize) -> Inbox {
+        Inbox {
+            // Pages that no datagram has reached are not resident.
+            buffer: vec![0; messages * DATAGRAM_BYTES_MAX].into(),
+            arrivals: VecDeque::new(),
+        }
+    }
+
     /// Takes the next datagram.
     pub fn next_arrival(&mut self) -> Option<Arrival> {
         self.arrivals.pop_front()

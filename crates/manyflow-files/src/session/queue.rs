@@ -19,9 +19,10 @@ const BYTES_MAX: usize = 64 << 20;
 const GATHER_TIME: Duration = Duration::from_millis(4);
 const GATHER_BYTES: usize = 512 << 10;
 
-/// Maximum number of empty batches that are kept. Each has the memory of datagrams that were
-/// received together.
+/// Maximum number of empty batches that are kept, and maximum memory of each. A batch has the
+/// memory of datagrams that were received together, which are many after a pause.
 const SPARE_MAX: usize = 32;
+const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// The end of a queue that takes datagrams. When it is dropped, the decoder gets those that are
 /// queued, and no others.
@@ -161,7 +162,10 @@ impl Output {
         decoded.clear();
         let mut state = self.0.lock();
         let room = SPARE_MAX.saturating_sub(state.spare.len());
-        state.spare.extend(batches.drain(..).take(room));
+        let small = |batch: &Batch| batch.bytes.capacity() <= SPARE_BYTES_MAX;
+        state
+            .spare
+            .extend(batches.drain(..).filter(small).take(room));
         let waiting = |state: &mut State| {
             let is_over = state.is_closed && !is_decoding;
             state.batches.is_empty() && state.decoded.is_empty() && !is_over

@@ -113,7 +113,8 @@ impl Clients {
 /// Passes on what the server sends to one client. While the queue is full, datagrams wait in the
 /// socket's buffer.
 async fn read(client: SocketAddr, port: Arc<Port>, to: mpsc::Sender<FromServer>) {
-    let mut inbox = Inbox::default();
+    // There can be many clients.
+    let mut inbox = Inbox::with_messages(1);
     loop {
         let received = poll_fn(|context| port.poll_recv(&mut inbox, context)).await;
         // A port that is unreachable for a moment causes an error here. The link goes on.

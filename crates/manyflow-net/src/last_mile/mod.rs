@@ -36,7 +36,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::clients::{Clients, FromServer};
 use self::datagram::Datagram;
 use crate::clock::Clock;
-use crate::udp::Port;
+use crate::udp::{Inbox, Port};
 
 /// Bytes that IPv4 and UDP headers add to a datagram on a link.
 pub const IP_UDP_BYTES: u32 = 28;
@@ -112,7 +112,7 @@ impl LastMile {
             counters: Arc::clone(&counters),
             changes: changed,
             answers,
-            buffer: vec![0; 65_536],
+            inbox: Inbox::default(),
         };
         Ok(LastMile {
             address,
@@ -187,7 +187,7 @@ struct Pipe {
     changes: mpsc::UnboundedReceiver<Change>,
     answers: mpsc::Receiver<FromServer>,
     /// Takes a datagram of a client.
-    buffer: Vec<u8>,
+    inbox: Inbox,
 }
 
 impl Pipe {
@@ -227,15 +227,17 @@ impl Pipe {
 
     fn read_clients(&mut self) {
         for _ in 0..BURST {
-            let (length, client) = match self.port.socket().try_recv_from(&mut self.buffer) {
-                Ok(received) => received,
+            match self.port.try_recv(&mut self.inbox) {
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // A port that is unreachable for a moment causes an error here. The link goes on.
                 Err(_) => continue,
-            };
-            if let Some(port) = self.clients.port(client) {
-                let bytes = &self.buffer[..length];
-                push(&mut self.up, &self.clock, port, Ecn::NotCapable, bytes);
+            }
+            while let Some(arrival) = self.inbox.next_arrival() {
+                if let Some(port) = self.clients.port(arrival.source) {
+                    let bytes = self.inbox.bytes(arrival.payload);
+                    push(&mut self.up, &self.clock, port, Ecn::NotCapable, bytes);
+                }
             }
         }
     }

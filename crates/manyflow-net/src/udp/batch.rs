@@ -34,8 +34,8 @@ pub(super) struct Message {
     pub(super) timestamp: Option<Duration>,
 }
 
-/// Receives messages into `buffer`, each at a multiple of `room` bytes, and passes them to `take`
-/// with their places. Messages of other families than IP are left out.
+/// Receives messages into `buffer`, each at a multiple of `room` bytes and as many as fit, and
+/// passes them to `take` with their places. Messages of other families than IP are left out.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] if no message has arrived.
@@ -45,7 +45,8 @@ pub(super) fn receive(
     room: usize,
     mut take: impl FnMut(usize, &Message),
 ) -> io::Result<()> {
-    debug_assert!(buffer.len() >= MESSAGES_MAX * room, "room for all messages");
+    let messages = (buffer.len() / room).min(MESSAGES_MAX);
+    debug_assert!(messages > 0, "room for a message");
     // SAFETY: all of these are C structures for which zeros are valid.
     let (mut names, mut headers): (
         [libc::sockaddr_storage; MESSAGES_MAX],
@@ -53,7 +54,7 @@ pub(super) fn receive(
     ) = unsafe { (zeroed(), zeroed()) };
     let mut controls = [[0u64; CONTROL_WORDS]; MESSAGES_MAX];
     let mut parts: [libc::iovec; MESSAGES_MAX] = unsafe { zeroed() };
-    for (place, part) in buffer.chunks_exact_mut(room).take(MESSAGES_MAX).enumerate() {
+    for (place, part) in buffer.chunks_exact_mut(room).take(messages).enumerate() {
         parts[place].iov_base = part.as_mut_ptr().cast();
         parts[place].iov_len = part.len();
         let header = &mut headers[place].msg_hdr;
@@ -73,7 +74,7 @@ pub(super) fn receive(
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 headers,
-                MESSAGES_MAX as u32,
+                messages as u32,
                 flags as _,
                 timeout,
             )

@@ -58,8 +58,13 @@ const KNOWN: &[Known] = &[
         name: "webrc",
         keys: Keys::Lines(
             r#"protocol = "webrc"
-webrc = { session-rate = "2 * rate", packet = "1500 B", time-slot = "2 s", quiescence = "20 s", base-rate = "4 packets/s", receiver = "live" }"#,
-            None,
+webrc.session-rate = "2 * rate"
+webrc.packet = "1500 B"
+webrc.time-slot = "2 s"
+webrc.quiescence = "20 s"
+webrc.base-rate = "4 packets/s"
+webrc.receiver = "live""#,
+            Some("webrc.ecn = true"),
         ),
     },
     Known {
