@@ -248,7 +248,8 @@ fn commands_print_the_objects_of_the_manual() {
     tools(&mut printed);
     let documented = documented();
     for (command, events) in &printed.0 {
-        for event in events {
+        // Any command can end with `failed`.
+        for event in events.iter().filter(|event| *event != "failed") {
             assert!(documented[*command].contains(event), "{command}: {event}");
         }
     }
