@@ -11,9 +11,9 @@
 //!   the overlay; bridges carry no message with this header further, so there are no loops.
 //! - **Requests** cross, too: the reply subject names the site that the answer is for.
 //! - **Streams of JetStream** are read by a durable consumer. A message is acknowledged when
-//!   JetStream at all destinations has stored it, so a bridge may be killed at any time. Messages
-//!   are stored at other sites with their place in their stream. A bridge that does not know which
-//!   of them are stored reads the end of the stream back, so one that is sent again is stored once.
+//!   JetStream at all destinations has stored it, so a bridge may be killed at any time. Other
+//!   sites store each message with its place in its stream. A bridge that has just started reads
+//!   the end of the stream at its site, and does not store a message there a second time.
 //!
 //! | file | contents |
 //! |---|---|

@@ -84,8 +84,8 @@ observables! {
     /// With overlays, the rate of their own control messages as whole packets, without the
     /// acknowledgements of streams.
     ControlRate: Link, RATE, Interval, "control traffic";
-    /// With overlays, the rate of all groups together that the daemon at the node reports to that
-    /// of the session's sender, at each report; no value while it knows no limit.
+    /// With overlays, the rate of all groups together, at each report of the daemon at the node to
+    /// the daemon of the session's sender. There is no value while the daemon knows no limit.
     AcceptableRate: Reporter, RATE, Level, "acceptable rate";
     /// With overlays, the total rate that the daemon of the session's sender allows its clients for
     /// the group.

@@ -22,7 +22,7 @@ impl Controls {
         self.0.insert(name.to_owned(), Arc::new(make));
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the caller has given no controls.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -85,7 +85,8 @@ impl RateTrace {
     /// Creates a trace with an opportunity at each of these times in milliseconds.
     ///
     /// # Errors
-    /// Returns an error if a time is before the previous one, if there is none, or if all are 0.
+    /// Returns an error if there are no times, if a time is before the previous one, or if all
+    /// times are 0.
     pub fn new(times_ms: impl IntoIterator<Item = u32>) -> Result<RateTrace, RateTraceError> {
         RateTrace::collect(times_ms.into_iter().map(Ok))
     }

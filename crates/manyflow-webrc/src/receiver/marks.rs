@@ -15,8 +15,8 @@
 //! in each slot. Round-trip times below [`RTT_MIN_S`] count as that, as with TCP Prague, so that
 //! the rate does not depend on them.
 //!
-//! Packets of a train of the base channel count neither way, as their losses: a train makes a queue
-//! of its own.
+//! A train of the base channel makes a queue by itself. Its packets therefore count neither as
+//! marked nor as unmarked, and its losses do not count.
 
 use super::context::Context;
 use super::running::Running;

@@ -81,8 +81,8 @@ macro_rules! receiver_parameters {
             /// Default: `rfc`.
             "rtt", rtt_rule: RttRule, [rtt_rule];
             /// The rule of the filters of the loss event probability. `balanced`: the loss event
-            /// probability of regular losses is not overestimated. `measured`: the same, and an end
-            /// of start-up far below the fair rate is forgotten sooner
+            /// probability of regular losses is not overestimated. `measured`: as `balanced`, and
+            /// the rate at the end of start-up has less weight if it was far below the fair rate
             /// (docs/choices.md#options-of-webrc-that-are-not-in-the-papers).
             ///
             /// Default: `rfc`.

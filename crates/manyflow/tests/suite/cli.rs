@@ -297,10 +297,7 @@ fn an_interrupted_receiver_continues_where_it_stopped() {
         }
         let names = stored(output.path());
         assert!(names.contains(&"empty".to_owned()) && !names.contains(&"file".to_owned()));
-        assert!(
-            kept.iter().all(|name| names.contains(name)),
-            "{kept:?}, {names:?}"
-        );
+        assert!(kept.iter().all(|name| names.contains(name)), "{names:?}");
         kept = names;
     }
     let arguments = ["recv", &url, "--json", "--output", text(output.path())];

@@ -46,7 +46,7 @@ pub(super) fn partition(weights: &[u32], edges: &[Edge], count: usize) -> Option
         .peekable();
     let longest = found.peek()?.lookahead;
     let long = found.take_while(|found| found.lookahead * 2 >= longest);
-    // Of several, `min_by_key` returns the first, which has the longest lookahead.
+    // `min_by_key` returns the first of equal minima, which has the longest lookahead.
     long.min_by_key(|found| found.cut)
 }
 
