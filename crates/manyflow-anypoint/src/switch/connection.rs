@@ -124,7 +124,7 @@ impl<P: Payload + Default> Connection<P> {
             Leg::Member(ONLY_MEMBER) if passes => self.pass_outbound(now, segment, payload),
             Leg::Peer => self.handle_peer(now, policy, segment.body, payload),
             Leg::Member(id) if self.members.note_packet(now, id) => {
-                self.handle_member(now, id, segment.body, payload);
+                self.handle_member(now, policy, id, segment.body, payload);
             }
             // The member was given up, or never existed. It must not continue alone. Its first
             // Reset may have been lost, so this one has the same reason.
@@ -165,7 +165,14 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
-    fn handle_member(&mut self, now: Time, id: MemberId, body: Body, payload: P) {
+    fn handle_member(
+        &mut self,
+        now: Time,
+        policy: &mut dyn Policy<P>,
+        id: MemberId,
+        body: Body,
+        payload: P,
+    ) {
         let (inbound, _, mut cx) = self.parts(now);
         match body {
             Body::Accept { credit } => self.handle_accept(now, id, credit),
@@ -178,7 +185,10 @@ impl<P: Payload + Default> Connection<P> {
                 let sequence = MemberSeq::from_wire(sequence);
                 self.handle_member_numbered(now, id, sequence, Numbered::Close);
             }
-            Body::Ack(ack) => inbound.handle_ack(&mut cx, id, &Acknowledgement::from_wire(&ack)),
+            Body::Ack(ack) => {
+                let ack = Acknowledgement::from_wire(&ack);
+                inbound.handle_ack(&mut cx, policy, id, &ack);
+            }
             Body::Probe => self.handle_member_probe(id),
             Body::Reset(reason) if self.is_needed(id) => self.fail(now, id, reason),
             Body::Open { .. } | Body::Alive | Body::Reset(_) => {}

@@ -214,13 +214,14 @@ impl<P: Payload + Default> Inbound<P> {
     pub(super) fn handle_ack(
         &mut self,
         cx: &mut Context<'_, P>,
+        policy: &mut dyn Policy<P>,
         id: MemberId,
         ack: &Acknowledgement<MemberSeq>,
     ) {
         let stream = &self.streams[id.index()];
         let of = stream.peer_number(ack.of);
         let is_of_close = stream.close() == Some(ack.of);
-        if !self.note_ack(id, ack) {
+        if !self.note_ack(policy, id, ack) {
             return;
         }
         self.settle(cx);
@@ -238,20 +239,25 @@ impl<P: Payload + Default> Inbound<P> {
     ///
     /// Only its cumulative number is final (RFC 2018 section 8): the member may be a switch, which
     /// acknowledges frames that it holds beyond a gap and can still lose.
-    fn note_ack(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
+    fn note_ack(
+        &mut self,
+        policy: &mut dyn Policy<P>,
+        id: MemberId,
+        ack: &Acknowledgement<MemberSeq>,
+    ) -> bool {
         let stream = &mut self.streams[id.index()];
         if !ack.is_possible(stream.next_number()) {
             return false;
         }
         stream.note_credit(ack);
-        let is_repeated = !self.note_answer(id, ack);
+        let is_repeated = !self.note_answer(policy, id, ack);
         while self.streams[id.index()]
             .acknowledged()
             .is_before(ack.cumulative)
         {
             self.acknowledge_next(id);
         }
-        self.note_missing(id, ack);
+        self.note_missing(policy, id, ack);
         if is_repeated {
             self.report_awaited_first(id);
         }
@@ -261,7 +267,12 @@ impl<P: Payload + Default> Inbound<P> {
     /// Records the answer to a frame. Returns false if the frame was answered before: feedback
     /// counts once for each frame, and the answer to a Probe or to a duplicate has no feedback of
     /// its own.
-    fn note_answer(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) -> bool {
+    fn note_answer(
+        &mut self,
+        policy: &mut dyn Policy<P>,
+        id: MemberId,
+        ack: &Acknowledgement<MemberSeq>,
+    ) -> bool {
         let stream = &mut self.streams[id.index()];
         if let Some(sequence) = stream.peer_number(ack.of)
             && let Some(route) = self.routes.get_mut(sequence)
@@ -269,6 +280,7 @@ impl<P: Payload + Default> Inbound<P> {
         {
             stream.note_feedback(ack.feedback);
             self.missing.remove(sequence);
+            policy.note_answer(id, ack.feedback.change);
             return true;
         }
         false
@@ -311,15 +323,20 @@ impl<P: Payload + Default> Inbound<P> {
 
     /// Marks the frames that the member reports missing as missing for the peer, unless they were
     /// sent again since.
-    fn note_missing(&mut self, id: MemberId, ack: &Acknowledgement<MemberSeq>) {
+    fn note_missing(
+        &mut self,
+        policy: &mut dyn Policy<P>,
+        id: MemberId,
+        ack: &Acknowledgement<MemberSeq>,
+    ) {
         let stream = &self.streams[id.index()];
         for number in ack.missing_before(stream.next_frame()) {
             let Some(sequence) = stream.peer_number(number) else {
                 continue;
             };
             let route = self.routes.get(sequence);
-            if route.is_some_and(|route| route.is_lost(ack.of)) {
-                self.missing.insert(sequence);
+            if route.is_some_and(|route| route.is_lost(ack.of)) && self.missing.insert(sequence) {
+                policy.note_loss(id);
             }
         }
     }

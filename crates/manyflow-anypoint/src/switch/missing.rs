@@ -68,11 +68,13 @@ impl<S: Sequence> Missing<S> {
         }
     }
 
-    /// Adds a number.
-    pub(super) fn insert(&mut self, number: S) {
-        if let Err(place) = self.find(number) {
+    /// Adds a number. Returns whether it was not missing before.
+    pub(super) fn insert(&mut self, number: S) -> bool {
+        let place = self.find(number);
+        if let Err(place) = place {
             self.numbers.insert(place, number);
         }
+        place.is_err()
     }
 
     /// Removes a number; does nothing if it is not missing.

@@ -92,8 +92,8 @@ mod transform;
 
 pub use config::{Scaling, SwitchConfig};
 pub use policy::{
-    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, ReplicaHash, RoundRobin,
-    Weighted,
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RateAware, ReplicaHash,
+    RoundRobin, Weighted,
 };
 
 use connection::Connection;

@@ -1,9 +1,13 @@
 //! Routing policies, which choose a member for each frame.
 
+mod rate_aware;
+
 use core::ops::RangeInclusive;
 
 use super::MemberId;
 use crate::Data;
+use manyflow_core::xcp::WindowChange;
+pub use rate_aware::RateAware;
 
 /// A member that takes frames.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -23,11 +27,27 @@ pub trait Policy<P>: Send {
     /// Returns the index in `candidates` of the member that gets the frame. `candidates` is sorted
     /// by member number and never empty; an index beyond its end means the last candidate.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
+
+    /// Learns that a member has answered a frame for the first time. `change` is the window change
+    /// that the member's path and the member itself grant to a frame, before the minimum over the
+    /// members is taken for the peer. By default, a policy learns nothing.
+    fn note_answer(&mut self, _member: MemberId, _change: WindowChange) {}
+
+    /// Learns that a frame was lost on the way to a member. By default, a policy learns nothing.
+    fn note_loss(&mut self, _member: MemberId) {}
 }
 
 impl<P, R: Policy<P> + ?Sized> Policy<P> for Box<R> {
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
         (**self).route(frame, payload, candidates)
+    }
+
+    fn note_answer(&mut self, member: MemberId, change: WindowChange) {
+        (**self).note_answer(member, change);
+    }
+
+    fn note_loss(&mut self, member: MemberId) {
+        (**self).note_loss(member);
     }
 }
 

@@ -206,8 +206,8 @@ pub struct SwitchTable {
     pub node: String,
     /// A list of nodes and groups: receivers, or later switches.
     pub members: Vec<String>,
-    /// The choice of a member for each frame: each in turn; `least-outstanding`, `hash` (of the
-    /// key), `weighted`, `rule`.
+    /// The choice of a member for each frame: each in turn; `rate-aware`, `least-outstanding`,
+    /// `hash` (of the key), `weighted`, `rule`.
     ///
     /// Default: `round-robin`.
     #[serde(default)]
@@ -257,6 +257,8 @@ pub enum PolicyName {
     /// Chooses the members in turn.
     #[default]
     RoundRobin,
+    /// Chooses members in proportion to the rates that their paths carry, as it learns them.
+    RateAware,
     /// Chooses the member with the fewest unacknowledged frames.
     LeastOutstanding,
     /// Chooses a member by the hash of the key.

@@ -30,7 +30,7 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
 
   # service.toml
   listen = "0.0.0.0:7000"
-policy = "hash"                # hash, replicas, round-robin, least-outstanding, weighted, key-range or affinity
+policy = "hash"                # hash, replicas, round-robin, least-outstanding, rate-aware, weighted, key-range or affinity
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
 
   [members]
@@ -92,6 +92,8 @@ pub(crate) enum PolicyArg {
     RoundRobin,
     /// The member with the fewest unacknowledged frames
     LeastOutstanding,
+    /// In proportion to what each member's path and server carry, as the switch learns it
+    RateAware,
     /// In proportion to --weight
     Weighted,
     /// By --keys; other frames go to each member in turn
@@ -108,6 +110,7 @@ impl From<PolicyArg> for PolicyName {
             PolicyArg::Replicas => PolicyName::Replicas,
             PolicyArg::RoundRobin => PolicyName::RoundRobin,
             PolicyArg::LeastOutstanding => PolicyName::LeastOutstanding,
+            PolicyArg::RateAware => PolicyName::RateAware,
             PolicyArg::Weighted => PolicyName::Weighted,
             PolicyArg::KeyRange => PolicyName::KeyRange,
             PolicyArg::Affinity => PolicyName::Affinity,

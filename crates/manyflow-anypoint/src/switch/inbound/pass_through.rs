@@ -8,7 +8,7 @@ use super::super::acknowledgement::Acknowledgement;
 use super::super::context::Context;
 use super::super::routes::{Owner, Route};
 use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
-use super::super::{MemberId, ONLY_MEMBER};
+use super::super::{MemberId, ONLY_MEMBER, RoundRobin};
 use super::Inbound;
 use crate::{Data, Payload};
 
@@ -31,7 +31,9 @@ impl<P: Payload + Default> Inbound<P> {
         ack: &Acknowledgement<MemberSeq>,
     ) {
         self.reported_credit = ack.credit;
-        if self.note_ack(ONLY_MEMBER, ack) {
+        // One member leaves nothing to choose, and nothing to learn.
+        let policy = &mut RoundRobin::default();
+        if self.note_ack(policy, ONLY_MEMBER, ack) {
             // The passing acknowledgement itself tells the peer that its Close has arrived.
             self.advance(cx);
         }

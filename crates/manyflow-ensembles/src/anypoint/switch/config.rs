@@ -17,6 +17,9 @@ pub enum PolicyName {
     RoundRobin,
     /// The member with the fewest frames that it has not acknowledged.
     LeastOutstanding,
+    /// In proportion to what the path and the server of each member carry, which the switch learns
+    /// ([`RateAware`](manyflow_anypoint::switch::RateAware)).
+    RateAware,
     /// In proportion to the members' weights.
     Weighted,
     /// By ranges of keys; frames with other keys go to each member in turn.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use manyflow_anypoint::Data;
 use manyflow_anypoint::switch::{
-    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, ReplicaHash,
-    RoundRobin, Weighted,
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RateAware,
+    ReplicaHash, RoundRobin, Weighted,
 };
+use manyflow_core::xcp::WindowChange;
 
 use super::config::{PolicyName, ServiceConfig};
 use crate::anypoint::fragment::Header;
@@ -54,6 +55,7 @@ impl Rules {
             PolicyName::Replicas => Choice::Replicas(ReplicaHash::default()),
             PolicyName::RoundRobin => Choice::RoundRobin(RoundRobin::default()),
             PolicyName::LeastOutstanding => Choice::LeastOutstanding(LeastOutstanding::default()),
+            PolicyName::RateAware => Choice::RateAware(RateAware::default()),
             PolicyName::Weighted => Choice::Weighted(Weighted::new(self.weights.clone())),
             PolicyName::KeyRange => Choice::KeyRange(KeyRule::new(self.keys.clone())),
             PolicyName::Affinity => Choice::Affinity(Affinity::default()),
@@ -68,6 +70,7 @@ enum Choice {
     Replicas(ReplicaHash),
     RoundRobin(RoundRobin),
     LeastOutstanding(LeastOutstanding),
+    RateAware(RateAware),
     Weighted(Weighted),
     KeyRange(KeyRule),
     Affinity(Affinity),
@@ -101,10 +104,11 @@ impl Routing {
     /// Applies other rules from now on.
     pub(super) fn set_rules(&mut self, rules: &Rules) {
         let choice = rules.choice();
-        // Keys stay with their members.
+        // Keys stay with their members, and what was learned remains.
         if !matches!(
             (&self.choice, &choice),
             (Choice::Affinity(_), Choice::Affinity(_))
+                | (Choice::RateAware(_), Choice::RateAware(_))
         ) {
             self.choice = choice;
         }
@@ -123,6 +127,7 @@ impl Routing {
             Choice::Replicas(policy) => policy.route(frame, payload, known),
             Choice::RoundRobin(policy) => policy.route(frame, payload, known),
             Choice::LeastOutstanding(policy) => policy.route(frame, payload, known),
+            Choice::RateAware(policy) => policy.route(frame, payload, known),
             Choice::Weighted(policy) => policy.route(frame, payload, known),
             Choice::KeyRange(policy) => policy.route(frame, payload, known),
             Choice::Affinity(policy) => policy.route(frame, payload, known),
@@ -130,12 +135,17 @@ impl Routing {
         self.places[place.min(self.places.len() - 1)]
     }
 
+    /// Returns the number in the switch of a member of the connection.
+    fn number(&self, member: MemberId) -> MemberId {
+        let number = self.members.get(member.index());
+        MemberId(number.copied().unwrap_or(u16::MAX))
+    }
+
     fn translate(&mut self, candidates: &[Candidate]) {
         self.known.clear();
         self.places.clear();
         for (place, candidate) in candidates.iter().enumerate() {
-            let number = self.members.get(candidate.member.index());
-            let member = MemberId(number.copied().unwrap_or(u16::MAX));
+            let member = self.number(candidate.member);
             let at = self.known.partition_point(|known| known.member < member);
             self.known.insert(
                 at,
@@ -183,6 +193,20 @@ impl Policy<Bytes> for Routing {
             None => self.remember(header.message, member),
         }
         place
+    }
+
+    fn note_answer(&mut self, member: MemberId, change: WindowChange) {
+        let member = self.number(member);
+        if let Choice::RateAware(policy) = &mut self.choice {
+            Policy::<Bytes>::note_answer(policy, member, change);
+        }
+    }
+
+    fn note_loss(&mut self, member: MemberId) {
+        let member = self.number(member);
+        if let Choice::RateAware(policy) = &mut self.choice {
+            Policy::<Bytes>::note_loss(policy, member);
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! receivers.
 
 use manyflow_anypoint::switch::{
-    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, SwitchConfig, Weighted,
+    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RateAware, RoundRobin, SwitchConfig,
+    Weighted,
 };
 use manyflow_core::{Contents, EndpointId, Time};
 use manyflow_netsim::models::anypoint::{
@@ -280,6 +281,7 @@ fn spans(own: &ReceiverTable, start: Time, stop: Time) -> Vec<Span> {
 fn policy(name: PolicyName, switch: &Switch, seats: &[Seat]) -> Box<dyn Policy<Contents>> {
     match name {
         PolicyName::RoundRobin => Box::new(RoundRobin::default()),
+        PolicyName::RateAware => Box::new(RateAware::default()),
         PolicyName::LeastOutstanding => Box::new(LeastOutstanding::default()),
         PolicyName::Hash => Box::new(HashOfKey::default()),
         PolicyName::Weighted => {

@@ -1,0 +1,332 @@
+//! Shares that follow what each member's path and server carry.
+//!
+//! The inbound rate of a connection is that of its most constrained path, divided by that path's
+//! share (section III-A): `min_k S_k / b_k`. The paper leaves the shares `b_k` to the service. The
+//! rate is largest, `sum S_k`, if `b_k` is in proportion to `S_k`. This policy finds such shares
+//! from what every acknowledgement tells the switch:
+//!
+//! - **Feedback.** With XCP, the answer to a frame says by how many bytes the window may change
+//!   because of it. The change is negative where a path, or a server that steers its peer by
+//!   feedback, takes less than its share, and positive where it takes more. The policy adds it to
+//!   the part of the peer's window that the member has. So shares move until all paths answer
+//!   alike, with XCP's own gains, and stay while the way to the switch is the limit, because then
+//!   all answers are alike.
+//! - **Losses.** Where no router answers, paths differ by their losses only. A loss takes
+//!   [`LOSS`] of a member's share, at most once in a window of its frames. Shares then settle
+//!   where each path loses equally often.
+//! - **Outstanding frames.** A member that keeps far more than its share of all unanswered frames
+//!   is passed over at once, before its feedback tells why. One that has answered everything gets a
+//!   frame now and then, however small its share is, so that a path that comes back is found.
+
+use super::{Candidate, Policy};
+use crate::Data;
+use crate::switch::MemberId;
+use manyflow_core::xcp::WindowChange;
+
+/// The part of its share that a member keeps after a loss. Any factor has the same equilibrium; a
+/// smaller one finds it sooner, with shares that vary more.
+const LOSS: f64 = 0.75;
+/// The smallest share of a member relative to the mean. It is so small that a path which carries
+/// hardly anything does not limit the others; `PROBE` finds out when it carries more.
+const LEAST: f64 = 1.0 / 1024.0;
+/// The number of frames after which a member without an unanswered frame gets one, whatever its
+/// share: nobody knows what a path carries that no frame takes.
+const PROBE: u32 = 64;
+/// The multiple of its share of all unanswered frames from which a member is passed over.
+const BACKLOG: f64 = 2.0;
+/// The unanswered frames that are never a backlog: answers come in bursts.
+const BURST: f64 = 4.0;
+
+/// What the policy knows of a member.
+#[derive(Copy, Clone, Debug, Default)]
+struct Known {
+    /// The member's share of the frames, relative to the others'; 0 before it is a candidate.
+    share: f64,
+    /// The frames that the member is owed (smooth weighted round robin).
+    owed: f64,
+    /// The member's unanswered frames when the policy last chose.
+    outstanding: u32,
+    /// The answers until the next loss counts.
+    until_loss: u32,
+    /// The frames that others got since the member's last one.
+    passed: u32,
+}
+
+/// Chooses members in proportion to the rates that their paths and servers carry, which it learns
+/// from their answers (see the [module](self)). It ignores keys.
+#[derive(Clone, Debug, Default)]
+pub struct RateAware {
+    /// What is known of each member, by its number.
+    known: Vec<Known>,
+    /// The sum of the candidates' shares when the policy last chose.
+    total: f64,
+    /// The candidates' unanswered frames when the policy last chose.
+    waiting: f64,
+    /// The peer's window in bytes, as its latest frame states it.
+    window: f64,
+}
+
+impl RateAware {
+    /// Returns a member's share of the frames, 0 to 1; 0 for a member that was never a candidate.
+    pub fn share(&self, member: MemberId) -> f64 {
+        let known = self.known.get(member.index());
+        known.map_or(0.0, |known| known.share / self.total)
+    }
+
+    /// Looks at the candidates. New ones get the mean share.
+    fn look(&mut self, candidates: &[Candidate]) {
+        let last = candidates.last().map_or(0, |last| last.member.index());
+        if self.known.len() <= last {
+            self.known.resize(last + 1, Known::default());
+        }
+        let (mut total, mut known, mut waiting) = (0.0, 0.0, 0.0);
+        for candidate in candidates {
+            let member = &mut self.known[candidate.member.index()];
+            member.outstanding = candidate.outstanding;
+            total += member.share;
+            known += f64::from(u8::from(member.share > 0.0));
+            waiting += f64::from(candidate.outstanding);
+        }
+        let mean = if known > 0.0 { total / known } else { 1.0 };
+        let least = LEAST * mean;
+        self.total = 0.0;
+        for candidate in candidates {
+            let member = &mut self.known[candidate.member.index()];
+            member.share = match member.share {
+                0.0 => mean,
+                share => share.max(least),
+            };
+            self.total += member.share;
+        }
+        self.waiting = waiting;
+        // Growth that all members have in common says nothing about shares.
+        if !(1e-3..1e3).contains(&self.total) {
+            let total = core::mem::replace(&mut self.total, 1.0);
+            let shares = self.known.iter_mut();
+            shares.for_each(|known| known.share /= total);
+        }
+    }
+
+    /// Returns whether a candidate keeps more frames than its share allows.
+    fn is_behind(&self, candidate: &Candidate) -> bool {
+        let share = self.known[candidate.member.index()].share / self.total;
+        f64::from(candidate.outstanding) > BACKLOG * share * self.waiting + BURST
+    }
+
+    /// Counts a frame for all candidates, and returns the first whose probe is due. What members are
+    /// owed does not change.
+    fn take_probe(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        let mut due = None;
+        for (place, candidate) in candidates.iter().enumerate() {
+            let member = &mut self.known[candidate.member.index()];
+            member.passed = member.passed.saturating_add(1);
+            if due.is_none() && member.passed > PROBE && candidate.outstanding == 0 {
+                member.passed = 0;
+                due = Some(place);
+            }
+        }
+        due
+    }
+
+    /// Changes a member's share by `change`, but leaves it more than 0.
+    fn move_share(&mut self, member: MemberId, change: f64) {
+        let known = &mut self.known[member.index()];
+        let share = (known.share + change).max(known.share * 1e-3);
+        self.total += share - known.share;
+        known.share = share;
+    }
+}
+
+impl<P> Policy<P> for RateAware {
+    /// Chooses a member whose probe is due, or else the member that is owed most among those that
+    /// are not behind. If all are behind, none is.
+    fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        self.window = f64::from(frame.congestion.cwnd);
+        self.look(candidates);
+        if let Some(probed) = self.take_probe(candidates) {
+            return probed;
+        }
+        let all_behind = candidates.iter().all(|c| self.is_behind(c));
+        let takes = |policy: &RateAware, c: &Candidate| all_behind || !policy.is_behind(c);
+        let takers = candidates.iter().filter(|c| takes(self, c));
+        let total: f64 = takers.map(|c| self.known[c.member.index()].share).sum();
+        let (mut chosen, mut most) = (0, f64::NEG_INFINITY);
+        for (place, candidate) in candidates.iter().enumerate() {
+            if !takes(self, candidate) {
+                continue;
+            }
+            let member = &mut self.known[candidate.member.index()];
+            member.owed += member.share / total;
+            if member.owed > most {
+                (chosen, most) = (place, member.owed);
+            }
+        }
+        let member = &mut self.known[candidates[chosen].member.index()];
+        member.owed -= 1.0;
+        member.passed = 0;
+        chosen
+    }
+
+    fn note_answer(&mut self, member: MemberId, change: WindowChange) {
+        let Some(known) = self.known.get_mut(member.index()) else {
+            return;
+        };
+        known.until_loss = known.until_loss.saturating_sub(1);
+        let share = known.share;
+        if share == 0.0 || self.window == 0.0 {
+            return;
+        }
+        // An answer changes at most its own frame's part: a share doubles, or falls to nothing, in
+        // a round trip.
+        let bound = share / f64::from(known.outstanding.max(1));
+        let moved = change.bytes() / self.window * self.total;
+        self.move_share(member, moved.clamp(-bound, bound));
+    }
+
+    fn note_loss(&mut self, member: MemberId) {
+        let Some(known) = self.known.get_mut(member.index()) else {
+            return;
+        };
+        if known.until_loss == 0 {
+            known.until_loss = known.outstanding;
+            let lost = (1.0 - LOSS) * known.share;
+            self.move_share(member, -lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manyflow_core::xcp::Congestion;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Length;
+
+    const WINDOW: u32 = 40_000;
+
+    fn route(policy: &mut RateAware, outstanding: &[u32]) -> usize {
+        let candidate = |(place, outstanding): (usize, &u32)| Candidate {
+            member: MemberId(place as u16),
+            outstanding: *outstanding,
+        };
+        let candidates: Vec<_> = outstanding.iter().enumerate().map(candidate).collect();
+        let congestion = Congestion {
+            cwnd: WINDOW,
+            ..Congestion::default()
+        };
+        let frame = Data {
+            sequence: 0,
+            key: 0,
+            congestion,
+        };
+        Policy::<Length>::route(policy, &frame, &Length(1), &candidates)
+    }
+
+    fn answer(policy: &mut RateAware, member: usize, bytes: f64) {
+        let change = WindowChange::from_bytes(bytes);
+        Policy::<Length>::note_answer(policy, MemberId(member as u16), change);
+    }
+
+    fn lose(policy: &mut RateAware, member: usize) {
+        Policy::<Length>::note_loss(policy, MemberId(member as u16));
+    }
+
+    fn shares(policy: &RateAware, members: u16) -> Vec<f64> {
+        let members = 0..members;
+        members
+            .map(|member| policy.share(MemberId(member)))
+            .collect()
+    }
+
+    #[test]
+    fn shares_begin_equal_and_remain_so_while_all_answer_alike() {
+        let mut policy = RateAware::default();
+        let mut frames = [0; 4];
+        for round in 0..4000 {
+            let member = route(&mut policy, &[10; 4]);
+            frames[member] += 1;
+            answer(&mut policy, member, f64::from(round % 7) - 3.0);
+        }
+        assert_eq!(frames, [1000; 4]);
+        let shares = shares(&policy, 4);
+        assert!(
+            shares.iter().all(|share| (0.24..0.26).contains(share)),
+            "{shares:?}"
+        );
+    }
+
+    #[test]
+    fn a_path_that_takes_less_than_its_share_gets_less_until_all_answer_alike() {
+        // In units of a window: what each path carries. A path grants what is left of it.
+        let capacities = [0.05, 0.25, 0.25, 0.45];
+        let mut policy = RateAware::default();
+        for _ in 0..4000 {
+            let member = route(&mut policy, &[10; 4]);
+            let share = policy.share(MemberId(member as u16));
+            let left = 0.1 * (capacities[member] - share) / share;
+            answer(&mut policy, member, left * 1000.0);
+        }
+        for (share, capacity) in shares(&policy, 4).iter().zip(capacities) {
+            assert!((share - capacity).abs() < 0.01, "{share} of {capacity}");
+        }
+    }
+
+    #[test]
+    fn losses_take_from_a_share_once_in_a_window_of_frames() {
+        let mut policy = RateAware::default();
+        route(&mut policy, &[10; 2]);
+        lose(&mut policy, 0);
+        lose(&mut policy, 0);
+        let once = LOSS / (1.0 + LOSS);
+        assert!((policy.share(MemberId(0)) - once).abs() < 1e-9);
+        (0..10).for_each(|_| answer(&mut policy, 0, 0.0));
+        lose(&mut policy, 0);
+        let twice = LOSS * LOSS / (1.0 + LOSS * LOSS);
+        assert!((policy.share(MemberId(0)) - twice).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_member_that_keeps_its_frames_is_passed_over_until_it_answers() {
+        let mut policy = RateAware::default();
+        let chosen: Vec<_> = (0..9).map(|_| route(&mut policy, &[60, 9, 8])).collect();
+        assert!(chosen.iter().all(|member| *member != 0), "{chosen:?}");
+        let after: Vec<_> = (0..9).map(|_| route(&mut policy, &[9, 9, 8])).collect();
+        let first = after.iter().filter(|member| **member == 0).count();
+        assert!(
+            (2..=4).contains(&first),
+            "its share again, and no more: {after:?}"
+        );
+    }
+
+    #[test]
+    fn a_member_that_joins_gets_the_mean_share() {
+        let mut policy = RateAware::default();
+        route(&mut policy, &[10; 2]);
+        lose(&mut policy, 0);
+        route(&mut policy, &[10, 10, 0]);
+        let third = policy.share(MemberId(2));
+        assert!((third - 1.0 / 3.0).abs() < 1e-9, "{third}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_answers_make_a_share_vanish_or_the_sum_differ_from_one(
+            steps in prop::collection::vec((0..5usize, -1e7..1e7f64, any::<bool>()), 1..2000),
+        ) {
+            let mut policy = RateAware::default();
+            for (member, bytes, is_lost) in steps {
+                route(&mut policy, &[3, 0, 100, 7, 1]);
+                answer(&mut policy, member, bytes);
+                if is_lost {
+                    lose(&mut policy, member);
+                }
+                route(&mut policy, &[3, 0, 100, 7, 1]);
+                let shares = shares(&policy, 5);
+                let sum: f64 = shares.iter().sum();
+                prop_assert!((sum - 1.0).abs() < 1e-6, "{shares:?}");
+                prop_assert!(shares.iter().all(|share| *share > 1e-4), "{shares:?}");
+            }
+        }
+    }
+}
