@@ -3,6 +3,7 @@
 
 mod candidates;
 mod pass_through;
+mod rounds;
 mod stream;
 mod uptake;
 
@@ -143,7 +144,9 @@ impl<P: Payload + Default> Inbound<P> {
     ) {
         let place = policy.route(&data, &payload, self.candidates.list());
         let owner = self.candidates.charge(place);
-        let number = self.streams[owner.index()].send(sequence);
+        let stream = &mut self.streams[owner.index()];
+        let number = stream.send(sequence);
+        stream.rounds.note_sent(number, cx.now);
         let route = Route::new(Owner::Member(owner), number);
         match self.routes.get_mut(sequence) {
             Some(known) => *known = route,
@@ -221,7 +224,7 @@ impl<P: Payload + Default> Inbound<P> {
         let stream = &self.streams[id.index()];
         let of = stream.peer_number(ack.of);
         let is_of_close = stream.close() == Some(ack.of);
-        if !self.note_ack(policy, id, ack) {
+        if !self.note_ack(cx.now, policy, id, ack) {
             return;
         }
         self.settle(cx);
@@ -241,6 +244,7 @@ impl<P: Payload + Default> Inbound<P> {
     /// acknowledges frames that it holds beyond a gap and can still lose.
     fn note_ack(
         &mut self,
+        now: Time,
         policy: &mut dyn Policy<P>,
         id: MemberId,
         ack: &Acknowledgement<MemberSeq>,
@@ -250,7 +254,7 @@ impl<P: Payload + Default> Inbound<P> {
             return false;
         }
         stream.note_credit(ack);
-        let is_repeated = !self.note_answer(policy, id, ack);
+        let is_repeated = !self.note_answer(now, policy, id, ack);
         while self.streams[id.index()]
             .acknowledged()
             .is_before(ack.cumulative)
@@ -269,6 +273,7 @@ impl<P: Payload + Default> Inbound<P> {
     /// its own.
     fn note_answer(
         &mut self,
+        now: Time,
         policy: &mut dyn Policy<P>,
         id: MemberId,
         ack: &Acknowledgement<MemberSeq>,
@@ -280,7 +285,10 @@ impl<P: Payload + Default> Inbound<P> {
         {
             stream.note_feedback(ack.feedback);
             self.missing.remove(sequence);
-            policy.note_answer(id, ack.feedback.change);
+            policy.note_answer(id, ack.feedback);
+            if let Some(round) = stream.rounds.note_answer(ack.of, now) {
+                policy.note_round(id, round);
+            }
             return true;
         }
         false

@@ -93,7 +93,7 @@ mod transform;
 pub use config::{Scaling, SwitchConfig};
 pub use policy::{
     Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RateAware, ReplicaHash,
-    RoundRobin, Weighted,
+    Round, RoundRobin, Weighted,
 };
 
 use connection::Connection;

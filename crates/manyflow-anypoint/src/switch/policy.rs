@@ -3,10 +3,11 @@
 mod rate_aware;
 
 use core::ops::RangeInclusive;
+use core::time::Duration;
 
 use super::MemberId;
 use crate::Data;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 pub use rate_aware::RateAware;
 
 /// A member that takes frames.
@@ -16,6 +17,15 @@ pub struct Candidate {
     pub member: MemberId,
     /// The number of frames that the member was sent and has not acknowledged.
     pub outstanding: u32,
+}
+
+/// A round trip between the switch and a member.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its time.
+    pub rtt: Duration,
+    /// The frames that the member has answered for the first time meanwhile, at least one.
+    pub answers: u32,
 }
 
 /// Chooses a member for each frame of the peer: the service's own part of a switch (the paper's
@@ -28,10 +38,14 @@ pub trait Policy<P>: Send {
     /// by member number and never empty; an index beyond its end means the last candidate.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 
-    /// Learns that a member has answered a frame for the first time. `change` is the window change
-    /// that the member's path and the member itself grant to a frame, before the minimum over the
-    /// members is taken for the peer. By default, a policy learns nothing.
-    fn note_answer(&mut self, _member: MemberId, _change: WindowChange) {}
+    /// Learns that a member has answered a frame for the first time. `feedback` is what the member's
+    /// path and the member itself leave of the frame's request, before the minimum over the members
+    /// is taken for the peer. By default, a policy learns nothing.
+    fn note_answer(&mut self, _member: MemberId, _feedback: Feedback) {}
+
+    /// Learns of a round trip between the switch and a member, after the answer that ended it. By
+    /// default, a policy learns nothing.
+    fn note_round(&mut self, _member: MemberId, _round: Round) {}
 
     /// Learns that a frame was lost on the way to a member. By default, a policy learns nothing.
     fn note_loss(&mut self, _member: MemberId) {}
@@ -42,8 +56,12 @@ impl<P, R: Policy<P> + ?Sized> Policy<P> for Box<R> {
         (**self).route(frame, payload, candidates)
     }
 
-    fn note_answer(&mut self, member: MemberId, change: WindowChange) {
-        (**self).note_answer(member, change);
+    fn note_answer(&mut self, member: MemberId, feedback: Feedback) {
+        (**self).note_answer(member, feedback);
+    }
+
+    fn note_round(&mut self, member: MemberId, round: Round) {
+        (**self).note_round(member, round);
     }
 
     fn note_loss(&mut self, member: MemberId) {

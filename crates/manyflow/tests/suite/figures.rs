@@ -8,6 +8,18 @@ use serde_json::Value;
 
 /// The known misses, as (figure, expectation). Remove a miss from here when it is mended.
 const KNOWN_MISSES: &[(&str, &str)] = &[
+    (
+        "any-weights",
+        "inbound, learned shares: the same, 2 s after one link has almost stopped",
+    ),
+    (
+        "any-weights",
+        "inbound, learned shares without XCP routers: the members' links are used, from 5 s on",
+    ),
+    (
+        "any-weights",
+        "inbound, learned shares without XCP routers: the same, 2 s after one link has almost stopped",
+    ),
     ("webrc-9", "WEBRC's rate varies less than TCP's"),
     (
         "webrc-9",

@@ -33,7 +33,7 @@ impl<P: Payload + Default> Inbound<P> {
         self.reported_credit = ack.credit;
         // One member leaves nothing to choose, and nothing to learn.
         let policy = &mut RoundRobin::default();
-        if self.note_ack(policy, ONLY_MEMBER, ack) {
+        if self.note_ack(cx.now, policy, ONLY_MEMBER, ack) {
             // The passing acknowledgement itself tells the peer that its Close has arrived.
             self.advance(cx);
         }

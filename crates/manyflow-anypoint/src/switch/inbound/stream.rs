@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::super::acknowledgement::Acknowledgement;
 use super::super::ring::Ring;
 use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
+use super::rounds::Rounds;
 use super::uptake::{Change, Hindrance, Uptake};
 use crate::UNLIMITED;
 use manyflow_core::time::Time;
@@ -43,6 +44,8 @@ pub(super) struct Stream {
     /// The member averages feedback: it is another switch.
     is_switch: bool,
     uptake: Uptake,
+    /// Round trips to the member.
+    pub(super) rounds: Rounds,
 }
 
 impl Stream {
@@ -58,6 +61,7 @@ impl Stream {
             feedback: None,
             is_switch: false,
             uptake: Uptake::new(MemberSeq::FIRST),
+            rounds: Rounds::default(),
         }
     }
 
@@ -72,6 +76,7 @@ impl Stream {
 
     /// Notes that a frame is sent again.
     pub(super) fn note_repeat(&mut self, number: MemberSeq) {
+        self.rounds.note_repeat(number);
         if number == self.acknowledged {
             self.repeats = self.repeats.saturating_add(1);
         }

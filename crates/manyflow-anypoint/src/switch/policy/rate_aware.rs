@@ -11,18 +11,30 @@
 //!   the part of the peer's window that the member has. So shares move until all paths answer
 //!   alike, with XCP's own gains, and stay while the way to the switch is the limit, because then
 //!   all answers are alike.
-//! - **Losses.** Where no router answers, paths differ by their losses only. A loss takes
-//!   [`LOSS`] of a member's share, at most once in a window of its frames. Shares then settle
-//!   where each path loses equally often.
+//! - **Round trips.** Where no router answers, a queue tells that a path is full: then the rate at
+//!   which the member answers is the path's rate, and its share becomes that rate's part of all
+//!   members' rates. The share of a path without a queue grows by [`GROWTH`] in each round trip.
+//! - **Losses** take a part of a member's share, at most once in a window of its frames, where
+//!   queues are too short to be noticed.
 //! - **Outstanding frames.** A member that keeps far more than its share of all unanswered frames
 //!   is passed over at once, before its feedback tells why. One that has answered everything gets a
 //!   frame now and then, however small its share is, so that a path that comes back is found.
 
-use super::{Candidate, Policy};
+use core::time::Duration;
+
+use super::{Candidate, Policy, Round};
 use crate::Data;
 use crate::switch::MemberId;
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 
+/// The growth of a share in each round trip without a queue, where no router answers.
+const GROWTH: f64 = 1.125;
+/// The time by which a round trip is longer than the shortest one if a queue stands: this part of
+/// the shortest one, and at least `NOISE`.
+const QUEUE: f64 = 0.25;
+const NOISE: Duration = Duration::from_millis(2);
+/// The growth of the shortest round trip in each one, so that a longer path is believed some time.
+const AGEING: f64 = 1.0 + 1.0 / 1024.0;
 /// The part of its share that a member keeps after a loss. Any factor has the same equilibrium; a
 /// smaller one finds it sooner, with shares that vary more.
 const LOSS: f64 = 0.75;
@@ -50,6 +62,12 @@ struct Known {
     until_loss: u32,
     /// The frames that others got since the member's last one.
     passed: u32,
+    /// Whether a router has answered the member's latest frame.
+    has_router: bool,
+    /// The shortest round trip, in seconds; 0 before the first.
+    shortest: f64,
+    /// The answers per second in the latest round trip.
+    rate: f64,
 }
 
 /// Chooses members in proportion to the rates that their paths and servers carry, which it learns
@@ -167,20 +185,47 @@ impl<P> Policy<P> for RateAware {
         chosen
     }
 
-    fn note_answer(&mut self, member: MemberId, change: WindowChange) {
+    fn note_answer(&mut self, member: MemberId, feedback: Feedback) {
         let Some(known) = self.known.get_mut(member.index()) else {
             return;
         };
         known.until_loss = known.until_loss.saturating_sub(1);
-        let share = known.share;
-        if share == 0.0 || self.window == 0.0 {
+        known.has_router = feedback.answered;
+        if self.window == 0.0 {
             return;
         }
+        // Without a router, the change is what the peer asked for unless the member lowered it.
+        let change = feedback.change.bytes();
+        let change = change.min(if feedback.answered { change } else { 0.0 });
         // An answer changes at most its own frame's part: a share doubles, or falls to nothing, in
         // a round trip.
-        let bound = share / f64::from(known.outstanding.max(1));
-        let moved = change.bytes() / self.window * self.total;
+        let bound = known.share / f64::from(known.outstanding.max(1));
+        let moved = change / self.window * self.total;
         self.move_share(member, moved.clamp(-bound, bound));
+    }
+
+    fn note_round(&mut self, member: MemberId, round: Round) {
+        let Some(known) = self.known.get_mut(member.index()) else {
+            return;
+        };
+        let rtt = round.rtt.as_secs_f64().max(1e-6);
+        known.rate = f64::from(round.answers) / rtt;
+        known.shortest = match known.shortest {
+            0.0 => rtt,
+            shortest => (shortest * AGEING).min(rtt),
+        };
+        if known.has_router {
+            return;
+        }
+        let queue = rtt - known.shortest;
+        let is_full = queue > (QUEUE * known.shortest).max(NOISE.as_secs_f64());
+        let (share, rate) = (known.share, known.rate);
+        let rates: f64 = self.known.iter().map(|known| known.rate).sum();
+        let change = match is_full {
+            true => (rate / rates * self.total - share).min(0.0),
+            false => (GROWTH - 1.0) * share,
+        };
+        self.move_share(member, change);
     }
 
     fn note_loss(&mut self, member: MemberId) {
@@ -197,7 +242,7 @@ impl<P> Policy<P> for RateAware {
 
 #[cfg(test)]
 mod tests {
-    use manyflow_core::xcp::Congestion;
+    use manyflow_core::xcp::{Congestion, WindowChange};
     use proptest::prelude::*;
 
     use super::*;
@@ -224,8 +269,12 @@ mod tests {
     }
 
     fn answer(policy: &mut RateAware, member: usize, bytes: f64) {
-        let change = WindowChange::from_bytes(bytes);
-        Policy::<Length>::note_answer(policy, MemberId(member as u16), change);
+        let feedback = Feedback {
+            change: WindowChange::from_bytes(bytes),
+            answered: true,
+            averaged: false,
+        };
+        Policy::<Length>::note_answer(policy, MemberId(member as u16), feedback);
     }
 
     fn lose(policy: &mut RateAware, member: usize) {
@@ -261,7 +310,7 @@ mod tests {
         // In units of a window: what each path carries. A path grants what is left of it.
         let capacities = [0.05, 0.25, 0.25, 0.45];
         let mut policy = RateAware::default();
-        for _ in 0..4000 {
+        for _ in 0..20_000 {
             let member = route(&mut policy, &[10; 4]);
             let share = policy.share(MemberId(member as u16));
             let left = 0.1 * (capacities[member] - share) / share;
@@ -270,6 +319,31 @@ mod tests {
         for (share, capacity) in shares(&policy, 4).iter().zip(capacities) {
             assert!((share - capacity).abs() < 0.01, "{share} of {capacity}");
         }
+    }
+
+    #[test]
+    fn without_routers_queues_tell_which_paths_are_full_and_others_grow() {
+        let mut policy = RateAware::default();
+        route(&mut policy, &[10; 2]);
+        let round = |policy: &mut RateAware, member, milliseconds, answers| {
+            let rtt = Duration::from_millis(milliseconds);
+            let round = Round { rtt, answers };
+            Policy::<Length>::note_round(policy, MemberId(member), round);
+        };
+        // Neither has a queue.
+        (0..2).for_each(|member| round(&mut policy, member, 20, 20));
+        assert_eq!(policy.share(MemberId(0)), 0.5);
+        // A queue of 20 ms stands before member 0, whose path carries 250 frames/s. Member 1 has
+        // answered 1000 frames/s.
+        for _ in 0..10 {
+            round(&mut policy, 0, 40, 10);
+        }
+        assert!((policy.share(MemberId(0)) - 0.2).abs() < 0.01);
+        (0..20).for_each(|_| round(&mut policy, 1, 20, 20));
+        assert!(
+            policy.share(MemberId(0)) < 0.05,
+            "member 1 has no queue yet"
+        );
     }
 
     #[test]

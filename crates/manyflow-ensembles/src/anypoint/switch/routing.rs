@@ -11,9 +11,9 @@ use bytes::Bytes;
 use manyflow_anypoint::Data;
 use manyflow_anypoint::switch::{
     Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RateAware,
-    ReplicaHash, RoundRobin, Weighted,
+    ReplicaHash, Round, RoundRobin, Weighted,
 };
-use manyflow_core::xcp::WindowChange;
+use manyflow_core::xcp::Feedback;
 
 use super::config::{PolicyName, ServiceConfig};
 use crate::anypoint::fragment::Header;
@@ -195,10 +195,17 @@ impl Policy<Bytes> for Routing {
         place
     }
 
-    fn note_answer(&mut self, member: MemberId, change: WindowChange) {
+    fn note_answer(&mut self, member: MemberId, feedback: Feedback) {
         let member = self.number(member);
         if let Choice::RateAware(policy) = &mut self.choice {
-            Policy::<Bytes>::note_answer(policy, member, change);
+            Policy::<Bytes>::note_answer(policy, member, feedback);
+        }
+    }
+
+    fn note_round(&mut self, member: MemberId, round: Round) {
+        let member = self.number(member);
+        if let Choice::RateAware(policy) = &mut self.choice {
+            Policy::<Bytes>::note_round(policy, member, round);
         }
     }
 
