@@ -49,7 +49,7 @@ const BACKLOG: f64 = 2.0;
 /// The unanswered frames that are never a backlog: answers come in bursts.
 const BURST: f64 = 4.0;
 
-/// What the policy knows of a member.
+/// A member, as the policy knows it.
 #[derive(Copy, Clone, Debug, Default)]
 struct Known {
     /// The member's share of the frames, relative to the others'; 0 before it is a candidate.
@@ -74,7 +74,7 @@ struct Known {
 /// from their answers (see the [module](self)). It ignores keys.
 #[derive(Clone, Debug, Default)]
 pub struct RateAware {
-    /// What is known of each member, by its number.
+    /// The state of each member, by its number.
     known: Vec<Known>,
     /// The sum of the candidates' shares when the policy last chose.
     total: f64,
@@ -131,8 +131,8 @@ impl RateAware {
         f64::from(candidate.outstanding) > BACKLOG * share * self.waiting + BURST
     }
 
-    /// Counts a frame for all candidates, and returns the first whose probe is due. What members are
-    /// owed does not change.
+    /// Counts a frame for all candidates, and returns the first whose probe is due. The frames that
+    /// members are owed do not change.
     fn take_probe(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let mut due = None;
         for (place, candidate) in candidates.iter().enumerate() {
