@@ -38,9 +38,9 @@ pub trait Policy<P>: Send {
     /// by member number and never empty; an index beyond its end means the last candidate.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 
-    /// Learns that a member has answered a frame for the first time. `feedback` is what the member's
-    /// path and the member itself leave of the frame's request, before the minimum over the members
-    /// is taken for the peer. By default, a policy learns nothing.
+    /// Learns that a member has answered a frame for the first time. `feedback` is what the path
+    /// and the member itself leave of the frame's request, before the minimum over the members is
+    /// taken for the peer. By default, a policy learns nothing.
     fn note_answer(&mut self, _member: MemberId, _feedback: Feedback) {}
 
     /// Learns of a round trip between the switch and a member, after the answer that ended it. By
