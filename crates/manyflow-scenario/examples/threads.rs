@@ -9,7 +9,8 @@
 //! The second argument is the number of the cell, the third the largest number of parts. More parts
 //! than the machine has cores show lookahead and balance, but no speed-up. The seconds of processor
 //! time are of all threads, with the time in which they spin; on one core (`taskset -c 0`) nobody
-//! waits, so they are the work of the parts and of the merge.
+//! waits, so they are the work of the parts and of the merge. Two runs of one thread each, at once,
+//! show how much more two cores of this machine do than one.
 //!
 //! The fat tree has 16 ports a switch: 1,024 hosts below 320 switches. Its links have 10 Gbit/s, a
 //! queue of 100 packets, a delay of 1 us in the switch, and cables of 5 to 100 m with 5 ns a metre.
@@ -122,15 +123,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn compare<R: PartialEq>(
+fn compare<R: PartialEq + Send>(
     parts: usize,
-    run: impl Fn(usize) -> Result<Made<R>, Box<dyn Error>>,
+    run: impl Fn(usize) -> Result<Made<R>, Box<dyn Error>> + Sync,
 ) -> Result<(), Box<dyn Error>> {
     println!(
         "parts  seconds  speed-up  processor s  lookahead  windows  events/window  balance  crossings/event"
     );
     let one = measure(|| run(1))?;
     show(1, &one, one.real_s);
+    let at_once = measure(|| run_twice_at_once(&run))?;
+    println!(
+        "two runs at once, which share nothing: {:.2} times the work of one in the same time",
+        2.0 * one.real_s / at_once.real_s
+    );
     let powers = (1..).map(|power| 1 << power);
     for count in powers.take_while(|count| *count <= parts) {
         let measured = measure(|| run(count))?;
@@ -138,6 +144,22 @@ fn compare<R: PartialEq>(
         assert!(measured.made.0 == one.made.0, "threads changed the result");
     }
     Ok(())
+}
+
+/// Makes two runs of one thread each, at the same time. They wait for each other at no time, so two
+/// threads of one run are at most as fast as these: they share caches, memory, and maybe the units
+/// of one core.
+fn run_twice_at_once<R: PartialEq + Send>(
+    run: &(impl Fn(usize) -> Result<Made<R>, Box<dyn Error>> + Sync),
+) -> Result<Made<R>, Box<dyn Error>> {
+    let (first, second) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(1).map_err(|error| error.to_string()));
+        (run(1), other.join())
+    });
+    let second = second.map_err(|_| "a run panicked")??;
+    let first = first?;
+    assert!(first.0 == second.0, "two equal runs have different results");
+    Ok(first)
 }
 
 fn show<R>(parts: usize, measured: &Measured<R>, one_s: f64) {
