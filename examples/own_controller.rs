@@ -102,6 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let send = ClientFrame::Send {
         groups: group.into(),
         sent_us: 0,
+        layered: false,
     };
     daemon.handle_client(now, client, &send, b"tick".to_vec());
     let mut sent = 0;

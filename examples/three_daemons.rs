@@ -47,6 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let send = ClientFrame::Send {
                 groups: group.into(),
                 sent_us: 0,
+                layered: false,
             };
             daemons[0].handle_client(now, writer, &send, b"hello, group".to_vec());
         }

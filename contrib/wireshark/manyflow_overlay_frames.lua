@@ -39,6 +39,7 @@ local f = {
     flags = ProtoField.uint8("manyflow_overlay.flags", "Flags", base.HEX),
     repaired = ProtoField.bool("manyflow_overlay.repaired", "Repaired", 8, nil, 0x80),
     marked = ProtoField.bool("manyflow_overlay.marked", "Marked", 8, nil, 0x40),
+    layered = ProtoField.bool("manyflow_overlay.layered", "The payload is in layers", 8, nil, 0x08),
     count = ProtoField.uint8("manyflow_overlay.count", "Links, groups or ranges", base.DEC, nil, 0x30),
     origin = u16("origin", "Origin"),
     priority = u16("priority", "Priority in percent"),
@@ -302,6 +303,9 @@ local function missing_ranges(reader, count)
     end
 end
 
+-- The kinds of clients' messages, whose payload can be in layers.
+local DATA_KINDS = { [DATA] = true, [SHARED] = true, [AGAIN] = true, [RESENT] = true, [SEND] = true, [DELIVER] = true }
+
 -- The first word. Returns kind, flags, the number of links, groups or ranges, and the last 16 bits.
 local function first(reader)
     local byte, flags, half = reader:peek(1), reader:peek(1, 1), reader:peek(2, 2)
@@ -319,6 +323,9 @@ local function first(reader)
     if has_count then
         reader:show(f.count, 1)
     end
+    if DATA_KINDS[kind] then
+        reader:show(f.layered, 1)
+    end
     reader:take(f.flags, 1)
     local has_origin = MESSAGES[kind] or kind == DELIVER
     reader:take(kind == CONNECT and f.priority or has_origin and f.origin or f.reserved, 2)
@@ -327,15 +334,54 @@ local function first(reader)
     end
     local counted = math.floor(flags / 16) % 4
     local known = (MESSAGES[kind] and math.floor(flags / 64) * 64 or 0) + (has_count and 16 * counted or 0)
+    reader.is_layered = DATA_KINDS[kind] and math.floor(flags / 8) % 2 == 1
+    if reader.is_layered then
+        known = known + 8
+    end
     if flags ~= known or half ~= 0 and not has_origin and kind ~= CONNECT then
         reader:refuse("reserved bits are not zero")
     end
     return kind, counted, half
 end
 
+-- Checks the table of layers at the beginning of a payload, as `Layers::read` does.
+local function check_layers(reader)
+    local count, left = reader:peek(1), reader:left()
+    if count and (count < 1 or count > 8) then
+        return reader:refuse("a message has %d layers: it must have 1 to 8", count)
+    end
+    local least = 6 + 4 * (count or 0)
+    if left < least then
+        reader.is_short = true
+        return reader:refuse("%d bytes are too few for the table of layers", left)
+    elseif reader:peek(3, 1) == 0 then
+        return reader:refuse("a message's purse is 0")
+    end
+    local whole, before = 0, nil
+    for at = 6, least - 1, 4 do
+        local bytes, dollars = reader:peek(2, at), reader:peek(2, at + 2)
+        if bytes == 0 or dollars == 0 then
+            return reader:refuse("a layer has no bytes or is worth nothing")
+        elseif before and dollars * before[1] > before[2] * bytes then
+            return reader:refuse("a byte of a layer is worth more than one of the layer before it")
+        end
+        whole, before = whole + bytes, { bytes, dollars }
+    end
+    least = least + reader:peek(2, 4)
+    if left < least then
+        reader.is_short = true
+        return reader:refuse("%d bytes are too few for the kept bytes", left)
+    elseif left > least + whole then
+        return reader:refuse("%d bytes follow the last layer", left - least - whole)
+    end
+end
+
 -- Checks and adds what follows a header.
 local function trailing(reader, field)
     reader.payload_bytes = reader:left()
+    if reader.is_layered and field and not reader.refused then
+        check_layers(reader)
+    end
     if reader.refused then
         return
     elseif reader:left() > 0 and not field then

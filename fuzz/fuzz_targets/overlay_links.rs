@@ -146,6 +146,7 @@ impl World {
                     _ => ClientFrame::Send {
                         groups: group.into(),
                         sent_us: 0,
+                        layered: false,
                     },
                 };
                 let payload = Length(kind.into());

@@ -382,6 +382,7 @@ impl World {
             let send = ClientFrame::Send {
                 groups: GROUP.into(),
                 sent_us: 0,
+                layered: false,
             };
             let payload = Length(self.sent);
             self.honest
@@ -426,7 +427,7 @@ impl World {
             Transmit::Daemon(HONEST, frame, payload) if self.is_linked => {
                 self.wires[1].push_back((frame, payload));
             }
-            Transmit::Client(_, ClientFrame::Deliver { origin, data }, payload) => {
+            Transmit::Client(_, ClientFrame::Deliver { origin, data, .. }, payload) => {
                 if (origin, data.group) == (HONEST, GROUP) {
                     let (read, sent) = (self.read, self.sent);
                     assert!(read < payload.0 && payload.0 <= sent, "{payload:?}");

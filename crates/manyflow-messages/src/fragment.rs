@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use manyflow_overlay::{ClientId, DaemonId, GroupId};
 
+use super::nats::layers;
 use super::nats::parse::Published;
 
 /// Longer messages are divided into fragments on links of streams. A message of the overlay has at
@@ -50,15 +51,19 @@ pub(super) fn divide(raw: &Bytes, longest: usize) -> impl Iterator<Item = Bytes>
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
-/// Returns the message that is complete with this payload, if one is.
+/// Returns the message that is complete with this payload, if one is. A payload that is in layers,
+/// which is given with it, is a message of its own.
 ///
 /// # Errors
 /// Returns an error if the bytes are no message that a client can have published.
 pub(super) fn assemble(
     partial: &mut VecDeque<Partial>,
     source: Source,
-    mut payload: Bytes,
+    (layered, mut payload): (bool, Bytes),
 ) -> Result<Option<Published>, Invalid> {
+    if layered {
+        return layers::decode(&payload).map(Some).ok_or(Invalid);
+    }
     if payload.first() != Some(&FRAGMENT) {
         return Published::decode(payload).map(Some).ok_or(Invalid);
     }
@@ -127,7 +132,7 @@ mod tests {
         for part in parts {
             assert!(part.len() < 60_000);
             for source in [SOURCE, other] {
-                let assembled = assemble(&mut partial, source, part.clone());
+                let assembled = assemble(&mut partial, source, (false, part.clone()));
                 whole.extend(assembled.unwrap());
             }
         }
@@ -152,12 +157,15 @@ mod tests {
             let assembled = assemble(
                 &mut partial,
                 (DaemonId(1), ClientId(sender), GroupId(3)),
-                part,
+                (false, part),
             );
             assert_eq!(assembled, Ok(None));
         }
         assert_eq!(partial.len(), PARTIAL_MAX);
         let absurd = Bytes::from_static(&[FRAGMENT, 255, 255, 255, 255, 0]);
-        assert_eq!(assemble(&mut partial, SOURCE, absurd), Err(Invalid));
+        assert_eq!(
+            assemble(&mut partial, SOURCE, (false, absurd)),
+            Err(Invalid)
+        );
     }
 }

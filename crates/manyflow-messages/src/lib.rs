@@ -104,6 +104,7 @@ pub use server::{
 pub use status::{Counters, DaemonStatus, GroupStatus, LinkStatus, SlowMemberStatus, SlowVerdict};
 
 pub use manyflow_order::{Cause, GroupViewId, NameError, Service};
+pub use manyflow_overlay::LayerSize;
 use manyflow_overlay::{DaemonId, GroupId};
 
 use bytes::Bytes;

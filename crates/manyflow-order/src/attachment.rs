@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use manyflow_core::time::Time;
-use manyflow_core::{ConfigError, Contents, Payload};
-use manyflow_overlay::{self as overlay, ClientFrame, Daemon, DaemonId, GroupId};
+use manyflow_core::{ConfigError, Contents};
+use manyflow_overlay::{self as overlay, ClientFrame, Cut, Daemon, DaemonId, GroupId};
 
 use crate::clients::{Outgoing, RequestError};
 use crate::config::OrderConfig;
@@ -15,7 +15,7 @@ use crate::orderer::Orderer;
 use crate::parts::is_last_part;
 
 /// The payload of a daemon's messages, which can be a record of a stream.
-pub trait Carrier: Payload + Default + PartialEq {
+pub trait Carrier: Cut + Default + PartialEq {
     /// Returns a payload that is a record.
     fn from_record(record: Bytes) -> Self;
 
@@ -343,6 +343,7 @@ impl User {
         let frame = ClientFrame::Send {
             groups: group.into(),
             sent_us: (now - Time::ZERO).as_micros() as u32,
+            layered: false,
         };
         daemon.handle_client(now, self.client, &frame, P::from_record(part));
     }

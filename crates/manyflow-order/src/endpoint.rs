@@ -123,7 +123,12 @@ impl OrderedClients {
         };
         let origin = DaemonId(daemon.parse().ok()?);
         let length = delivery.payload.len() as u32;
-        Some((to, ClientFrame::Deliver { origin, data }, length.into()))
+        let frame = ClientFrame::Deliver {
+            origin,
+            data,
+            layered: false,
+        };
+        Some((to, frame, length.into()))
     }
 
     fn show(&mut self, event: &Event) {
@@ -173,7 +178,9 @@ impl Agent for OrderedClients {
         let done = match *frame {
             ClientFrame::Join(group) => attachment.join(now, *user, &name(group)),
             ClientFrame::Leave(group) => attachment.leave(now, *user, &name(group)),
-            ClientFrame::Send { groups, sent_us } => {
+            ClientFrame::Send {
+                groups, sent_us, ..
+            } => {
                 let names: Vec<String> = groups.as_slice().iter().copied().map(name).collect();
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 let service = self.services.get(&groups.first()).copied();
@@ -203,7 +210,7 @@ impl Agent for OrderedClients {
             return;
         };
         match frame {
-            ClientFrame::Deliver { origin, data } if to == attachment.client() => {
+            ClientFrame::Deliver { origin, data, .. } if to == attachment.client() => {
                 attachment.handle_message(now, origin, &data, payload);
                 let took = ClientFrame::Took { messages: 1 };
                 daemon.handle_client(now, to, &took, Contents::default());

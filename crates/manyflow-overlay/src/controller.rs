@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::groups::Groups;
+use super::layers::Layers;
 use super::message::{ClientId, Control, DaemonId, Data, GroupId, GroupSet, LinkId, Message};
+use super::sequence::OriginSeq;
 use super::topology::Topology;
 use crate::Event;
 use manyflow_core::time::Time;
@@ -73,6 +75,9 @@ pub struct Request {
     pub groups: GroupSet,
     /// Bytes that the message takes on a link, payload and all headers included.
     pub bytes: u32,
+    /// The salary that a [layered](Layers) message brings: the client must have earned it. The
+    /// price of each link decides when the message leaves for it, by [`sell`](Controller::sell).
+    pub purse: Option<Duration>,
 }
 
 /// The receivers of a controller's message.
@@ -108,6 +113,13 @@ pub trait Controller: fmt::Debug + Any + Send {
     /// Returns `false` if the client must wait until [`poll_ready`](Controller::poll_ready) names
     /// it. Also called for groups without members at other daemons.
     fn try_admit(&mut self, now: Time, request: &Request, site: &Site) -> bool;
+
+    /// Returns how many bytes of a layered message's payload, up to a cut point, one of this
+    /// daemon's links sells for the message's purse now. `sequence` is the message's number. The
+    /// daemon cuts the rest. Controllers without prices of links sell the whole message.
+    fn sell(&mut self, _link: LinkId, layers: &Layers, _sequence: OriginSeq) -> u32 {
+        layers.whole_bytes()
+    }
 
     /// Handles the entry of an admitted message into the overlay.
     fn on_sent(&mut self, _now: Time, _data: &Data, _bytes: u32, _site: &Site) {}

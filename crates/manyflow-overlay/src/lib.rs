@@ -122,7 +122,7 @@
 //! let mut read = Vec::new();
 //! for step in 0..50 {
 //!     if step == 10 {
-//!         let send = ClientFrame::Send { groups: group.into(), sent_us: 0 };
+//!         let send = ClientFrame::Send { groups: group.into(), sent_us: 0, layered: false };
 //!         daemons[0].handle_client(now, writer, &send, b"hello, group".to_vec());
 //!     }
 //!     now += Duration::from_millis(1);
@@ -155,6 +155,7 @@ mod endpoint;
 mod event;
 pub mod groups;
 pub mod hop;
+mod layers;
 mod message;
 mod notary;
 mod resequencer;
@@ -168,6 +169,7 @@ pub use config::{OverlayConfig, SlowPolicy, Verdict};
 pub use daemon::{Daemon, Interest, Transmit};
 pub use endpoint::{Addresses, Agent, DaemonEndpoint, Direct, LinkKind};
 pub use event::{Event, Misconduct};
+pub use layers::{Cut, LayerSize, Layers, LayersError};
 pub use message::{
     Ack, Acknowledge, Answer, Body, CLIENT_WINDOW, Change, ClientFrame, ClientId, Control,
     CopyFlags, CostUpdate, DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId,

@@ -67,7 +67,7 @@ pub struct LinkId {
 pub struct Message {
     /// The daemon at which the message entered the overlay.
     pub origin: DaemonId,
-    /// The fate of this copy on its path so far.
+    /// The fate of this copy on its path so far, and whether it may be cut.
     pub copy: CopyFlags,
     /// The message's contents.
     pub body: Body,
@@ -377,6 +377,9 @@ pub enum ClientFrame {
         /// The time at which the message was ready, in microseconds modulo 2^32 by the client's
         /// clock.
         sent_us: u32,
+        /// Whether the payload is in [layers](super::Layers), of which members get as much as the
+        /// links on the way to them sell.
+        layered: bool,
     },
     /// To the daemon: the client has read messages.
     Took {
@@ -394,6 +397,9 @@ pub enum ClientFrame {
         origin: DaemonId,
         /// The message's header.
         data: Data,
+        /// Whether the payload is in [layers](super::Layers), of which the last ones may have been
+        /// cut.
+        layered: bool,
     },
     /// From the daemon: how many members a group has now, at all daemons.
     View {
@@ -418,6 +424,20 @@ impl Message {
             Body::Data(data) | Body::Shared(data) | Body::Again(data) => Some(data),
             _ => None,
         }
+    }
+
+    /// Returns the number of a client's message among those of its origin to its group.
+    pub(super) fn sequence(&self) -> Option<OriginSeq> {
+        match self.body {
+            Body::Resent(resent) => Some(resent.data.sequence),
+            _ => self.data().map(|data| data.sequence),
+        }
+    }
+
+    /// Returns the message, of which daemons may cut the payload if it is layered.
+    pub(super) fn layered(self, is_layered: bool) -> Message {
+        let copy = { self.copy }.with(CopyFlags::layered(is_layered));
+        Message { copy, ..self }
     }
 
     /// Returns the version of the topology whose tree the message follows; `None` if the message is

@@ -23,6 +23,16 @@ pub enum ClientError {
         /// The name and the value.
         header: String,
     },
+    /// The layers of a message are not valid, or do not describe its payload.
+    #[error(
+        "`{layers}` does not describe a payload of {payload} bytes in layers: give all of its bytes, 1 to 8 layers, and the most valuable for each byte first"
+    )]
+    InvalidLayers {
+        /// The purse and the layers.
+        layers: String,
+        /// The number of bytes of the payload.
+        payload: usize,
+    },
     /// An ordered group cannot have this name.
     #[error(
         "`{group}` is not a valid name of an ordered group: write words between dots, without spaces and wildcards, 255 bytes at most"

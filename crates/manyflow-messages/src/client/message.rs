@@ -1,8 +1,12 @@
 //! Messages as a client sends and receives them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use manyflow_overlay::{LayerSize, Layers};
 
 use super::ClientError;
+use crate::nats::layers::{LAYERS, WHOLE, header_value};
 use crate::nats::parse::ALSO;
 use crate::nats::subject::is_subject;
 
@@ -89,6 +93,44 @@ impl Message {
     pub fn also_to(self, subject: &str) -> Result<Message, ClientError> {
         check_subject(subject)?;
         self.with_header(ALSO, subject)
+    }
+
+    /// Sends the payload in layers: a prefix of it that ends behind a layer is a coarser version.
+    /// Each link between daemons carries the layers that its price allows to a message with this
+    /// purse, the time to the next message of the stream. No member slows others down. A message
+    /// has 48 KiB at most, with its headers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use manyflow_messages::LayerSize;
+    /// use manyflow_messages::client::Message;
+    ///
+    /// let layers = [(40, 10), (200, 5)].map(|(bytes, dollars)| LayerSize { bytes, dollars });
+    /// let message = Message::new("cam", vec![0; 240])?;
+    /// let message = message.in_layers(Duration::from_millis(20), &layers)?;
+    /// assert_eq!(message.header("Manyflow-Layers"), Some("20000us 40:10 200:5"));
+    /// # Ok::<_, manyflow_messages::client::ClientError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the layers do not have all bytes of the payload, or a value is outside its range.
+    pub fn in_layers(self, purse: Duration, layers: &[LayerSize]) -> Result<Message, ClientError> {
+        let value = header_value(purse, layers);
+        let bytes: usize = layers.iter().map(|layer| usize::from(layer.bytes)).sum();
+        let is_valid = Layers::encode(purse, 0, layers).is_ok() && bytes == self.payload.len();
+        match is_valid {
+            true => self.with_header(LAYERS, &value),
+            false => Err(ClientError::InvalidLayers {
+                layers: value,
+                payload: self.payload.len(),
+            }),
+        }
+    }
+
+    /// The number of bytes that were published in layers, of which the payload can be a prefix;
+    /// `None` if the message is not in layers.
+    pub fn whole_bytes(&self) -> Option<usize> {
+        self.header(WHOLE)?.parse().ok()
     }
 
     /// The subject that the message was published to. Of several, the first that fits the pattern

@@ -445,7 +445,7 @@ impl DaemonCore {
         key: SessionKey,
         origin: DaemonId,
         data: &Data,
-        payload: Bytes,
+        payload: (bool, Bytes),
     ) {
         let session = &mut self.sessions[key];
         let mut is_valid = true;
@@ -472,7 +472,7 @@ impl DaemonCore {
         key: usize,
         origin: DaemonId,
         data: &Data,
-        payload: Bytes,
+        payload: (bool, Bytes),
     ) {
         let queue = &mut self.queues[key];
         let sessions = &self.sessions;

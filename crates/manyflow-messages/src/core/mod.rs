@@ -411,13 +411,27 @@ impl DaemonCore {
             return;
         };
         match (frame, owner) {
-            (ClientFrame::Deliver { origin, data }, Owner::Session(key)) => {
-                self.deliver(key, origin, &data, payload);
+            (
+                ClientFrame::Deliver {
+                    origin,
+                    data,
+                    layered,
+                },
+                Owner::Session(key),
+            ) => {
+                self.deliver(key, origin, &data, (layered, payload));
             }
-            (ClientFrame::Deliver { origin, data }, Owner::Queue(key)) => {
-                self.deliver_to_queue(key, origin, &data, payload);
+            (
+                ClientFrame::Deliver {
+                    origin,
+                    data,
+                    layered,
+                },
+                Owner::Queue(key),
+            ) => {
+                self.deliver_to_queue(key, origin, &data, (layered, payload));
             }
-            (ClientFrame::Deliver { origin, data }, Owner::Orderer) => {
+            (ClientFrame::Deliver { origin, data, .. }, Owner::Orderer) => {
                 self.handle_ordered(origin, &data, payload);
             }
             (ClientFrame::Ready, Owner::User(user)) => self.handle_user_ready(user),

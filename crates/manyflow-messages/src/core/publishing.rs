@@ -13,6 +13,8 @@ use manyflow_overlay::{ClientFrame, GroupSet};
 
 use super::{DaemonCore, SessionKey};
 use crate::fragment;
+use crate::nats::errors::{Reason, publish_refused};
+use crate::nats::layers;
 use crate::nats::ordered::OrderedSubject;
 use crate::nats::parse::Published;
 
@@ -123,12 +125,21 @@ impl DaemonCore {
         for circle in &targets.queues {
             groups.extend(self.choose(circle).filter(|group| !groups.contains(group)));
         }
+        let layered = layers::encode(message, self.fragment_bytes).transpose();
         for some in groups.chunks(GroupSet::MAX) {
-            if let Some(set) = GroupSet::of(some) {
-                let parts = fragment::divide(message.raw(), self.fragment_bytes);
-                let parts = parts.map(|part| (set, part));
-                self.sessions[key].pending.extend(parts);
+            let pending = &mut self.sessions[key].pending;
+            match (GroupSet::of(some), &layered) {
+                (Some(set), Ok(Some(payload))) => pending.push_back((set, payload.clone(), true)),
+                (Some(set), Ok(None)) => {
+                    let parts = fragment::divide(message.raw(), self.fragment_bytes);
+                    pending.extend(parts.map(|part| (set, part, false)));
+                }
+                _ => {}
             }
+        }
+        if let Err(error) = layered {
+            let refused = publish_refused(message.subject(), Reason::Permission);
+            self.sessions[key].report(&format!("{refused}: {error}"));
         }
         groups.clear();
         self.chosen = groups;
@@ -141,8 +152,8 @@ impl DaemonCore {
             if session.is_sending || session.is_ordering {
                 return;
             }
-            if let Some((groups, payload)) = session.pending.pop_front() {
-                return self.send(key, groups, payload);
+            if let Some(next) = session.pending.pop_front() {
+                return self.send(key, next);
             }
             // A message has entered. A PING may be due, and there is more room.
             session.ready.notify_one();
@@ -154,13 +165,14 @@ impl DaemonCore {
         }
     }
 
-    fn send(&mut self, key: SessionKey, groups: GroupSet, payload: Bytes) {
+    fn send(&mut self, key: SessionKey, (groups, payload, layered): (GroupSet, Bytes, bool)) {
         let session = &mut self.sessions[key];
         session.is_sending = true;
         let (now, client) = (self.clock.now(), session.client);
         let frame = ClientFrame::Send {
             groups,
             sent_us: (now - Time::ZERO).as_micros() as u32,
+            layered,
         };
         self.daemon.handle_client(now, client, &frame, payload);
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `parse.rs` | the operations of clients |
 //! | `parse/published.rs` | a message as its client wrote it |
+//! | `layers.rs` | messages in layers, which the overlay may cut |
 //! | `errors.rs` | the errors after which a connection goes on |
 //! | `subject.rs` | subjects and patterns |
 //! | `session.rs` | one client, its subscriptions and pending messages |
@@ -19,6 +20,7 @@ pub(super) mod errors;
 // Public for fuzz targets only.
 #[doc(hidden)]
 pub mod interest;
+pub(super) mod layers;
 mod operations;
 pub(super) mod ordered;
 pub mod parse;

@@ -153,7 +153,7 @@ pub(crate) struct NatsSession {
     /// have one subscription.
     by_group: BTreeSet<(GroupId, Option<Rc<[u8]>>)>,
     /// Messages that have not entered the overlay, with their groups.
-    pub(crate) pending: VecDeque<(GroupSet, Bytes)>,
+    pub(crate) pending: VecDeque<(GroupSet, Bytes, bool)>,
     /// Whether the daemon has a message of this client that has not entered.
     pub(crate) is_sending: bool,
     /// Messages of the client behind the one that waits.

@@ -40,6 +40,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::collections::{BTreeSet, VecDeque};
 
+use super::layers::{Cut, Layers, LayersError};
 use super::message::{
     CLIENT_WINDOW, ClientFrame, DaemonId, Data, GroupId, GroupSet, PAYLOAD_BYTES_MAX,
 };
@@ -61,6 +62,8 @@ pub struct Delivered<P> {
     pub data: Data,
     /// The message's payload.
     pub payload: P,
+    /// Whether the payload is in [layers](crate::Layers), of which the last ones may have been cut.
+    pub layered: bool,
 }
 
 /// An event that a client learns of from its daemon. Messages are not events.
@@ -93,6 +96,9 @@ pub enum SendError {
     /// The payload is longer than [`PAYLOAD_BYTES_MAX`].
     #[error("a payload of {0} bytes is too long: send at most {PAYLOAD_BYTES_MAX} in a message")]
     TooLong(u32),
+    /// The payload of a layered message does not begin with a valid table.
+    #[error(transparent)]
+    Layers(LayersError),
 }
 
 /// A violation of the protocol by the daemon. The connection should be closed.
@@ -222,6 +228,16 @@ impl<P: Payload + Default> Client<P> {
         sent_us: u32,
         payload: P,
     ) -> Result<(), SendError> {
+        self.push_message(groups.into(), sent_us, payload, false)
+    }
+
+    fn push_message(
+        &mut self,
+        groups: GroupSet,
+        sent_us: u32,
+        payload: P,
+        layered: bool,
+    ) -> Result<(), SendError> {
         if !self.is_connected() {
             return Err(SendError::NotConnected);
         }
@@ -232,10 +248,32 @@ impl<P: Payload + Default> Client<P> {
             return Err(SendError::TooLong(payload.length()));
         }
         self.is_sending = true;
-        let groups = groups.into();
-        let frame = ClientFrame::Send { groups, sent_us };
+        let frame = ClientFrame::Send {
+            groups,
+            sent_us,
+            layered,
+        };
         self.frames.push_back((frame, payload));
         Ok(())
+    }
+
+    /// Sends a [layered](crate::Layers) message: each link on the way to members carries the part
+    /// that the message's purse buys at the link's price. Otherwise as [`send`](Client::send).
+    ///
+    /// # Errors
+    /// Returns an error if the client may not send now, if the payload is too long, or if it has no
+    /// valid table of layers.
+    pub fn send_layered(
+        &mut self,
+        groups: impl Into<GroupSet>,
+        sent_us: u32,
+        payload: P,
+    ) -> Result<(), SendError>
+    where
+        P: Cut,
+    {
+        Layers::read(payload.bytes()).map_err(SendError::Layers)?;
+        self.push_message(groups.into(), sent_us, payload, true)
     }
 
     /// Returns the number of delivered messages that the application has not read.
@@ -280,10 +318,15 @@ impl<P: Payload + Default> Client<P> {
                 self.events.push_back(ClientEvent::Ready);
             }
             ClientFrame::Ready => {}
-            ClientFrame::Deliver { origin, data } => self.take(Delivered {
+            ClientFrame::Deliver {
+                origin,
+                data,
+                layered,
+            } => self.take(Delivered {
                 origin,
                 data,
                 payload,
+                layered,
             })?,
             ClientFrame::View { group, members } => {
                 self.events.push_back(ClientEvent::View { group, members });

@@ -27,6 +27,7 @@ fn deliver(client: &mut Client<Length>, sequence: u32) -> Result<(), ProtocolErr
             sender: ClientId(0),
             sent_us: 0,
         },
+        layered: false,
     };
     client.handle_frame(&frame, Length(sequence))
 }
@@ -47,6 +48,7 @@ fn one_message_at_a_time_goes_to_the_daemon() {
     let send = ClientFrame::Send {
         groups: GROUP.into(),
         sent_us: 5,
+        layered: false,
     };
     assert_eq!(client.poll_transmit(), Some((send, Length(10))));
     for _ in 0..2 {

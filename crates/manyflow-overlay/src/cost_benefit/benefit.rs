@@ -128,20 +128,23 @@ impl Benefit {
                 let rate = 2.0 * half * bought / (half + root);
                 rate.max(bought * WORTH.0)
             }
-            Benefit::Layers(layers) => {
-                let mut begin = 0.0;
-                for layer in layers {
-                    let rate = bought * layer.worth().clamp(WORTH.0, WORTH.1);
-                    let end = begin + layer.messages_per_s;
-                    if rate <= end {
-                        return rate.max(begin);
-                    }
-                    begin = end;
-                }
-                (bought * WORTH.0).max(begin)
-            }
+            Benefit::Layers(layers) => rate_in_layers(bought, layers.iter().copied()),
         }
     }
+}
+
+/// Returns the [rate](Benefit::rate) of a client whose messages have a benefit in these layers.
+pub(crate) fn rate_in_layers(bought: f64, layers: impl IntoIterator<Item = Layer>) -> f64 {
+    let mut begin = 0.0;
+    for layer in layers {
+        let rate = bought * layer.worth().clamp(WORTH.0, WORTH.1);
+        let end = begin + layer.messages_per_s;
+        if rate <= end {
+            return rate.max(begin);
+        }
+        begin = end;
+    }
+    (bought * WORTH.0).max(begin)
 }
 
 /// The benefits of an overlay's messages by group, the same at all daemons.

@@ -112,6 +112,7 @@ use std::collections::BTreeMap;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+pub(crate) use benefit::rate_in_layers;
 pub use benefit::{Benefit, Benefits, Layer};
 pub use config::CostBenefitConfig;
 pub use price::price;

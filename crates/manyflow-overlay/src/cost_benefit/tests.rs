@@ -42,6 +42,7 @@ fn request(client: u32, group: u32) -> Request {
         client: ClientId(client),
         groups: GroupId(group).into(),
         bytes: 1000,
+        purse: None,
     }
 }
 

@@ -5,6 +5,7 @@ use super::Daemon;
 use super::database::{Announcement, DaemonState};
 use crate::Event;
 use crate::config::Verdict;
+use crate::layers::Cut;
 use crate::message::{
     Body, Change, ClientFrame, ClientId, DaemonId, GroupId, Item, NAME_BYTES_MAX, Summary, Welcome,
 };
@@ -12,7 +13,7 @@ use crate::sequence::ChangeSeq;
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-impl<P: Payload + Default + PartialEq> Daemon<P> {
+impl<P: Cut + Default + PartialEq> Daemon<P> {
     /// Lets a client join a group. Ignores a name that is too long.
     pub(super) fn join(&mut self, now: Time, client: ClientId, group: GroupId, name: P) {
         if name.length() <= NAME_BYTES_MAX && self.delivery.join(group, client) {

@@ -2,6 +2,7 @@
 //! these are offered to the controller.
 
 use core::ops::Bound;
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::controller::{Controller, Request, Site};
@@ -14,6 +15,8 @@ use manyflow_core::time::Time;
 struct Waiting<P> {
     groups: GroupSet,
     sent_us: u32,
+    /// The purse of a layered message.
+    purse: Option<Duration>,
     payload: P,
 }
 
@@ -23,6 +26,8 @@ pub(super) struct Admitted<P> {
     pub(super) sender: ClientId,
     pub(super) groups: GroupSet,
     pub(super) sent_us: u32,
+    /// The purse of a layered message.
+    pub(super) purse: Option<Duration>,
     pub(super) payload: P,
     /// Bytes that the message takes on a link.
     pub(super) bytes: u32,
@@ -102,6 +107,7 @@ impl<P: Payload> Entry<P> {
         client: ClientId,
         groups: GroupSet,
         sent_us: u32,
+        purse: Option<Duration>,
         payload: P,
     ) -> bool {
         let Some(slot @ None) = self.clients.get_mut(&client) else {
@@ -110,6 +116,7 @@ impl<P: Payload> Entry<P> {
         *slot = Some(Waiting {
             groups,
             sent_us,
+            purse,
             payload,
         });
         true
@@ -140,18 +147,20 @@ impl<P: Payload> Entry<P> {
             client,
             groups,
             bytes: waiting.payload.length() + count * (DATA_BYTES + overhead_bytes),
+            purse: waiting.purse,
         };
         if !controller.try_admit(now, &request, site) {
             return None;
         }
         self.last_sender = client;
         let waiting = slot.take()?;
-        let sent_us = waiting.sent_us;
+        let (sent_us, purse) = (waiting.sent_us, waiting.purse);
         if let Some(groups) = waiting.groups.without(&groups) {
             let payload = waiting.payload.clone();
             *slot = Some(Waiting {
                 groups,
                 sent_us,
+                purse,
                 payload,
             });
         }
@@ -159,6 +168,7 @@ impl<P: Payload> Entry<P> {
             sender: client,
             groups,
             sent_us,
+            purse,
             payload: waiting.payload,
             bytes: request.bytes,
         })
@@ -197,9 +207,9 @@ mod tests {
         let mut entry = Entry::default();
         let clients: Vec<_> = (0..4).map(|_| entry.connect()).collect();
         for client in [clients[0], clients[1], clients[3]] {
-            assert!(entry.offer(client, G.into(), 0, Length(1)));
+            assert!(entry.offer(client, G.into(), 0, None, Length(1)));
             assert!(
-                !entry.offer(client, G.into(), 0, Length(2)),
+                !entry.offer(client, G.into(), 0, None, Length(2)),
                 "a message already waits"
             );
         }

@@ -6,13 +6,13 @@ use super::links::NeighbourIndex;
 use crate::Event;
 use crate::event::Misconduct;
 use crate::hop::Hop;
+use crate::layers::Cut;
 use crate::message::{Body, Change, DaemonId, Item, Message, Part, Summary};
 use crate::sequence::ChangeSeq;
 use crate::topology::Topology;
-use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-impl<P: Payload + Default + PartialEq> Daemon<P> {
+impl<P: Cut + Default + PartialEq> Daemon<P> {
     /// Adds a link to a neighbour, when it has come up: messages can be exchanged over its `hop`,
     /// which has sent none yet. A link that is up already is removed first. `weight`, at least 1,
     /// is the length that the link adds to a path; if the two ends differ, the higher one counts.

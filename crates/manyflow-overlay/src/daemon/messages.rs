@@ -5,13 +5,13 @@ use super::entry::Admitted;
 use super::links::{NeighbourIndex, QueueLength, Share};
 use crate::Event;
 use crate::hop::Arrival;
+use crate::layers::Cut;
 use crate::message::{
-    Body, ClientFrame, ClientId, DATA_BYTES, DaemonId, Data, GroupId, GroupSet, Message,
+    Body, ClientFrame, ClientId, CopyFlags, DATA_BYTES, DaemonId, Data, GroupId, GroupSet, Message,
 };
-use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-impl<P: Payload + Default + PartialEq> Daemon<P> {
+impl<P: Cut + Default + PartialEq> Daemon<P> {
     /// Offers the waiting messages of clients to `concerned` groups in turn, and lets them enter if
     /// they may.
     pub(super) fn let_enter(&mut self, now: Time, concerned: impl Fn(GroupId) -> bool) {
@@ -46,7 +46,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         }
     }
 
-    /// Sends a message of this daemon's own layers to a group, in the order of its other messages
+    /// Sends a message of this daemon's own protocols to a group, in the order of its other messages
     /// to the group, without asking the controller. Call it only while there
     /// [is room](Daemon::has_room).
     pub fn send_at_once(&mut self, now: Time, sender: ClientId, group: GroupId, payload: P) {
@@ -56,6 +56,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             groups: group.into(),
             sent_us: (now - Time::ZERO).as_micros() as u32,
             bytes: payload.length() + overhead,
+            purse: None,
             payload,
         };
         self.enter(now, admitted);
@@ -97,6 +98,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// at this daemon.
     fn enter(&mut self, now: Time, admitted: Admitted<P>) {
         let groups = admitted.groups.as_slice();
+        let layered = admitted.purse.is_some();
         let share = (groups.len() > 1).then(|| self.links.begin_share());
         for &group in groups {
             self.begin_sending(now, group);
@@ -110,11 +112,13 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             let site = self.membership.site();
             self.controller.on_sent(now, &data, admitted.bytes, site);
             if !self.database.is_fixed() {
-                self.retention.push(now, data, &admitted.payload);
+                let copy = CopyFlags::layered(layered);
+                self.retention.push(now, data, copy, &admitted.payload);
             }
             let message = self.membership.message(Body::Data(data));
+            let message = message.layered(layered);
             self.forward_shared(now, message, &admitted.payload, share);
-            self.deliver(now, message.origin, data, &admitted.payload);
+            self.deliver(now, message.origin, data, layered, &admitted.payload);
         }
         if self.entry.waiting_groups(admitted.sender).is_none() {
             self.outbox
@@ -203,25 +207,34 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         let bytes = payload.length() + DATA_BYTES + self.links.overhead_bytes();
         let origin = message.origin;
         self.controller.on_arrival(now, message, &data, bytes);
-        self.delivery.insert(origin, data, payload);
+        let layered = { message.copy }.has(CopyFlags::LAYERED);
+        self.delivery.insert(origin, data, layered, payload);
         self.deliver_in_order(now, origin, data.group);
     }
 
     /// Delivers the messages of one origin to a group, up to the first gap.
     pub(super) fn deliver_in_order(&mut self, now: Time, origin: DaemonId, group: GroupId) {
         let mut arrived = (0, 0u32);
-        while let Some((data, payload)) = self.delivery.pop_in_order(group, origin) {
+        while let Some((data, layered, payload)) = self.delivery.pop_in_order(group, origin) {
             arrived = (arrived.0 + 1, arrived.1.saturating_add(payload.length()));
-            self.deliver(now, origin, data, &payload);
+            self.deliver(now, origin, data, layered, &payload);
         }
         self.add_receipt(now, origin, group, arrived);
     }
 
     /// Delivers a message to the group's members at this daemon.
-    pub(super) fn deliver(&mut self, now: Time, origin: DaemonId, data: Data, payload: &P) {
+    pub(super) fn deliver(
+        &mut self,
+        now: Time,
+        origin: DaemonId,
+        data: Data,
+        layered: bool,
+        payload: &P,
+    ) {
+        let message = (origin, data, layered);
         let must_pause = self
             .delivery
-            .deliver(now, origin, data, payload, &mut self.outbox);
+            .deliver(now, message, payload, &mut self.outbox);
         if must_pause {
             self.announce_pause(now, data.group, true);
         }

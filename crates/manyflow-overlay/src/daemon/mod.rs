@@ -52,24 +52,27 @@ mod retention;
 mod tests;
 
 use core::any::Any;
+use core::time::Duration;
 use std::sync::Arc;
 
 use super::config::OverlayConfig;
 use super::controller::{Audience, Controller};
 use super::hop::Hop;
-use super::message::{Body, ClientFrame, ClientId, Control, DaemonId, Frame, GroupId};
+use super::message::{
+    Body, ClientFrame, ClientId, Control, CopyFlags, DaemonId, Frame, GroupId, LinkId, Message,
+};
 use super::notary::Notary;
 use super::sequence::LinkSeq;
 use super::topology::Topology;
 use crate::Event;
 use crate::event::Misconduct;
+use crate::layers::{Cut, Layers};
 use database::Database;
 use delivery::Delivery;
 use entry::Entry;
 use links::{Links, NeighbourIndex};
 use manyflow_core::ConfigError;
 use manyflow_core::Ecn;
-use manyflow_core::Payload;
 use manyflow_core::time::Time;
 pub use membership::Interest;
 use membership::Memberships;
@@ -102,7 +105,7 @@ pub struct Daemon<P> {
     condemned: Vec<(DaemonId, DaemonId, Misconduct)>,
 }
 
-impl<P: Payload + Default + PartialEq> Daemon<P> {
+impl<P: Cut + Default + PartialEq> Daemon<P> {
     /// Returns a daemon of a living overlay, which has no neighbours yet:
     /// [`add_link`](Daemon::add_link) adds them. No other daemon has the number `here`. Each time
     /// that the daemon restarts, it needs a higher `incarnation`, such as the time in seconds.
@@ -204,8 +207,16 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
         match *frame {
             ClientFrame::Join(group) => self.join(now, client, group, payload),
             ClientFrame::Leave(group) => self.leave(now, client, group),
-            ClientFrame::Send { groups, sent_us } => {
-                if self.entry.offer(client, groups, sent_us, payload) {
+            ClientFrame::Send {
+                groups,
+                sent_us,
+                layered,
+            } => {
+                let (purse, payload) = match layered {
+                    true => layered_payload(payload),
+                    false => (None, payload),
+                };
+                if self.entry.offer(client, groups, sent_us, purse, payload) {
                     self.try_enter(now, client);
                 }
             }
@@ -386,7 +397,7 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
 }
 
 /// Work that follows from every call.
-impl<P: Payload + Default + PartialEq> Daemon<P> {
+impl<P: Cut + Default + PartialEq> Daemon<P> {
     /// Serves the controller and all neighbours until there is no more work.
     fn do_pending_work(&mut self, now: Time) {
         loop {
@@ -441,7 +452,9 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
 
     /// Fills a hop with waiting messages while it has room. Returns whether there were any.
     fn fill_hop(&mut self, now: Time, neighbour: NeighbourIndex) -> bool {
-        let filled = self.links.fill_hop(now, neighbour);
+        let controller = &mut *self.controller;
+        let cut = |link, message: &Message, payload: P| cut(controller, link, message, payload);
+        let filled = self.links.fill_hop(now, neighbour, cut);
         if let Some(queue) = filled.queue {
             self.controller.on_queue(now, queue.link, queue.messages);
         }
@@ -465,5 +478,34 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
             any = true;
         }
         any
+    }
+}
+
+/// Returns the purse of a client's layered message, and the message up to a cut point. A message
+/// whose layers can not be read is not layered: decoders refuse it before.
+fn layered_payload<P: Cut>(payload: P) -> (Option<Duration>, P) {
+    let Ok(layers) = Layers::read(payload.bytes()) else {
+        return (None, payload);
+    };
+    let purse = layers.purse();
+    let length = layers.cut_point_within(payload.length());
+    let is_at_cut_point = length == payload.length();
+    let cut = (!is_at_cut_point).then(|| payload.cut(length));
+    (Some(purse), cut.unwrap_or(payload))
+}
+
+/// Returns as much of a message's payload as a link sells for its purse at this moment.
+fn cut<P: Cut>(controller: &mut dyn Controller, link: LinkId, message: &Message, payload: P) -> P {
+    if !{ message.copy }.has(CopyFlags::LAYERED) {
+        return payload;
+    }
+    let (Some(sequence), Ok(layers)) = (message.sequence(), Layers::read(payload.bytes())) else {
+        return payload;
+    };
+    let sold = controller.sell(link, &layers, sequence);
+    let length = layers.cut_point_within(sold.min(payload.length()));
+    match length < payload.length() {
+        true => payload.cut(length),
+        false => payload,
     }
 }

@@ -2,14 +2,14 @@
 //! that are sent again, and acknowledgements.
 
 use super::Daemon;
+use crate::layers::Cut;
 use crate::message::{
     Acknowledge, Answer, Body, DaemonId, Data, GroupId, Message, Resent, Welcome,
 };
 use crate::sequence::OriginSeq;
-use manyflow_core::Payload;
 use manyflow_core::time::Time;
 
-impl<P: Payload + Default + PartialEq> Daemon<P> {
+impl<P: Cut + Default + PartialEq> Daemon<P> {
     /// Prepares the first message of this daemon to a group: announces it to all daemons with
     /// members.
     pub(super) fn begin_sending(&mut self, now: Time, group: GroupId) {
@@ -102,12 +102,12 @@ impl<P: Payload + Default + PartialEq> Daemon<P> {
     /// Sends missing messages again while no queue is half full.
     pub(super) fn send_resent(&mut self, now: Time) {
         while !self.links.are_half_full()
-            && let Some((to, data, payload)) = self.retention.pop_resent()
+            && let Some((to, data, copy, payload)) = self.retention.pop_resent()
         {
             let version = self.membership.site().topology.version();
             let data = Data { version, ..data };
             let message = self.membership.message(Body::Resent(Resent { to, data }));
-            self.forward(now, message, &payload);
+            self.forward(now, Message { copy, ..message }, &payload);
         }
     }
 

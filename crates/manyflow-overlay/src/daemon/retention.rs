@@ -22,7 +22,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::message::{Answer, DaemonId, Data, GroupId};
+use crate::message::{Answer, CopyFlags, DaemonId, Data, GroupId};
 use crate::sequence::{ChangeSeq, OriginSeq};
 use manyflow_core::Payload;
 use manyflow_core::time::Time;
@@ -66,7 +66,7 @@ pub(super) struct Retention<P> {
 struct Kept<P> {
     /// The number of the first kept message, or of the next message if none is kept.
     first: OriginSeq,
-    messages: VecDeque<(Data, P)>,
+    messages: VecDeque<(Data, CopyFlags, P)>,
     remotes: BTreeMap<DaemonId, Remote>,
 }
 
@@ -214,8 +214,9 @@ impl<P: Payload> Retention<P> {
         self.release(group)
     }
 
-    /// Keeps a message until all other daemons with members have acknowledged it.
-    pub(super) fn push(&mut self, now: Time, data: Data, payload: &P) {
+    /// Keeps a message until all other daemons with members have acknowledged it. A layered one is
+    /// kept whole: each link cuts what is sent again at its own price.
+    pub(super) fn push(&mut self, now: Time, data: Data, copy: CopyFlags, payload: &P) {
         let Some(kept) = self.groups.get_mut(&data.group) else {
             return;
         };
@@ -224,7 +225,7 @@ impl<P: Payload> Retention<P> {
             kept.end(),
             "a message does not follow the last one"
         );
-        kept.messages.push_back((data, payload.clone()));
+        kept.messages.push_back((data, copy, payload.clone()));
         self.bytes += payload.length() as usize + OVERHEAD_BYTES;
         if self.tick_at.is_none() {
             for remote in kept.remotes.values_mut() {
@@ -301,7 +302,7 @@ impl<P: Payload> Retention<P> {
         let expected = kept.remotes.values().map(|remote| remote.expected);
         let lowest = expected.min().unwrap_or_else(|| kept.end());
         while kept.first < lowest
-            && let Some((_, payload)) = kept.messages.pop_front()
+            && let Some((.., payload)) = kept.messages.pop_front()
         {
             self.bytes -= payload.length() as usize + OVERHEAD_BYTES;
             kept.first = kept.first.advance(1);
@@ -361,7 +362,7 @@ impl<P: Payload> Retention<P> {
     }
 
     /// Returns the next message to send again, with the daemon that lacks it.
-    pub(super) fn pop_resent(&mut self) -> Option<(DaemonId, Data, P)> {
+    pub(super) fn pop_resent(&mut self) -> Option<(DaemonId, Data, CopyFlags, P)> {
         while let Some(resend) = self.resends.front_mut() {
             let kept = self.groups.get(&resend.group);
             let found = kept.and_then(|kept| {
@@ -369,9 +370,9 @@ impl<P: Payload> Retention<P> {
                 resend.next = resend.next.max(expected);
                 kept.get(resend.next).filter(|_| resend.next < resend.end)
             });
-            if let Some((data, payload)) = found {
+            if let Some((data, copy, payload)) = found {
                 resend.next = resend.next.advance(1);
-                return Some((resend.to, *data, payload.clone()));
+                return Some((resend.to, *data, *copy, payload.clone()));
             }
             self.resends.pop_front();
         }
@@ -426,7 +427,7 @@ impl<P> Kept<P> {
         self.first.advance(self.messages.len() as u64)
     }
 
-    fn get(&self, number: OriginSeq) -> Option<&(Data, P)> {
+    fn get(&self, number: OriginSeq) -> Option<&(Data, CopyFlags, P)> {
         let place = usize::try_from(number.distance_from(self.first)).ok()?;
         self.messages.get(place)
     }
@@ -506,7 +507,7 @@ mod tests {
                 sender: ClientId(1),
                 sent_us: 0,
             };
-            retention.push(at_ms(0), data, &Length(100));
+            retention.push(at_ms(0), data, CopyFlags::default(), &Length(100));
         }
         retention.handle_topology(at_ms(0));
         retention

@@ -303,6 +303,7 @@ mod tests {
                 client: CLIENT,
                 groups: group.into(),
                 bytes: 1000,
+                purse: None,
             };
             let terms = (&self.config, &mut self.outbox);
             let members = members.iter().copied();

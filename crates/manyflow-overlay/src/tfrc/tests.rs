@@ -137,6 +137,7 @@ impl World {
             client: CLIENT,
             groups: GROUP.into(),
             bytes: BYTES,
+            purse: None,
         };
         self.waiting = false;
         for _ in 0..1000 {
@@ -366,6 +367,7 @@ fn messages_to_local_members_only_are_not_delayed() {
         client: CLIENT,
         groups: GROUP.into(),
         bytes: BYTES,
+        purse: None,
     };
     let (now, site) = (world.now, &world.sites[SENDER]);
     let tfrc = &mut world.daemons[SENDER];

@@ -2,10 +2,10 @@
 
 use super::{
     CONNECT, COUNT, COUNT_MAX, DELIVER, DISCONNECT, EVICTED, Encoded, First, JOIN, LEAVE, READY,
-    SEND, TOOK, VIEW, WireError, at_least_one, check_rest, count_flags, range, some_words, words,
-    zero,
+    SEND, TOOK, VIEW, WireError, at_least_one, check_layers, check_rest, count_flags, range,
+    some_words, words, zero,
 };
-use crate::message::{ClientFrame, DaemonId, Data, GroupId, GroupSet};
+use crate::message::{ClientFrame, CopyFlags, DaemonId, Data, GroupId, GroupSet};
 
 impl ClientFrame {
     /// Encodes the header. The payload, if any, follows it on the wire.
@@ -14,9 +14,13 @@ impl ClientFrame {
             ClientFrame::Connect { priority } => Encoded::first(CONNECT, 0, priority),
             ClientFrame::Join(group) => Encoded::of(JOIN, 0, 0, [group.0]),
             ClientFrame::Leave(group) => Encoded::of(LEAVE, 0, 0, [group.0]),
-            ClientFrame::Send { groups, sent_us } => {
+            ClientFrame::Send {
+                groups,
+                sent_us,
+                layered,
+            } => {
                 let further = &groups.as_slice()[1..];
-                let flags = count_flags(further.len());
+                let flags = count_flags(further.len()) | CopyFlags::layered(layered).bits();
                 let mut encoded = Encoded::of(SEND, flags, 0, [groups.first().0, sent_us]);
                 for group in further {
                     encoded.put(&group.0.to_be_bytes());
@@ -26,8 +30,13 @@ impl ClientFrame {
             ClientFrame::Took { messages } => Encoded::of(TOOK, 0, 0, [messages]),
             ClientFrame::Disconnect => Encoded::first(DISCONNECT, 0, 0),
             ClientFrame::Ready => Encoded::first(READY, 0, 0),
-            ClientFrame::Deliver { origin, data } => {
-                Encoded::of(DELIVER, 0, origin.0, data.words())
+            ClientFrame::Deliver {
+                origin,
+                data,
+                layered,
+            } => {
+                let flags = CopyFlags::layered(layered).bits();
+                Encoded::of(DELIVER, flags, origin.0, data.words())
             }
             ClientFrame::View { group, members } => Encoded::of(VIEW, 0, 0, [group.0, members]),
             ClientFrame::Evicted(group) => Encoded::of(EVICTED, 0, 0, [group.0]),
@@ -54,18 +63,23 @@ impl ClientFrame {
             DELIVER => ClientFrame::Deliver {
                 origin: DaemonId(first.half),
                 data: Data::of_words(words(bytes)?)?,
+                layered: first.is_layered(),
             },
             SEND => send(first, bytes)?,
             kind => with_words(kind, bytes)?,
         };
         first.flags_among(match first.kind {
-            SEND => COUNT,
+            SEND => COUNT | CopyFlags::LAYERED.bits(),
+            DELIVER => CopyFlags::LAYERED.bits(),
             _ => 0,
         })?;
         if !matches!(first.kind, CONNECT | DELIVER) {
             zero(first.half.into())?;
         }
         let header = check_rest(bytes, frame.wire_bytes(), frame.has_payload())?;
+        if first.is_layered() {
+            check_layers(bytes, header)?;
+        }
         Ok((frame, header))
     }
 }
@@ -102,7 +116,11 @@ fn send(first: First, bytes: &[u8]) -> Result<ClientFrame, WireError> {
         let twice = || range(name, group.into(), "another than those before");
         groups = groups.with(GroupId(group)).ok_or_else(twice)?;
     }
-    Ok(ClientFrame::Send { groups, sent_us })
+    Ok(ClientFrame::Send {
+        groups,
+        sent_us,
+        layered: first.is_layered(),
+    })
 }
 
 fn group(bytes: &[u8]) -> Result<GroupId, WireError> {

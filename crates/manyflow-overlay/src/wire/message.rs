@@ -2,8 +2,8 @@
 
 use super::{
     ACKNOWLEDGE, AGAIN, ANSWER, CHANGE, COST, COUNT, DATA, Encoded, First, PART, REPORT, REQUEST,
-    RESENT, ROUND_TRIP, SEAL, SHARED, SUMMARY, WELCOME, WireError, at_least_one, check_rest,
-    count_flags, range, some_words, words, zero,
+    RESENT, ROUND_TRIP, SEAL, SHARED, SUMMARY, WELCOME, WireError, at_least_one, check_layers,
+    check_rest, count_flags, range, some_words, words, zero,
 };
 use crate::message::{
     Acknowledge, Answer, Body, Change, ClientId, Control, CopyFlags, CostUpdate, DaemonId, Data,
@@ -66,11 +66,16 @@ impl Message {
             copy: CopyFlags::from_bits(first.flags),
             body: body(first, bytes)?,
         };
+        let fate = CopyFlags::REPAIRED.with(CopyFlags::MARKED).bits();
         first.flags_among(match first.kind {
-            COST | ACKNOWLEDGE => CopyFlags::bits_of_all() | COUNT,
-            _ => CopyFlags::bits_of_all(),
+            DATA | SHARED | AGAIN | RESENT => CopyFlags::bits_of_all(),
+            COST | ACKNOWLEDGE => fate | COUNT,
+            _ => fate,
         })?;
         let header = check_rest(bytes, message.wire_bytes(), message.has_payload())?;
+        if first.is_layered() && message.has_payload() {
+            check_layers(bytes, header)?;
+        }
         Ok((message, header))
     }
 }

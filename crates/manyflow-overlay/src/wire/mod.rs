@@ -41,8 +41,10 @@
 //!   View       | first | group      | members    |
 //!
 //!   first      | version: 3 bits, kind: 5 bits | flags | origin, in Connect the priority, or 0: 16 bits |
-//!   flags      | repaired | marked | links, groups, further groups or ranges: 2 bits | 4 bits to come: ordering and safety of messages |
+//!   flags      | repaired | marked | links, groups, further groups or ranges: 2 bits | the payload is in layers | 3 bits to come |
 //! ```
+//!
+//! A payload in layers begins with a [table](super::Layers).
 //!
 //! A [direct](Frame::Direct) message has no header of its own, because its kind differs from the
 //! kinds of all other frames. On a stream, a length of two bytes precedes each frame; it does not
@@ -65,9 +67,10 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use super::layers::{Layers, LayersError};
 #[cfg(doc)]
 use super::message::Frame;
-use super::message::PAYLOAD_BYTES_MAX;
+use super::message::{CopyFlags, PAYLOAD_BYTES_MAX};
 
 /// The version of this wire format.
 const VERSION: u8 = 1;
@@ -155,6 +158,9 @@ pub enum WireError {
     /// A payload is longer than [`PAYLOAD_BYTES_MAX`].
     #[error("a payload of {0} bytes is too long: send at most {PAYLOAD_BYTES_MAX}")]
     Payload(usize),
+    /// A payload is not in the layers that its header claims.
+    #[error(transparent)]
+    Layers(LayersError),
     /// A TCP segment is not one that the simulator's streams send.
     #[error("{0}")]
     Tcp(&'static str),
@@ -228,6 +234,11 @@ impl First {
         zero(u32::from(self.flags & !known))
     }
 
+    /// Returns whether the payload is in layers.
+    fn is_layered(self) -> bool {
+        CopyFlags::from_bits(self.flags).has(CopyFlags::LAYERED)
+    }
+
     /// Returns the number of links or ranges that follow.
     fn count(self) -> usize {
         usize::from((self.flags & COUNT) >> COUNT_SHIFT)
@@ -289,6 +300,16 @@ fn check_payload(bytes: usize) -> Result<(), WireError> {
         return Err(WireError::Payload(bytes));
     }
     Ok(())
+}
+
+/// Checks the table of layers at the beginning of a payload, which follows `header` bytes.
+fn check_layers(bytes: &[u8], header: usize) -> Result<(), WireError> {
+    match Layers::read(&bytes[header..]) {
+        Ok(_) => Ok(()),
+        // A stream's reader may not have all bytes yet.
+        Err(LayersError::Short { want, .. }) => Err(short(bytes, header + want)),
+        Err(error) => Err(WireError::Layers(error)),
+    }
 }
 
 /// Checks that nothing follows a header except a payload, if it may have one. Returns the header's

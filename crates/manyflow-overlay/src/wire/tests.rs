@@ -1,8 +1,11 @@
 mod any;
 
+use core::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::layers::{LayerSize, Layers, LayersError};
 use crate::message::{
     Ack, Acknowledge, Body, Change, ClientFrame, ClientId, Control, CopyFlags, CostUpdate,
     DATAGRAM_BYTES, DaemonId, Data, Delay, Feedback, Frame, GroupId, GroupSet, Item, LinkState,
@@ -198,6 +201,7 @@ fn other_frames_are_encoded_as_documented() {
     let deliver = ClientFrame::Deliver {
         origin: DaemonId(0x0102),
         data: DATA_HEADER,
+        layered: false,
     };
     assert_encodings(&[
         (
@@ -233,7 +237,11 @@ fn other_frames_are_encoded_as_documented() {
 #[test]
 fn messages_to_several_groups_are_encoded_as_documented() {
     let groups = GroupSet::of(&[7, 1, 2].map(GroupId)).unwrap();
-    let send = ClientFrame::Send { groups, sent_us: 6 };
+    let send = ClientFrame::Send {
+        groups,
+        sent_us: 6,
+        layered: false,
+    };
     let bytes = [
         &[0x33, 0x20, 0, 0, 0, 0, 0, 7, 0, 0, 0, 6][..],
         &[0, 0, 0, 1, 0, 0, 0, 2],
@@ -263,6 +271,37 @@ fn messages_to_several_groups_are_encoded_as_documented() {
 }
 
 #[test]
+fn layered_messages_are_encoded_as_documented_and_need_a_valid_table() {
+    let groups = GroupId(7).into();
+    let send = ClientFrame::Send {
+        groups,
+        sent_us: 6,
+        layered: true,
+    };
+    let sent = [0x33, 0x08, 0, 0, 0, 0, 0, 7, 0, 0, 0, 6];
+    let table = [2, 0, 0x4e, 0x20, 0, 1, 0, 2, 0, 9, 0, 4, 0, 3];
+    let whole = [&sent[..], &table, &[0; 7]].concat();
+    assert_eq!(ClientFrame::decode(&whole), Ok((send, 12)));
+    assert_eq!(send.encode().as_bytes(), sent);
+    // The kept byte, and one of the first layer.
+    assert_eq!(ClientFrame::decode(&whole[..28]), Ok((send, 12)));
+    let (have, want) = (26, 27);
+    let short = Err(WireError::Short { have, want });
+    assert_eq!(ClientFrame::decode(&whole[..have]), short);
+    let longer = [&whole[..], &[0]].concat();
+    let error = ClientFrame::decode(&longer).unwrap_err();
+    assert_eq!(error, WireError::Layers(LayersError::Trailing(1)));
+    let mut many = whole;
+    many[12] = 9;
+    let error = ClientFrame::decode(&many).unwrap_err();
+    assert_eq!(error, WireError::Layers(LayersError::Count(9)));
+    // A message that is not a client's has no layers.
+    let mut change = message(Body::Request).encode().as_bytes().to_vec();
+    change[1] = 0x08;
+    assert_eq!(Message::decode(&change), Err(WireError::Reserved));
+}
+
+#[test]
 fn headers_take_24_bytes_for_data_and_62_for_a_cost_update() {
     assert_eq!(message(Body::Data(DATA_HEADER)).wire_bytes(), 24);
     let update = message(Body::Control(Control::Cost(full_update())));
@@ -287,7 +326,11 @@ fn the_longest_payload_fits_in_a_packet_and_a_longer_one_is_refused() {
             number: LinkSeq(0),
             message,
         },
-        Frame::Client(ClientFrame::Deliver { origin, data }),
+        Frame::Client(ClientFrame::Deliver {
+            origin,
+            data,
+            layered: false,
+        }),
         Frame::Segment {
             sequence: LinkSeq(0),
             message: resent,
@@ -320,8 +363,8 @@ fn unknown_reserved_and_out_of_range_values_are_refused_by_name() {
     assert_eq!(data(0, 0x20), WireError::Kind(0));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
     assert_eq!(data(0, 0x3f), WireError::Kind(31));
-    // The last four bits are reserved.
-    assert_eq!(data(1, 0x08), WireError::Reserved);
+    // The last three bits are reserved.
+    assert_eq!(data(1, 0x04), WireError::Reserved);
     assert_eq!(data(1, 0x01), WireError::Reserved);
     let refused: [(&[u8], &str); 9] = [
         (&[0x30, 0, 0, 0], "a client's priority in percent is 0"),
@@ -440,9 +483,37 @@ fn has_payload(frame: &Frame) -> bool {
     }
 }
 
-/// Returns the payload if the frame has one, or else nothing.
+fn is_layered(frame: &Frame) -> bool {
+    match frame {
+        Frame::Segment { message, .. }
+        | Frame::Stream(message)
+        | Frame::Datagram { message, .. }
+        | Frame::Direct(message) => { message.copy }.has(CopyFlags::LAYERED),
+        Frame::Client(ClientFrame::Send { layered, .. } | ClientFrame::Deliver { layered, .. }) => {
+            *layered
+        }
+        _ => false,
+    }
+}
+
+/// Returns a payload of one layer, which was cut if it has no bytes.
+fn in_one_layer(bytes: &[u8]) -> Vec<u8> {
+    let layer = LayerSize {
+        bytes: bytes.len().max(1) as u16,
+        dollars: 1,
+    };
+    let mut payload = Layers::encode(Duration::from_millis(20), 0, &[layer]).unwrap();
+    payload.extend_from_slice(bytes);
+    payload
+}
+
+/// Returns the payload if the frame has one, or else nothing. That of a layered frame has a table.
 fn payload_of(frame: &Frame, payload: Vec<u8>) -> Vec<u8> {
-    if has_payload(frame) { payload } else { vec![] }
+    match has_payload(frame) {
+        true if is_layered(frame) => in_one_layer(&payload),
+        true => payload,
+        false => vec![],
+    }
 }
 
 /// Returns bytes that resemble a frame: mostly of a known kind, with small numbers.

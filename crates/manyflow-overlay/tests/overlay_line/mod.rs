@@ -44,6 +44,7 @@ impl Line {
         let send = ClientFrame::Send {
             groups: GROUP.into(),
             sent_us: 0,
+            layered: false,
         };
         let read = self.read();
         self.world.send(&self.sender, [send]);

@@ -64,6 +64,7 @@ impl Mesh {
         ClientFrame::Send {
             groups: group.into(),
             sent_us: 0,
+            layered: false,
         }
     }
 

@@ -204,6 +204,7 @@ impl World {
             message_bytes: PAYLOAD,
             rate: None,
             messages: None,
+            layers: Vec::new(),
         };
         let application = Application {
             start: Time::from_secs_f64(start_s.max(FIRST)),

@@ -450,8 +450,13 @@ fn any_frame(kind: u8, [a, b, c]: [u32; 3], sequence: u32, half: u16, is_data: b
         5 => Frame::Client(ClientFrame::Send {
             groups: group.into(),
             sent_us: c,
+            layered: false,
         }),
-        _ => Frame::Client(ClientFrame::Deliver { origin, data }),
+        _ => Frame::Client(ClientFrame::Deliver {
+            origin,
+            data,
+            layered: false,
+        }),
     }
 }
 

@@ -23,6 +23,9 @@ Examples:
   # To the members of two ordered groups, at the same place among all messages
   manyflow pub orders '17 chairs' --service agreed --also stock
 
+  # In layers, of which each link carries what its price allows: a purse of 20 ms, then bytes and worth
+  manyflow pub cam --size 1240B --rate 50 --count 500 --header 'Manyflow-Layers: 20ms 40:10 200:5 1000:2'
+
   # With a header, to another daemon, as a user
   manyflow pub orders.new '{}' --header 'Trace: 17' --server b.example.net:4222 --user shop --password-file shop.password";
 

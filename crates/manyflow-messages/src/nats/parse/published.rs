@@ -66,6 +66,13 @@ impl Published {
         })
     }
 
+    /// Returns the value of the first header with this name, in any case, as it was written.
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
+        let mut headers = self.headers();
+        let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, value)| value)
+    }
+
     /// Returns whether there are headers other than those with further subjects.
     pub fn has_other_headers(&self) -> bool {
         self.headers().any(|(name, _)| !is_also(name))

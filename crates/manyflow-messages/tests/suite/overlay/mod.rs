@@ -5,6 +5,7 @@ mod addresses;
 mod attackers;
 mod datagrams;
 mod keys;
+mod layers;
 mod lies;
 mod links;
 mod members;

@@ -22,8 +22,12 @@ use rand_pcg::Pcg64Mcg;
 
 use manyflow_core::interval::Interval;
 use manyflow_core::units::Rate;
-use manyflow_core::{Action, ConfigError, Destination, Endpoint, EndpointId, Length, Packet, Time};
-use manyflow_overlay::{Client, ClientEvent, Event, Frame, GroupId, PAYLOAD_BYTES_MAX};
+use manyflow_core::{
+    Action, ConfigError, Contents, Destination, Endpoint, EndpointId, Packet, Time,
+};
+use manyflow_overlay::{
+    Client, ClientEvent, Event, Frame, GroupId, LayerSize, Layers, LayersError, PAYLOAD_BYTES_MAX,
+};
 
 /// The behaviour of a simulated client's application.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +68,39 @@ pub struct Source {
     pub rate: Option<Rate>,
     /// The number of messages; `None` means no limit.
     pub messages: Option<u32>,
+    /// The layers of each message, which have `message_bytes` in all, behind their table; none if
+    /// messages are not layered. They need a `rate`: the purse of a message is the time to the next.
+    pub layers: Vec<LayerSize>,
+}
+
+/// The layers of a source, and what they must be.
+const LAYERS: (&str, &str) = (
+    "the layers of a message",
+    "1 to 8 with all bytes of the message, at a rate, the most valuable for each byte first",
+);
+
+impl Source {
+    /// Returns the payload of each message. That of a layered message has bytes: daemons read its
+    /// table.
+    fn payload(&self) -> Result<Contents, LayersError> {
+        if self.layers.is_empty() {
+            return Ok(self.message_bytes.into());
+        }
+        let mut interval = self
+            .rate
+            .map(|rate| Interval::new(self.message_bytes, rate));
+        let purse = interval.as_mut().map(Interval::advance).unwrap_or_default();
+        let mut payload = Layers::encode(purse, 0, &self.layers)?;
+        payload.resize(payload.len() + self.message_bytes as usize, 0);
+        Layers::read(&payload)?;
+        Ok(payload[..].into())
+    }
+
+    /// Returns whether the layers have all bytes of a message.
+    fn has_all_layers(&self) -> bool {
+        let bytes = self.layers.iter().map(|layer| u32::from(layer.bytes));
+        self.layers.is_empty() || bytes.sum::<u32>() == self.message_bytes
+    }
 }
 
 impl Default for Application {
@@ -109,6 +146,11 @@ impl Application {
                     .and_then(|source| source.rate)
                     .is_none_or(|rate| rates.contains(&rate.bits_per_s())),
             ),
+            (
+                LAYERS.0,
+                LAYERS.1,
+                source.is_none_or(|source| source.has_all_layers() && source.payload().is_ok()),
+            ),
         ])
     }
 }
@@ -119,7 +161,9 @@ pub struct ClientEndpoint {
     application: Application,
     daemon: EndpointId,
     phase: Phase,
-    client: Client<Length>,
+    client: Client<Contents>,
+    /// The payload of all messages.
+    payload: Contents,
     producer: Option<Producer>,
     consumer: Consumer,
     events: VecDeque<Event>,
@@ -147,7 +191,9 @@ impl ClientEndpoint {
     ) -> Result<ClientEndpoint, ConfigError> {
         application.check()?;
         let source = application.sends.clone();
+        let payload = source.as_ref().and_then(|source| source.payload().ok());
         Ok(ClientEndpoint {
+            payload: payload.unwrap_or_default(),
             producer: source.map(|source| Producer::new(source, application.start, seed)),
             consumer: Consumer::new(application.service),
             daemon,
@@ -166,7 +212,7 @@ impl ClientEndpoint {
         self.phase = Phase::Connected;
         self.client.connect(self.application.priority);
         if let Some(group) = self.application.joins {
-            self.client.join(group, Length(0));
+            self.client.join(group, Contents::default());
         }
     }
 
@@ -198,8 +244,12 @@ impl ClientEndpoint {
         let Some(producer) = &mut self.producer else {
             return;
         };
-        let (group, bytes) = (producer.source.group, producer.source.message_bytes);
-        let sent = self.client.send(group, producer.produce(), Length(bytes));
+        let group = producer.source.group;
+        let (sent_us, payload) = (producer.produce(), self.payload.clone());
+        let sent = match producer.source.layers.is_empty() {
+            true => self.client.send(group, sent_us, payload),
+            false => self.client.send_layered(group, sent_us, payload),
+        };
         debug_assert_eq!(sent, Ok(()), "the client was ready");
     }
 
@@ -209,7 +259,7 @@ impl ClientEndpoint {
             && let Some(message) = self.client.read()
         {
             self.consumer.begin_next();
-            let bytes = message.payload.0;
+            let bytes = message.payload.length();
             let age_us = micros(now).wrapping_sub(message.data.sent_us);
             let seconds = f64::from(age_us) / 1e6;
             self.events.push_back(Event::Delivered { bytes });
@@ -252,9 +302,7 @@ impl Endpoint for ClientEndpoint {
             return;
         }
         let was_idle = self.client.unread() == 0;
-        let handled = self
-            .client
-            .handle_frame(frame, Length(packet.payload_bytes()));
+        let handled = self.client.handle_frame(frame, packet.payload());
         debug_assert_eq!(handled, Ok(()), "a daemon keeps to the protocol");
         if was_idle {
             self.consumer.begin(now);
@@ -285,11 +333,11 @@ impl Endpoint for ClientEndpoint {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action<Frame>> {
-        let (frame, Length(payload_bytes)) = self.client.poll_transmit()?;
+        let (frame, payload) = self.client.poll_transmit()?;
         Some(Action::Send(Packet::new(
             Destination::Endpoint(self.daemon),
             Frame::Client(frame),
-            payload_bytes,
+            payload,
         )))
     }
 

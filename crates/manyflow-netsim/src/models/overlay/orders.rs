@@ -88,7 +88,12 @@ impl Chain {
     fn send(&mut self, at: u32, sent_us: u32) {
         assert!(std::mem::take(&mut self.ready[at as usize]), "{at}");
         let groups = GROUP.into();
-        self.ask(at, ClientFrame::Send { groups, sent_us }, 100);
+        let frame = ClientFrame::Send {
+            groups,
+            sent_us,
+            layered: false,
+        };
+        self.ask(at, frame, 100);
     }
 
     fn drain(&mut self, at: u32) {

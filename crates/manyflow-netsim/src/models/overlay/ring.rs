@@ -155,7 +155,9 @@ impl Ring {
                 self.members.remove(&(group, from));
             }
             ClientFrame::Disconnect => self.members.retain(|member| member.1 != from),
-            ClientFrame::Send { groups, sent_us } => {
+            ClientFrame::Send {
+                groups, sent_us, ..
+            } => {
                 self.blocked.push_back(Waiting {
                     from,
                     group: groups.first(),
@@ -238,7 +240,12 @@ impl Ring {
             let members = members.take_while(|member| member.0 == data.group);
             let members: Vec<EndpointId> = members.map(|member| member.1).collect();
             for member in members {
-                self.send_client(member, ClientFrame::Deliver { origin, data }, length);
+                let frame = ClientFrame::Deliver {
+                    origin,
+                    data,
+                    layered: false,
+                };
+                self.send_client(member, frame, length);
             }
         }
         let drop_to = self.safe.min(self.delivered);

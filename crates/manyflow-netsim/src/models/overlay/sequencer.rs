@@ -180,7 +180,11 @@ impl Sequencer {
             && let Some((origin, data, payload)) = self.waiting.pop_front()
         {
             for member in &self.members {
-                let frame = ClientFrame::Deliver { origin, data };
+                let frame = ClientFrame::Deliver {
+                    origin,
+                    data,
+                    layered: false,
+                };
                 self.frames.push_back((*member, frame, payload.clone()));
             }
         }
@@ -269,7 +273,7 @@ impl Agent for Sequencer {
         if Some(to) != self.own {
             return self.direct.handle_frame(now, daemon, to, frame, payload);
         }
-        let ClientFrame::Deliver { origin, data } = frame else {
+        let ClientFrame::Deliver { origin, data, .. } = frame else {
             return;
         };
         let took = ClientFrame::Took { messages: 1 };

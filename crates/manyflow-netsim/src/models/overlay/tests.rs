@@ -92,6 +92,7 @@ impl Run {
                 sender: ClientId(0),
                 sent_us,
             },
+            layered: false,
         })
     }
 
@@ -140,6 +141,7 @@ fn sender(interval_ms: Option<u64>) -> Application {
             message_bytes: BYTES,
             rate: interval_ms.map(rate),
             messages: None,
+            layers: Vec::new(),
         }),
         ..Application::default()
     }
@@ -331,6 +333,7 @@ fn parameters_outside_their_ranges_are_refused_by_name() {
             message_bytes,
             rate: Some(Rate::from_bits_per_s(bits)),
             messages: None,
+            layers: Vec::new(),
         }),
         ..Application::default()
     };

@@ -57,6 +57,13 @@ impl Account {
         Some(wait_of((1.0 - self.earned) / rate))
     }
 
+    /// Buys a layered message with this purse. Returns how long the client has to wait until it has
+    /// earned the purse, and `None` if it has.
+    pub(super) fn buy_purse(&mut self, now: Time, purse: Duration) -> Option<Duration> {
+        let rate = self.priority / purse.as_secs_f64();
+        self.buy(now, rate)
+    }
+
     /// Pays a client whose rate is now `rate`. Prices have changed since it was last paid; the
     /// geometric mean of its rates then and now counts.
     fn earn(&mut self, now: Time, rate: f64) {

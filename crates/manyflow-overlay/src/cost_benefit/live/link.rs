@@ -6,7 +6,9 @@ use super::UPDATE;
 use super::below::Below;
 use super::rates::Rates;
 use crate::cost_benefit::benefit::Benefits;
+use crate::layers::Layers;
 use crate::message::LinkId;
+use crate::sequence::OriginSeq;
 use manyflow_core::time::Time;
 
 /// D: the delay of a queue at which its price remains the same.
@@ -26,6 +28,8 @@ const INTEGRAL_PER_S2: f64 = 3.75;
 const FALL_MAX_PER_S: f64 = 2.5;
 /// A delay above this multiple of the target is an overload.
 const OVERLOAD: f64 = 2.0;
+/// A queue above this multiple of the target is too long for any layer of a message.
+const LONG: f64 = 4.0;
 /// The share of an update in the estimate of the integral part while there is an overload.
 const ESTIMATE_SHARE: f64 = 0.25;
 /// The minimum and the maximum correction by one estimate.
@@ -86,6 +90,8 @@ pub(super) struct OwnLink {
     integral: Option<f64>,
     /// The logarithm at the last update, which other daemons know; `None` if they know no price.
     reported: Option<f64>,
+    /// Whether a layered message was cut since the last update: the price limits somebody.
+    has_cut: bool,
     /// The average logarithm that messages from other daemons were bought at, and the number of
     /// updates since the first price.
     in_force: f64,
@@ -112,6 +118,7 @@ impl OwnLink {
             slow_since: None,
             integral: None,
             reported: None,
+            has_cut: false,
             in_force: 0.0,
             updates: 0,
             haste: 1.0,
@@ -186,6 +193,31 @@ impl OwnLink {
     pub(super) fn note_bought(&mut self, log_cost: f64) {
         self.bought.0 += 1.0;
         self.bought.1 += libm::exp(log_cost);
+    }
+
+    /// Returns how many bytes of a layered message the link sells for its purse now.
+    ///
+    /// A layered message that finds an overload gives the link its first price at once, the one at
+    /// which its purse buys one message. While the queue is longer still, messages leave it without
+    /// their layers: it drains at the rate at which the link carries headers, whatever the price.
+    pub(super) fn sell(&mut self, layers: &Layers, sequence: OriginSeq) -> u32 {
+        let targets = f64::from(self.messages) / self.target_messages();
+        if self.integral.is_none() && targets >= OVERLOAD {
+            self.begin_at(libm::log(layers.purse().as_secs_f64()));
+        }
+        let sold = match self.log_cost() {
+            _ if targets >= LONG => layers.least_bytes(),
+            Some(log_cost) => layers.bytes_for(libm::exp(-log_cost), sequence),
+            None => layers.whole_bytes(),
+        };
+        self.has_cut |= sold < layers.whole_bytes();
+        sold
+    }
+
+    /// Returns the length of the queue at which its delay is the target.
+    fn target_messages(&self) -> f64 {
+        let rate = self.rates.present().unwrap_or(0.0);
+        TARGET_MESSAGES.max(rate * TARGET.as_secs_f64())
     }
 
     /// Returns an estimate of the integral part: the logarithm of the number of clients over the
@@ -305,7 +337,9 @@ impl OwnLink {
 
     /// Drops a price that limits nobody, whatever the benefit of its messages.
     fn end_if_useless(&mut self, rate: f64, delay_s: f64, target_s: f64, benefits: &Benefits) {
+        let has_cut = core::mem::take(&mut self.has_cut);
         if delay_s < ROOM * target_s
+            && !has_cut
             && let Some(integral) = self.integral
             && benefits.least_rate(libm::exp(-integral)) > LIMITS_NOBODY * rate
         {
@@ -321,9 +355,12 @@ impl OwnLink {
         }
         let slow_since = *self.slow_since.get_or_insert(now);
         if self.integral.is_none() && now - slow_since >= ONSET && rate > 0.0 {
-            let first = surplus.clamp(0.0, CORRECTION.1) - libm::log(rate);
-            (self.haste, self.updates, self.in_force) = (1.0, 0, first);
-            self.integral = Some(first);
+            self.begin_at(surplus.clamp(0.0, CORRECTION.1) - libm::log(rate));
         }
+    }
+
+    fn begin_at(&mut self, first: f64) {
+        (self.haste, self.updates, self.in_force) = (1.0, 0, first);
+        self.integral = Some(first);
     }
 }

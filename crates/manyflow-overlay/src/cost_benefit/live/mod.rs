@@ -69,6 +69,14 @@
 //! links, the client that crosses all of them has 1/25 of the share of the others. The paper's draw
 //! has the same effect.
 //!
+//! # Layered messages
+//!
+//! A layered message enters when its client has earned its purse, whatever the prices of links.
+//! Each link then sells as many of its bytes as the same law allows at this link alone: with b =
+//! 1/P^2, the messages that a client of priority 1 may send in a second, the stream is a client with
+//! a benefit in layers ([`Layers::bytes_for`]). A daemon knows the price of its own link at once, so
+//! that a message is cut at the price of the moment at which it leaves the queue.
+//!
 //! # Without a price
 //!
 //! Over links without a price, all daemons together may let [`BURST_BYTES`] enter at once, in equal
@@ -122,7 +130,9 @@ use super::benefit::Benefits;
 use super::retries::Retries;
 use crate::Event;
 use crate::controller::{Audience, Controller, Request, Site};
+use crate::layers::Layers;
 use crate::message::{ClientId, Control, DaemonId, LinkId};
+use crate::sequence::OriginSeq;
 use manyflow_core::ConfigError;
 use manyflow_core::time::{Time, seconds};
 
@@ -170,6 +180,13 @@ impl LiveCostBenefit {
     pub fn price(&self, link: LinkId) -> f64 {
         self.prices.own_price(link).unwrap_or(0.0)
     }
+
+    /// Lets a client that can not pay ask again after `wait`. Returns that it may not send.
+    fn retry(&mut self, now: Time, client: ClientId, wait: Duration) -> bool {
+        let at = now + wait.clamp(PURCHASE, WAIT_MAX);
+        self.retries.schedule(client, at);
+        false
+    }
 }
 
 impl Controller for LiveCostBenefit {
@@ -196,6 +213,10 @@ impl Controller for LiveCostBenefit {
             self.daemons = site.topology.daemons().len();
             self.allowance.share_among(self.daemons);
         }
+        if let Some(purse) = request.purse {
+            let bought = account.buy_purse(now, purse);
+            return bought.map_or(true, |wait| self.retry(now, request.client, wait));
+        }
         let wait = match cost > 0.0 {
             true => {
                 let members = || site.members_of(&request.groups);
@@ -217,12 +238,12 @@ impl Controller for LiveCostBenefit {
                 }
                 true
             }
-            Some(wait) => {
-                let at = now + wait.clamp(PURCHASE, WAIT_MAX);
-                self.retries.schedule(request.client, at);
-                false
-            }
+            Some(wait) => self.retry(now, request.client, wait),
         }
+    }
+
+    fn sell(&mut self, link: LinkId, layers: &Layers, sequence: OriginSeq) -> u32 {
+        self.prices.sell(link, layers, sequence)
     }
 
     fn on_queue(&mut self, now: Time, link: LinkId, messages: usize) {

@@ -8,7 +8,9 @@ use super::{UPDATE, UPDATE_IDLE};
 use crate::controller::Site;
 use crate::cost_benefit::benefit::Benefits;
 use crate::cost_benefit::price::uses_link;
+use crate::layers::Layers;
 use crate::message::{CostUpdate, DaemonId, GroupSet, LinkId, LinkState};
+use crate::sequence::OriginSeq;
 use manyflow_core::time::Time;
 
 /// The time for which a report counts, in updates of an idle daemon. The last report of a link can
@@ -63,6 +65,13 @@ impl Prices {
     pub(super) fn own_price(&self, link: LinkId) -> Option<f64> {
         let own = self.own.iter().find(|own| own.link == link)?;
         own.log_cost().map(price_of)
+    }
+
+    /// Returns how many bytes of a layered message one of this daemon's links sells.
+    pub(super) fn sell(&mut self, link: LinkId, layers: &Layers, sequence: OriginSeq) -> u32 {
+        let whole = layers.whole_bytes();
+        let own = self.own.iter_mut().find(|own| own.link == link);
+        own.map_or(whole, |own| own.sell(layers, sequence))
     }
 
     /// Returns the cost of a message to these groups in dollars: the sum of the prices of all links

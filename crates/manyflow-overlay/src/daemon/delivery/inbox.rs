@@ -9,7 +9,7 @@ use crate::message::{ClientFrame, ClientId, DaemonId, Data};
 /// One client's messages: the number of those that it was handed, and those that wait here.
 #[derive(Debug)]
 pub(super) struct Inbox<P> {
-    waiting: VecDeque<(DaemonId, Data, P)>,
+    waiting: VecDeque<((DaemonId, Data, bool), P)>,
     /// The number of messages that the client was handed and has not read.
     unread: u32,
 }
@@ -29,8 +29,8 @@ impl<P> Inbox<P> {
         self.waiting.len()
     }
 
-    pub(super) fn push(&mut self, origin: DaemonId, data: Data, payload: P) {
-        self.waiting.push_back((origin, data, payload));
+    pub(super) fn push(&mut self, message: (DaemonId, Data, bool), payload: P) {
+        self.waiting.push_back((message, payload));
     }
 
     /// Handles a client's report that it has read messages. A report of more
@@ -42,10 +42,15 @@ impl<P> Inbox<P> {
     /// Hands the client the messages for which its window has room.
     pub(super) fn hand_over(&mut self, client: ClientId, outbox: &mut Outbox<P>) {
         while self.unread < CLIENT_WINDOW
-            && let Some((origin, data, payload)) = self.waiting.pop_front()
+            && let Some(((origin, data, layered), payload)) = self.waiting.pop_front()
         {
             self.unread += 1;
-            outbox.push_client_frame(client, ClientFrame::Deliver { origin, data }, payload);
+            let frame = ClientFrame::Deliver {
+                origin,
+                data,
+                layered,
+            };
+            outbox.push_client_frame(client, frame, payload);
         }
         debug_assert!(
             self.waiting.is_empty() || self.unread == CLIENT_WINDOW,

@@ -55,7 +55,7 @@ pub(super) struct Delivery<P> {
 /// The messages of one origin to one group.
 #[derive(Debug)]
 struct Flow<P> {
-    order: Resequencer<OriginSeq, (Data, P)>,
+    order: Resequencer<OriginSeq, (Data, bool, P)>,
     /// Whether messages were released that are not acknowledged.
     owes_receipt: bool,
 }
@@ -153,13 +153,13 @@ impl<P: Payload + Default> Delivery<P> {
     }
 
     /// Holds another daemon's message until its turn.
-    pub(super) fn insert(&mut self, origin: DaemonId, data: Data, payload: P) {
+    pub(super) fn insert(&mut self, origin: DaemonId, data: Data, layered: bool, payload: P) {
         debug_assert!(
             self.has_members(data.group),
             "a daemon without members keeps no flows"
         );
         let flow = self.flows.entry((data.group, origin)).or_default();
-        flow.order.insert(data.sequence, (data, payload));
+        flow.order.insert(data.sequence, (data, layered, payload));
     }
 
     /// Starts an origin's flow to a group: all its messages from `start` on arrive here.
@@ -202,22 +202,28 @@ impl<P: Payload + Default> Delivery<P> {
         self.flows.retain(|(of, _), _| *of != group);
     }
 
-    /// Returns the next message of an origin to a group in order, if it has arrived.
-    pub(super) fn pop_in_order(&mut self, group: GroupId, origin: DaemonId) -> Option<(Data, P)> {
+    /// Returns the next message of an origin to a group in order, and whether it is layered, if it
+    /// has arrived.
+    pub(super) fn pop_in_order(
+        &mut self,
+        group: GroupId,
+        origin: DaemonId,
+    ) -> Option<(Data, bool, P)> {
         self.flows.get_mut(&(group, origin))?.order.pop()
     }
 
-    /// Delivers a message to each member of its group. Returns whether the group's senders must
+    /// Delivers a message, of which its origin, header and whether it is layered are given, to each
+    /// member of its group. Returns whether the group's senders must
     /// wait for a slow member from now on.
     #[must_use]
     pub(super) fn deliver(
         &mut self,
         now: Time,
-        origin: DaemonId,
-        data: Data,
+        message: (DaemonId, Data, bool),
         payload: &P,
         outbox: &mut Outbox<P>,
     ) -> bool {
+        let (_, data, _) = message;
         let mut must_pause = false;
         for client in members_of(&self.members, data.group) {
             let Some(inbox) = self.inboxes.get_mut(&client) else {
@@ -236,7 +242,7 @@ impl<P: Payload + Default> Delivery<P> {
                 }
                 must_pause |= slow == Slow::First;
             }
-            inbox.push(origin, data, payload.clone());
+            inbox.push(message, payload.clone());
             inbox.hand_over(client, outbox);
         }
         must_pause

@@ -363,12 +363,18 @@ impl<P: Payload + Default> Links<P> {
         }
     }
 
-    /// Hands waiting messages to a neighbour's hop while it has room, control messages first.
+    /// Hands waiting messages to a neighbour's hop while it has room, control messages first. `cut`
+    /// returns what the link carries of a message's payload.
     #[inline]
-    pub(super) fn fill_hop(&mut self, now: Time, index: NeighbourIndex) -> Filled {
+    pub(super) fn fill_hop(
+        &mut self,
+        now: Time,
+        index: NeighbourIndex,
+        cut: impl FnMut(LinkId, &Message, P) -> P,
+    ) -> Filled {
         let neighbour = self.at(index);
         let before = neighbour.waiting_data();
-        let any = neighbour.fill_hop(now);
+        let any = neighbour.fill_hop(now, cut);
         let queue = QueueLength {
             link: neighbour.link(),
             messages: neighbour.waiting_data(),

@@ -160,13 +160,20 @@ impl<P: Payload + Default> Neighbour<P> {
         self.data.pop_front()
     }
 
-    /// Hands messages to the hop while it has room. Returns whether there were any.
-    pub(super) fn fill_hop(&mut self, now: Time) -> bool {
+    /// Hands messages to the hop while it has room, with what `cut` returns of their payloads.
+    /// Returns whether there were any. A message is cut when it leaves the queue, at the price of
+    /// that moment: a queue that has become long drains the sooner.
+    pub(super) fn fill_hop(
+        &mut self,
+        now: Time,
+        mut cut: impl FnMut(LinkId, &Message, P) -> P,
+    ) -> bool {
         let mut has_filled = false;
         while self.hop.has_room() {
             let Some((message, payload)) = self.pop() else {
                 break;
             };
+            let payload = cut(self.link, &message, payload);
             self.hop.push(now, message, payload);
             has_filled = true;
         }

@@ -9,6 +9,10 @@ use manyflow_core::Length;
 const FIRST: NeighbourIndex = NeighbourIndex(0);
 const SECOND: NeighbourIndex = NeighbourIndex(1);
 
+fn whole(_link: LinkId, _message: &Message, payload: Length) -> Length {
+    payload
+}
+
 /// Returns the links of the middle daemon in a chain of three. A full queue has 4 messages.
 fn links() -> (Links<Length>, [Room; 2]) {
     let (pipes, rooms): (Vec<_>, Vec<_>) = (0..2).map(|_| Pipe::new(0)).unzip();
@@ -62,7 +66,7 @@ fn while_a_queue_is_full_only_its_own_neighbour_is_read() {
     assert!(links.poll_arrival(Time::ZERO, FIRST).is_some());
     while links.pop_dirty().is_some() {}
     rooms[0].store(1, Ordering::Relaxed);
-    assert!(links.fill_hop(Time::ZERO, FIRST).any);
+    assert!(links.fill_hop(Time::ZERO, FIRST, whole).any);
     let dirty = core::iter::from_fn(|| links.pop_dirty());
     assert_eq!(dirty.count(), 2, "all links are read again");
     assert!(links.poll_arrival(Time::ZERO, SECOND).is_some());
@@ -79,10 +83,10 @@ fn relief_is_reported_when_no_queue_is_half_full_again() {
     rooms
         .iter()
         .for_each(|room| room.store(9, Ordering::Relaxed));
-    let filled = links.fill_hop(Time::ZERO, FIRST);
+    let filled = links.fill_hop(Time::ZERO, FIRST, whole);
     let queue = filled.queue.map(|queue| queue.messages);
     assert_eq!((queue, filled.is_relieved), (Some(0), false));
-    assert!(links.fill_hop(Time::ZERO, SECOND).is_relieved);
+    assert!(links.fill_hop(Time::ZERO, SECOND, whole).is_relieved);
     assert!(!links.are_half_full());
-    assert!(!links.fill_hop(Time::ZERO, SECOND).any);
+    assert!(!links.fill_hop(Time::ZERO, SECOND, whole).any);
 }

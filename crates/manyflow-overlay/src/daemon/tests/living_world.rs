@@ -13,6 +13,7 @@ use super::world::Pipe;
 use crate::controller::Open;
 use crate::message::{GroupSet, Message};
 use crate::notary::{Claim, Notary};
+use manyflow_core::Payload;
 
 /// Sparse numbers, as hashes of names are.
 pub(super) const IDS: [DaemonId; 5] = [
@@ -228,6 +229,7 @@ impl LivingWorld {
             ClientFrame::Send {
                 groups: groups.into(),
                 sent_us: 0,
+                layered: false,
             },
             bytes,
         );
@@ -240,7 +242,7 @@ impl LivingWorld {
         while let Some(transmit) = node.daemon.poll_transmit() {
             match transmit {
                 Transmit::Daemon(to, frame, payload) => self.carry(at, &node, to, frame, payload),
-                Transmit::Client(client, ClientFrame::Deliver { origin, data }, payload) => {
+                Transmit::Client(client, ClientFrame::Deliver { origin, data, .. }, payload) => {
                     let of = ((at, client), origin, data.group);
                     self.lengths.entry(of).or_default().push(payload.len());
                     let read = (origin, data.group, data.sequence.number());

@@ -11,6 +11,7 @@ use world::{G, World};
 
 mod away;
 mod hostile;
+mod layered;
 mod lies;
 mod living;
 mod living_world;

@@ -12,7 +12,7 @@ use crate::controller::Open;
 use crate::hop::Arrival;
 use crate::message::{GroupSet, Message};
 use crate::sequence::LinkSeq;
-use manyflow_core::Length;
+use manyflow_core::{Length, Payload};
 
 pub(crate) const G: GroupId = GroupId(7);
 
@@ -161,6 +161,7 @@ impl World {
             ClientFrame::Send {
                 groups: groups.into(),
                 sent_us: 0,
+                layered: false,
             },
         );
     }
@@ -189,7 +190,7 @@ impl World {
                     let queue = self.frames.entry((from, to)).or_default();
                     queue.push_back((frame, payload));
                 }
-                Transmit::Client(client, ClientFrame::Deliver { origin, data }, _) => {
+                Transmit::Client(client, ClientFrame::Deliver { origin, data, .. }, _) => {
                     let read = self.read.entry((at, client)).or_default();
                     read.push((origin, data.sequence.number()));
                     if !self.asleep.contains(&(at, client)) {

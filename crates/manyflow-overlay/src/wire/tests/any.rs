@@ -174,10 +174,16 @@ pub(super) fn any_message() -> impl Strategy<Value = Message> {
         any_repair(),
         any_control().prop_map(Body::Control),
     ];
-    (any::<u16>(), any::<u8>(), body).prop_map(|(origin, copy, body)| Message {
-        origin: DaemonId(origin),
-        copy: CopyFlags::from_bits(copy),
-        body,
+    (any::<u16>(), any::<u8>(), body).prop_map(|(origin, copy, body)| {
+        let message = Message {
+            origin: DaemonId(origin),
+            copy: CopyFlags::default(),
+            body,
+        };
+        // Only clients' messages can be layered.
+        let fate = CopyFlags::REPAIRED.with(CopyFlags::MARKED).bits();
+        let copy = CopyFlags::from_bits(if message.is_data() { copy } else { copy & fate });
+        Message { copy, ..message }
     })
 }
 
@@ -187,14 +193,22 @@ pub(super) fn any_client_frame() -> impl Strategy<Value = ClientFrame> {
         (1..=u16::MAX).prop_map(|priority| ClientFrame::Connect { priority }),
         group().prop_map(ClientFrame::Join),
         group().prop_map(ClientFrame::Leave),
-        (any_groups(), any::<u32>())
-            .prop_map(|(groups, sent_us)| ClientFrame::Send { groups, sent_us }),
+        (any_groups(), any::<u32>(), any::<bool>()).prop_map(|(groups, sent_us, layered)| {
+            ClientFrame::Send {
+                groups,
+                sent_us,
+                layered,
+            }
+        }),
         (1..=u32::MAX).prop_map(|messages| ClientFrame::Took { messages }),
         Just(ClientFrame::Disconnect),
         Just(ClientFrame::Ready),
-        (any::<u16>(), any_data()).prop_map(|(origin, data)| {
-            let origin = DaemonId(origin);
-            ClientFrame::Deliver { origin, data }
+        (any::<u16>(), any_data(), any::<bool>()).prop_map(|(origin, data, layered)| {
+            ClientFrame::Deliver {
+                origin: DaemonId(origin),
+                data,
+                layered,
+            }
         }),
         (group(), any::<u32>()).prop_map(|(group, members)| ClientFrame::View { group, members }),
         group().prop_map(ClientFrame::Evicted),

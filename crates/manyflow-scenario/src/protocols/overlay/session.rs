@@ -200,6 +200,7 @@ impl Builder<'_> {
             message_bytes: table.message_bytes() as u32,
             rate: table.rate.map(BitsPerSecond::rate),
             messages: table.messages.map(Count::get),
+            layers: table.layers().unwrap_or_default(),
         }
     }
 

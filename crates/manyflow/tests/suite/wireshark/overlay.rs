@@ -74,7 +74,9 @@ fn put_client(fields: &mut Fields, frame: &ClientFrame, payload: &[u8]) {
             fields.put("manyflow_overlay.group", group.0);
             fields.put_text("manyflow_overlay.name", payload);
         }
-        ClientFrame::Send { groups, sent_us } => {
+        ClientFrame::Send {
+            groups, sent_us, ..
+        } => {
             let further = groups.as_slice().len() as u32 - 1;
             fields.put("manyflow_overlay.count", further);
             for group in groups.as_slice() {
@@ -84,7 +86,7 @@ fn put_client(fields: &mut Fields, frame: &ClientFrame, payload: &[u8]) {
             fields.put_bytes("manyflow_overlay.payload", payload);
         }
         ClientFrame::Took { messages } => fields.put("manyflow_overlay.messages", messages),
-        ClientFrame::Deliver { origin, data } => {
+        ClientFrame::Deliver { origin, data, .. } => {
             fields.put("manyflow_overlay.origin", origin.0);
             put_data(fields, data, payload);
         }

@@ -160,7 +160,7 @@ impl Ordered {
             return false;
         };
         match (*frame, self.senders.get(&to)) {
-            (ClientFrame::Deliver { origin, data }, None) if to == attachment.client() => {
+            (ClientFrame::Deliver { origin, data, .. }, None) if to == attachment.client() => {
                 attachment.handle_message(now, origin, &data, payload.clone());
                 let took = ClientFrame::Took { messages: 1 };
                 daemon.handle_client(now, to, &took, Contents::default());

@@ -7,8 +7,9 @@ use super::link::ONSET;
 use super::*;
 use crate::Topology;
 use crate::cost_benefit::{Benefit, Layer};
+use crate::layers::{LayerSize, Layers};
 use crate::message::{CostUpdate, GroupId, LinkState};
-use crate::sequence::ChangeSeq;
+use crate::sequence::{ChangeSeq, OriginSeq};
 
 const HERE: DaemonId = DaemonId(1);
 const GROUP: GroupId = GroupId(1);
@@ -40,6 +41,7 @@ fn request(client: u32, group: u32, bytes: u32) -> Request {
         client: ClientId(client),
         groups: GroupId(group).into(),
         bytes,
+        purse: None,
     }
 }
 
@@ -450,4 +452,47 @@ fn a_client_that_disconnects_leaves_nothing() {
     controller.remove_client(Time::ZERO, ClientId(0));
     assert!(controller.clients.is_empty() && controller.retries.len() == 0);
     assert_eq!(controller.poll_timeout(), None);
+}
+
+/// The payload of a layered message of a client that may send one in 20 ms.
+fn layered() -> Vec<u8> {
+    let layers = [(600, 10), (1200, 5), (6000, 2)];
+    let layers = layers.map(|(bytes, dollars)| LayerSize { bytes, dollars });
+    let mut payload = Layers::encode(Duration::from_millis(20), 0, &layers).unwrap();
+    payload.resize(payload.len() + 7800, 0);
+    payload
+}
+
+#[test]
+fn an_overload_gives_a_link_its_price_at_once_and_a_long_queue_sells_no_layer() {
+    let mut live = LiveCostBenefit::default();
+    let payload = layered();
+    let layers = Layers::read(&payload).unwrap();
+    let mut sell = |live: &mut LiveCostBenefit, messages| {
+        live.on_queue(millis(1), LINK, messages);
+        live.sell(LINK, &layers, OriginSeq::new(1))
+    };
+    assert_eq!(sell(&mut live, 19), layers.whole_bytes());
+    assert_eq!(live.price(LINK), 0.0);
+    assert!(sell(&mut live, 20) < layers.whole_bytes());
+    assert!(live.price(LINK) > 0.0);
+    assert_eq!(sell(&mut live, 40), layers.least_bytes());
+}
+
+/// The purse is all that a layered message pays, and its client must have earned it.
+#[test]
+fn a_layered_message_waits_for_its_purse_and_for_no_link() {
+    let (mut live, site) = (LiveCostBenefit::default(), chain());
+    live.add_client(Time::ZERO, ClientId(1), 1.0);
+    live.on_control(Time::ZERO, DaemonId(2), &report(3, 1e-3), &site);
+    let ask = Request {
+        purse: Some(Duration::from_millis(20)),
+        ..request(1, 1, 8000)
+    };
+    let mut bought = 0;
+    for ms in 0..10_000 {
+        live.handle_timeout(millis(ms), &site);
+        bought += u32::from(live.try_admit(millis(ms), &ask, &site));
+    }
+    assert!((500..=505).contains(&bought), "{bought} messages in 10 s");
 }
