@@ -303,6 +303,7 @@ impl World {
                 ClientFrame::Send {
                     groups: GroupSet::of(&others[..count]).expect("the groups differ"),
                     sent_us: 0,
+                    layered: number % 2 == 1,
                 }
             }
             180..235 => ClientFrame::Took {

@@ -173,8 +173,8 @@ impl<'a> Layers<'a> {
         Ok(())
     }
 
-    /// Returns the salary that the message brings, as the time in which a client of priority 1 earns
-    /// it.
+    /// Returns the salary that the message brings, as the time in which a client of priority 1
+    /// earns it.
     pub fn purse(&self) -> Duration {
         let [_, a, b, c, ..] = *self.table else {
             return Duration::ZERO;

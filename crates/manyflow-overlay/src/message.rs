@@ -434,12 +434,6 @@ impl Message {
         }
     }
 
-    /// Returns the message, of which daemons may cut the payload if it is layered.
-    pub(super) fn layered(self, is_layered: bool) -> Message {
-        let copy = { self.copy }.with(CopyFlags::layered(is_layered));
-        Message { copy, ..self }
-    }
-
     /// Returns the version of the topology whose tree the message follows; `None` if the message is
     /// not sent down a tree of a particular topology.
     pub(super) fn version(&self) -> Option<u16> {

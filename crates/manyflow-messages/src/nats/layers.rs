@@ -77,8 +77,8 @@ fn encode_with(message: &Published, value: &[u8], longest: usize) -> Result<Byte
     Ok(encoded.freeze())
 }
 
-/// Returns the message of a payload in layers, which may have been cut; `None` if no client can have
-/// published it.
+/// Returns the message of a payload in layers, which may have been cut; `None` if no client can
+/// have published it.
 pub(crate) fn decode(payload: &Bytes) -> Option<Published> {
     let layers = Layers::read(payload).ok()?;
     let (kept, prefix) = payload.split_at_checked(layers.least_bytes() as usize)?;

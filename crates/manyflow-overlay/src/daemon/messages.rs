@@ -46,8 +46,8 @@ impl<P: Cut + Default + PartialEq> Daemon<P> {
         }
     }
 
-    /// Sends a message of this daemon's own protocols to a group, in the order of its other messages
-    /// to the group, without asking the controller. Call it only while there
+    /// Sends a message of this daemon's own protocols to a group, in the order of its other
+    /// messages to the group, without asking the controller. Call it only while there
     /// [is room](Daemon::has_room).
     pub fn send_at_once(&mut self, now: Time, sender: ClientId, group: GroupId, payload: P) {
         let overhead = DATA_BYTES + self.links.overhead_bytes();
@@ -99,6 +99,7 @@ impl<P: Cut + Default + PartialEq> Daemon<P> {
     fn enter(&mut self, now: Time, admitted: Admitted<P>) {
         let groups = admitted.groups.as_slice();
         let layered = admitted.purse.is_some();
+        let copy = CopyFlags::layered(layered);
         let share = (groups.len() > 1).then(|| self.links.begin_share());
         for &group in groups {
             self.begin_sending(now, group);
@@ -112,11 +113,10 @@ impl<P: Cut + Default + PartialEq> Daemon<P> {
             let site = self.membership.site();
             self.controller.on_sent(now, &data, admitted.bytes, site);
             if !self.database.is_fixed() {
-                let copy = CopyFlags::layered(layered);
                 self.retention.push(now, data, copy, &admitted.payload);
             }
             let message = self.membership.message(Body::Data(data));
-            let message = message.layered(layered);
+            let message = Message { copy, ..message };
             self.forward_shared(now, message, &admitted.payload, share);
             self.deliver(now, message.origin, data, layered, &admitted.payload);
         }

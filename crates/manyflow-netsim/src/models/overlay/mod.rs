@@ -69,7 +69,7 @@ pub struct Source {
     /// The number of messages; `None` means no limit.
     pub messages: Option<u32>,
     /// The layers of each message, which have `message_bytes` in all, behind their table; none if
-    /// messages are not layered. They need a `rate`: the purse of a message is the time to the next.
+    /// messages are not layered. They need a `rate`: a message's purse is the time to the next.
     pub layers: Vec<LayerSize>,
 }
 

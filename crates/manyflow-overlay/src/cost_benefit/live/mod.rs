@@ -73,9 +73,9 @@
 //!
 //! A layered message enters when its client has earned its purse, whatever the prices of links.
 //! Each link then sells as many of its bytes as the same law allows at this link alone: with b =
-//! 1/P^2, the messages that a client of priority 1 may send in a second, the stream is a client with
-//! a benefit in layers ([`Layers::bytes_for`]). A daemon knows the price of its own link at once, so
-//! that a message is cut at the price of the moment at which it leaves the queue.
+//! 1/P^2, the messages that a client of priority 1 may send in a second, the stream is a client
+//! with a benefit in layers ([`Layers::bytes_for`]). A daemon knows the price of its own link at
+//! once, so that a message is cut at the price of the moment at which it leaves the queue.
 //!
 //! # Without a price
 //!
