@@ -26,7 +26,7 @@ pub use layered::{OutageTable, RlmTable, SimTable};
 pub use overlay::{
     BenefitEntry, BenefitTable, ControllerName, CostBenefitTable, LawName, LayerTable, OrderName,
     OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, ServiceName, SlowName,
-    TfrcTable,
+    TfrcTable, UnitLayerTable,
 };
 pub use tcp::{LossDetectionName, RecoveryName, SlowStartName, TcpTable, TcpVariant};
 pub use tfmcc::TfmccTable;

@@ -215,7 +215,7 @@ impl Controller for LiveCostBenefit {
         }
         if let Some(purse) = request.purse {
             let bought = account.buy_purse(now, purse);
-            return bought.map_or(true, |wait| self.retry(now, request.client, wait));
+            return bought.is_none_or(|wait| self.retry(now, request.client, wait));
         }
         let wait = match cost > 0.0 {
             true => {

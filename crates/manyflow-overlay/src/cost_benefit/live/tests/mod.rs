@@ -468,7 +468,7 @@ fn an_overload_gives_a_link_its_price_at_once_and_a_long_queue_sells_no_layer() 
     let mut live = LiveCostBenefit::default();
     let payload = layered();
     let layers = Layers::read(&payload).unwrap();
-    let mut sell = |live: &mut LiveCostBenefit, messages| {
+    let sell = |live: &mut LiveCostBenefit, messages| {
         live.on_queue(millis(1), LINK, messages);
         live.sell(LINK, &layers, OriginSeq::new(1))
     };
