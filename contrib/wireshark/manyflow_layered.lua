@@ -17,13 +17,14 @@ local GROUPS_MAX = 32
 local f = {
     kind = ProtoField.uint8("manyflow_layered.kind", "Kind", base.DEC, KINDS),
     more = ProtoField.bool("manyflow_layered.more", "More feedback of this source follows", 8, nil, 0x80),
+    pair = ProtoField.bool("manyflow_layered.pair", "Sent directly after the packet before it", 8, nil, 0x80),
     group = ProtoField.uint8("manyflow_layered.group", "Group", base.DEC, nil, 0x7f),
     whole_group = ProtoField.uint8("manyflow_layered.group", "Group"),
     request = ProtoField.uint16("manyflow_layered.request", "Request"),
     sequence = ProtoField.uint32("manyflow_layered.sequence", "Sequence number"),
     rate = ProtoField.uint32("manyflow_layered.rate", "Rate in bytes/s"),
     rtt_us = ProtoField.uint32("manyflow_layered.rtt_us", "Round-trip time in us"),
-    reserved = ProtoField.uint32("manyflow_layered.reserved", "Reserved", base.HEX),
+    next_rate = ProtoField.uint32("manyflow_layered.next_rate", "Cumulative rate of the next group in bytes/s"),
     reserved_half = ProtoField.uint16("manyflow_layered.reserved", "Reserved", base.HEX),
     source = ProtoField.uint32("manyflow_layered.source", "Source", base.HEX),
     session = ProtoField.uint32("manyflow_layered.session", "Session"),
@@ -85,7 +86,7 @@ end
 
 local function data(reader)
     reader:take_all({
-        { f.request, 2 }, { f.sequence, 4 }, { f.rate, 4 }, { f.rtt_us, 4 }, { f.reserved, 4 },
+        { f.request, 2 }, { f.sequence, 4 }, { f.rate, 4 }, { f.rtt_us, 4 }, { f.next_rate, 4 },
     })
     payload(reader)
 end
@@ -112,12 +113,12 @@ end
 local function packet(reader)
     local kind = reader:take(f.kind, 1)
     local byte = reader:peek(1)
-    local is_more = kind == FEEDBACK and byte and byte >= 0x80
-    if is_more then
-        reader:show(f.more, 1)
+    local is_flagged = kind ~= EXPERIMENT and byte and byte >= 0x80
+    if is_flagged then
+        reader:show(kind == FEEDBACK and f.more or f.pair, 1)
     end
-    byte = reader:take(is_more and f.group or f.whole_group, 1)
-    local group = is_more and byte and byte - 0x80 or byte
+    byte = reader:take(is_flagged and f.group or f.whole_group, 1)
+    local group = is_flagged and byte and byte - 0x80 or byte
     if group and group >= GROUPS_MAX then
         reader:refuse("group %d is above the last, %d", group, GROUPS_MAX - 1)
     elseif kind and not KINDS[kind] then
@@ -140,15 +141,16 @@ function proto.dissector(tvb, pinfo, tree)
     return tvb:len()
 end
 
--- Data goes to a group, in zero reserved bytes and within 16 s of round-trip time; a TFMCC packet
--- has there the code of a round-trip time and zeros. Feedback and experiments have one length.
+-- Data goes to a group, within 16 s of round-trip time, and the next group has a higher rate or none;
+-- a TFMCC packet has there the code of a round-trip time and zeros. Feedback and experiments have one length.
 common.register_udp_heuristic(proto, function(tvb, pinfo)
     local reader = common.reader(tvb)
     local kind = packet(reader)
     if reader.refused then
         return false
     elseif kind == DATA then
-        return common.is_multicast(pinfo) and tvb:range(12, 1):uint() == 0 and tvb:range(16, 4):uint() == 0
+        local rate, next_rate = tvb:range(8, 4):uint(), tvb:range(16, 4):uint()
+        return common.is_multicast(pinfo) and tvb:range(12, 1):uint() == 0 and (next_rate == 0 or next_rate > rate)
     elseif kind == FEEDBACK then
         return tvb:len() == 40
     end

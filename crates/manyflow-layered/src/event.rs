@@ -3,6 +3,43 @@
 use manyflow_core::Channel;
 use manyflow_core::units::Rate;
 
+/// The reason for a change of a receiver's groups.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The receiver entered the session.
+    Entered,
+    /// The receiver left the session.
+    Stopped,
+    /// The paper's rule to add a group: no congestion over a selection interval, and a rate that
+    /// other receivers have lowered.
+    Calm,
+    /// The rate that the path carries, as measured, allows the next group.
+    RateAllows,
+    /// The paper's rule to drop a group: congestion over a selection interval, and a rate that
+    /// increases.
+    Congested,
+    /// More packets of the top group were lost, or late, than the bound allows.
+    Lost,
+    /// The sender announced a rate of the top group above the rate that the path carries.
+    RateExceeds,
+}
+
+impl Reason {
+    /// Returns the reason's name in logs, traces and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Entered => "entered",
+            Reason::Stopped => "stopped",
+            Reason::Calm => "calm",
+            Reason::RateAllows => "rate-allows",
+            Reason::Congested => "congested",
+            Reason::Lost => "lost",
+            Reason::RateExceeds => "rate-exceeds",
+        }
+    }
+}
+
 /// An event of SIM or RLM.
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -11,6 +48,14 @@ pub enum Event {
     Joined(Channel),
     /// A receiver left a group.
     Left(Channel),
+    /// A receiver of SIM has changed its groups. This event follows that of the channel,
+    /// [`Joined`](Event::Joined) or [`Left`](Event::Left).
+    Changed {
+        /// The number of groups from now on.
+        groups: u8,
+        /// The reason for the change.
+        reason: Reason,
+    },
     /// A receiver of RLM lost packets in its steady state.
     LossEvent,
     /// This number of packets of joined groups did not reach a receiver of SIM. The receiver finds

@@ -62,7 +62,7 @@ pub mod sim;
 pub mod unit;
 mod wire;
 
-pub use event::Event;
+pub use event::{Event, Reason};
 pub use message::{Data, Experiment, Feedback, Message};
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
 

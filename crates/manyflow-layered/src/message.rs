@@ -29,8 +29,15 @@ pub struct Data {
     /// The cumulative rate of this group and all groups below it, in bytes per second.
     pub rate: u32,
     /// The longest round-trip time of the session that the sender knows, in microseconds. Receivers
-    /// measure their intervals in it.
+    /// measure their intervals in it. With the second edition's rules, it is the minimum of the
+    /// longest round-trip time, which holds no queues.
     pub rtt_us: u32,
+    /// The cumulative rate of the next higher group, in bytes per second; 0 if there is none, or if
+    /// the sender does not state it.
+    pub next_rate: u32,
+    /// Whether this packet was sent directly after the one before it in its group, so that the time
+    /// between both at a receiver shows the rate of the slowest link.
+    pub is_pair: bool,
 }
 
 /// The state of a receiver, or of the receivers of a subtree that have the same top subscribed

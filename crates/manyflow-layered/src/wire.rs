@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!            0        1        2        3        4 ...
-//!   data        | 1      | group  | request         | sequence | rate | rtt_us | reserved
+//!   data        | 1      | p group| request         | sequence | rate | rtt_us | next_rate
 //!   feedback    | 2      | m group| request         | source | session | reports | congested | minimum | maximum
 //!                                                   | population | hold_us | rtt_us
 //!   experiment  | 3      | group  | reserved        | session
 //! ```
 //!
 //! `m` is the highest bit of its byte: more feedback of this source, in answer to this request,
-//! follows.
+//! follows. `p` is the same bit in data: the packet is the second of a pair.
 
 use manyflow_core::wire::{self, TooShort};
 
@@ -20,6 +20,8 @@ const FEEDBACK: u8 = 2;
 const EXPERIMENT: u8 = 3;
 /// The bit in the byte of the group that announces more feedback.
 const MORE: u8 = 0x80;
+/// The bit in the byte of the group that tells the second packet of a pair.
+const PAIR: u8 = 0x80;
 
 /// The length in bytes of the longest encoded header, that of feedback.
 pub const HEADER_BYTES_MAX: usize = 40;
@@ -66,8 +68,9 @@ impl Message {
     pub fn encode(&self) -> Encoded {
         match *self {
             Message::Data(data) => {
-                let words = [data.sequence, data.rate, data.rtt_us, 0];
-                encode(DATA, data.group, data.request, words)
+                let words = [data.sequence, data.rate, data.rtt_us, data.next_rate];
+                let pair = if data.is_pair { PAIR } else { 0 };
+                encode(DATA, data.group | pair, data.request, words)
             }
             Message::Feedback(feedback) => encode(
                 FEEDBACK,
@@ -103,23 +106,25 @@ impl Message {
                 want: 2,
             }));
         };
-        let more = kind == FEEDBACK && group & MORE != 0;
-        let group = if more { group & !MORE } else { group };
+        let is_flagged = kind != EXPERIMENT && group & MORE != 0;
+        let group = if is_flagged { group & !MORE } else { group };
         if group >= GROUPS_MAX {
             return Err(WireError::Group(group));
         }
         match kind {
             DATA => {
-                let (request, [sequence, rate, rtt_us, _]) = words(bytes)?;
+                let (request, [sequence, rate, rtt_us, next_rate]) = words(bytes)?;
                 Ok(Message::Data(Data {
                     group,
                     sequence,
                     request,
                     rate,
                     rtt_us,
+                    next_rate,
+                    is_pair: is_flagged,
                 }))
             }
-            FEEDBACK => feedback(group, more, bytes).map(Message::Feedback),
+            FEEDBACK => feedback(group, is_flagged, bytes).map(Message::Feedback),
             EXPERIMENT => {
                 let (_, [session]) = words(bytes)?;
                 Ok(Message::Experiment(Experiment { session, group }))
@@ -217,10 +222,12 @@ mod tests {
             request: 0x0506,
             rate: 125_000,
             rtt_us: 100_000,
+            next_rate: 0x1112_1314,
+            is_pair: true,
         });
         #[rustfmt::skip]
         let data_bytes = [
-            1, 4, 5, 6, 1, 2, 3, 4, 0, 0x01, 0xe8, 0x48, 0, 0x01, 0x86, 0xa0, 0, 0, 0, 0,
+            1, 0x84, 5, 6, 1, 2, 3, 4, 0, 0x01, 0xe8, 0x48, 0, 0x01, 0x86, 0xa0, 0x11, 0x12, 0x13, 0x14,
         ];
         assert_eq!(data.encode().as_bytes(), data_bytes);
         let feedback = Message::Feedback(FEEDBACK_MESSAGE);
@@ -285,13 +292,17 @@ mod tests {
 
     fn any_data() -> impl Strategy<Value = Message> {
         let numbers = (any::<u32>(), any::<u16>(), any::<u32>(), any::<u32>());
-        (0..GROUPS_MAX, numbers).prop_map(|(group, (sequence, request, rate, rtt_us))| {
+        let next = (any::<u32>(), any::<bool>());
+        (0..GROUPS_MAX, numbers, next).prop_map(|(group, numbers, (next_rate, is_pair))| {
+            let (sequence, request, rate, rtt_us) = numbers;
             Message::Data(Data {
                 group,
                 sequence,
                 request,
                 rate,
                 rtt_us,
+                next_rate,
+                is_pair,
             })
         })
     }

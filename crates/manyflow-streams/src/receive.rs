@@ -539,6 +539,8 @@ mod tests {
             request: 1,
             rate: 0,
             rtt_us: 0,
+            next_rate: 0,
+            is_pair: false,
         }
     }
 

@@ -99,6 +99,8 @@ impl Sender {
             request: 0,
             rate: group.cumulative,
             rtt_us: 0,
+            next_rate: 0,
+            is_pair: false,
         };
         group.sequence = group.sequence.wrapping_add(1);
         group.draw_due(&mut self.random);

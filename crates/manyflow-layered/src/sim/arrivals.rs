@@ -30,6 +30,12 @@ impl Arrivals {
         self.expected = Some(sequence.wrapping_add(1));
     }
 
+    /// Returns the number of packets that are missing since the last
+    /// [`take_missing`](Arrivals::take_missing).
+    pub(super) fn missing(&self) -> u32 {
+        self.missing
+    }
+
     /// Returns the number of packets that are missing since the last call.
     pub(super) fn take_missing(&mut self) -> u32 {
         core::mem::take(&mut self.missing)

@@ -9,9 +9,22 @@ use manyflow_core::units::Rate;
 /// The maximum of [`ReceiverConfig::backoffs`].
 pub(super) const BACKOFFS_MAX: u32 = 16;
 
+/// The rules of a session. The sender and all receivers of a session need the same.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Edition {
+    /// The paper's rules, with the choices of this module's page.
+    #[default]
+    Paper,
+    /// The second edition's: receivers measure what their paths carry, and the menu moves to where
+    /// receivers are.
+    Second,
+}
+
 /// The parameters of a sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
+    /// The rules of the session.
+    pub edition: Edition,
     /// n_g: the number of groups in the session, 1 to [`GROUPS_MAX`].
     pub groups: u8,
     /// The length of a packet on a link in bytes, headers included: 64 to 65,535.
@@ -52,9 +65,36 @@ pub struct SenderConfig {
     pub menu_rtts: u32,
 }
 
+impl SenderConfig {
+    /// Returns the defaults of an edition.
+    pub fn of(edition: Edition) -> SenderConfig {
+        SenderConfig {
+            edition,
+            ..SenderConfig::default()
+        }
+    }
+}
+
+impl ReceiverConfig {
+    /// Returns the defaults of an edition. With the second one, a receiver may lose 5 % of the
+    /// packets of a window.
+    pub fn of(edition: Edition) -> ReceiverConfig {
+        let paper = ReceiverConfig::default();
+        match edition {
+            Edition::Paper => paper,
+            Edition::Second => ReceiverConfig {
+                edition,
+                loss_max: 0.1,
+                ..paper
+            },
+        }
+    }
+}
+
 impl Default for SenderConfig {
     fn default() -> SenderConfig {
         SenderConfig {
+            edition: Edition::Paper,
             groups: 5,
             packet_bytes: 1000,
             initial_rate: Rate::from_bits_per_s(100_000),
@@ -76,6 +116,8 @@ impl Default for SenderConfig {
 /// The parameters of a receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
+    /// The rules of the session.
+    pub edition: Edition,
     /// The selection interval, in longest round-trip times of the session (section III-C); at least
     /// 4.
     pub selection_rtts: u32,
@@ -98,6 +140,7 @@ pub struct ReceiverConfig {
 impl Default for ReceiverConfig {
     fn default() -> ReceiverConfig {
         ReceiverConfig {
+            edition: Edition::Paper,
             selection_rtts: 20,
             rate_weight: 1.0,
             calm_share: 0.0,

@@ -98,8 +98,12 @@
 
 mod aggregator;
 mod arrivals;
+mod base_rtt;
 mod config;
+mod measured;
 mod menu;
+mod path;
+mod places;
 mod rates;
 mod receiver;
 mod round;
@@ -107,7 +111,7 @@ mod sender;
 mod trials;
 
 pub use aggregator::Aggregator;
-pub use config::{ConfigError, ReceiverConfig, SenderConfig};
+pub use config::{ConfigError, Edition, ReceiverConfig, SenderConfig};
 pub use receiver::Receiver;
 pub(crate) use round::LATE_ROUNDS;
 pub use sender::Sender;

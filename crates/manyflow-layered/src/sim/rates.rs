@@ -3,8 +3,11 @@
 
 use core::time::Duration;
 
-use super::SenderConfig;
+mod second;
+
+use self::second::Second;
 use super::menu::Menu;
+use super::{Edition, SenderConfig};
 
 /// The number of rounds in a row without reports after which a group counts as idle.
 const IDLE_ROUNDS: u32 = 5;
@@ -79,6 +82,8 @@ pub(super) struct Rates {
     decrease: f64,
     decrease_min: f64,
     pub(super) menu: Menu,
+    /// What the second edition records; `None` with the paper's rules.
+    second: Option<Box<Second>>,
 }
 
 impl Rates {
@@ -105,6 +110,8 @@ impl Rates {
             decrease: config.decrease,
             decrease_min: config.decrease_min.min(config.decrease),
             menu: Menu::new(config.groups),
+            second: (config.edition == Edition::Second)
+                .then(|| Box::new(Second::new(config.groups))),
         }
     }
 
@@ -165,6 +172,11 @@ impl Rates {
     /// Adjusts the rates after a round. `reports` holds the reports about each group, and
     /// `session_rtt` is the longest round-trip time of the session.
     pub(super) fn on_round(&mut self, reports: &[Reports], session_rtt: Duration) {
+        if let Some(mut second) = self.second.take() {
+            self.follow(&mut second, reports, session_rtt);
+            self.second = Some(second);
+            return;
+        }
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
             let rate = self.cumulative[group];
             if reports.all == 0 {

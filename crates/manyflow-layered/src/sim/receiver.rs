@@ -5,10 +5,11 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::arrivals::Arrivals;
-use super::config::{ConfigError, ReceiverConfig};
+use super::config::{ConfigError, Edition, ReceiverConfig};
+use super::measured::Measured;
 use super::trials::Trials;
-use crate::Event;
 use crate::{Data, Feedback, GROUPS_MAX, Message};
+use crate::{Event, Reason};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Packet};
@@ -59,6 +60,8 @@ pub struct Receiver {
     lost_packets: u32,
     is_marked: bool,
     trials: Trials,
+    /// What the second edition measures; `None` with the paper's rules.
+    measured: Option<Box<Measured>>,
     /// The number of rounds since the receiver was last congested.
     calm_rounds: u32,
     /// The cumulative received rate, averaged, in bytes per second.
@@ -150,6 +153,7 @@ impl Receiver {
             lost_packets: 0,
             is_marked: false,
             trials: Trials::new(&config),
+            measured: (config.edition == Edition::Second).then(|| Box::new(Measured::new(&config))),
             // A receiver that has never been congested has caused no decrease.
             calm_rounds: u32::MAX,
             rate: None,
@@ -172,34 +176,54 @@ impl Receiver {
         }
     }
 
-    fn add_group(&mut self) {
+    fn add_group(&mut self, now: Time, reason: Reason) {
         let channel = self.channel(self.subscribed);
         self.subscribed += 1;
         self.arrivals.push(Arrivals::default());
         debug_assert!(self.subscribed <= self.groups, "there is no such group");
+        self.on_change(now, true);
         self.interval = Interval::settling(match self.subscribed {
             1 => 0,
             _ => SETTLING_ROUNDS_UP,
         });
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
+        self.explain(reason);
     }
 
-    fn drop_group(&mut self) {
+    /// Reports the reason for the present groups, by an event.
+    fn explain(&mut self, reason: Reason) {
+        let groups = self.subscribed;
+        self.events.push_back(Event::Changed { groups, reason });
+    }
+
+    fn on_change(&mut self, now: Time, is_up: bool) {
+        let rtt = self.heard.map_or(Duration::ZERO, |(_, rtt)| rtt);
+        if let Some(measured) = &mut self.measured {
+            measured.on_change(now, rtt, is_up);
+        }
+    }
+
+    fn drop_group(&mut self, now: Time, reason: Reason) {
         self.report_lost();
         self.subscribed -= 1;
         self.arrivals.pop();
+        self.on_change(now, false);
         let channel = self.channel(self.subscribed);
         self.interval = Interval::settling(SETTLING_ROUNDS_DOWN);
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::Left(channel));
+        self.explain(reason);
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, now: Time) {
         while self.subscribed > 0 {
-            self.drop_group();
+            self.drop_group(now, Reason::Stopped);
         }
         (self.asked, self.rate, self.heard) = (None, None, None);
+        if let Some(measured) = &mut self.measured {
+            **measured = Measured::new(&self.config);
+        }
     }
 
     /// Begins again after an interruption: a router, relay or this host was stopped, which is no
@@ -223,6 +247,9 @@ impl Receiver {
         self.calm_rounds = 0;
         self.interval = Interval::settling(SETTLING_ROUNDS_UP);
         self.trials.on_interruption();
+        if let Some(measured) = &mut self.measured {
+            measured.on_interruption();
+        }
     }
 
     /// Reports the packets that are missing since the last report, by an event.
@@ -238,7 +265,10 @@ impl Receiver {
     fn on_data(&mut self, now: Time, data: &Data, bytes: u32, is_marked: bool) {
         debug_assert_eq!(self.arrivals.len(), usize::from(self.subscribed));
         self.resume_after_interruption(now, data, bytes);
-        self.arrivals[usize::from(data.group)].on_packet(data.sequence);
+        let arrivals = &mut self.arrivals[usize::from(data.group)];
+        let missing = arrivals.missing();
+        arrivals.on_packet(data.sequence);
+        let lost = arrivals.missing().saturating_sub(missing);
         self.received_bytes += u64::from(bytes);
         self.received_packets += 1;
         self.is_marked |= is_marked;
@@ -252,6 +282,23 @@ impl Receiver {
         };
         if is_new {
             self.on_request(now, data);
+        }
+        self.measure(now, data, bytes, lost, is_marked);
+    }
+
+    /// Measures the path, and leaves groups at once that it does not carry (second edition).
+    fn measure(&mut self, now: Time, data: &Data, bytes: u32, lost: u32, is_marked: bool) {
+        let Some(measured) = &mut self.measured else {
+            return;
+        };
+        let interval = self.config.selection_rtts * Duration::from_micros(data.rtt_us.into());
+        let groups = self.subscribed;
+        let left = measured.on_packet(now, data, bytes, lost, is_marked, groups, interval);
+        if let Some((keep, reason)) = left {
+            self.fail(now, interval, keep, reason);
+        } else if !measured.has_reported && measured.is_known() && data.request != 0 {
+            let rate = measured.carried(now, groups, interval);
+            self.report(data.request, is_marked, rate);
         }
     }
 
@@ -273,17 +320,20 @@ impl Receiver {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
+        let interval = self.config.selection_rtts * rtt;
         let fell = core::mem::take(&mut self.interval.round_fell);
-        let is_overloaded = self.trials.on_round(received, lost, fell);
+        let is_overloaded = self.trials.on_round(received, lost, fell) && self.measured.is_none();
         if is_overloaded && self.subscribed > 1 {
-            self.fail(now, self.config.selection_rtts * rtt);
+            self.fail(now, interval, self.subscribed - 1, Reason::Lost);
             return;
         }
         if self.interval.settling > 0 {
             self.interval.settling -= 1;
             return;
         }
-        self.report(data.request, is_marked, rate);
+        let carried = self.measured.as_ref();
+        let carried = carried.map(|measured| measured.carried(now, self.subscribed, interval));
+        self.report(data.request, is_marked, carried.unwrap_or(rate));
         self.interval.received = self.interval.received.saturating_add(received);
         self.interval.lost = self.interval.lost.saturating_add(lost);
         self.interval.rounds += 1;
@@ -293,11 +343,14 @@ impl Receiver {
         } else {
             self.calm_rounds.saturating_add(1)
         };
-        self.select(now, rtt);
+        self.select(now, interval);
     }
 
     /// Sends a report of the round.
     fn report(&mut self, request: u16, is_marked: bool, rate: f64) {
+        if let Some(measured) = &mut self.measured {
+            measured.has_reported = true;
+        }
         let rate = rate as u32;
         let feedback = Feedback {
             source: self.id,
@@ -321,35 +374,74 @@ impl Receiver {
     }
 
     /// Adds or drops a group at the end of a selection interval (selective participation).
-    fn select(&mut self, now: Time, rtt: Duration) {
+    fn select(&mut self, now: Time, interval: Duration) {
         let since = *self.interval.since.get_or_insert(now);
-        if now - since < self.config.selection_rtts * rtt {
+        let measured = self.measured.as_ref();
+        if now - since < measured.map_or(interval, |measured| measured.interval(interval)) {
             return;
         }
         let seen = core::mem::take(&mut self.interval);
         self.interval.top_rate = seen.top_rate;
         self.interval.since = Some(now);
         let next = self.subscribed + 1;
-        let may_add = next <= self.groups && self.trials.may_add(now, next);
-        if seen.is_calm(self.config.calm_share) && seen.fell && may_add {
-            self.add_group();
+        let may_add = next <= self.groups
+            && self.trials.may_add(now, next)
+            && seen.is_calm(self.config.calm_share);
+        let (add, drop) = match &mut self.measured {
+            Some(measured) => reasons_by_measure(measured, &seen),
+            None => self.reasons_by_paper(&seen),
+        };
+        if let Some(reason) = add.filter(|_| may_add) {
+            self.add_group(now, reason);
             self.trials.begin();
-        } else if seen.is_congested()
-            && seen.rose
-            && self.trials.is_harmful(seen.received, seen.lost)
-            && self.subscribed > 1
-        {
-            self.fail(now, self.config.selection_rtts * rtt);
+        } else if let Some(reason) = drop.filter(|_| self.subscribed > 1) {
+            self.fail(now, interval, self.subscribed - 1, reason);
         } else {
             self.trials.on_interval(self.subscribed);
+            if let Some(measured) = &mut self.measured {
+                measured.on_interval();
+            }
         }
     }
 
-    /// Drops the top group, which is more than the path carries.
-    fn fail(&mut self, now: Time, interval: Duration) {
-        self.trials.on_failure(now, self.subscribed, interval);
-        self.drop_group();
+    /// Returns the reasons to add a group, if the interval was calm, and to drop one, by the
+    /// paper's rules.
+    fn reasons_by_paper(&self, seen: &Interval) -> (Option<Reason>, Option<Reason>) {
+        let is_harmful = self.trials.is_harmful(seen.received, seen.lost);
+        let drops = seen.is_congested() && seen.rose && is_harmful;
+        (
+            seen.fell.then_some(Reason::Calm),
+            drops.then_some(Reason::Congested),
+        )
     }
+
+    /// Leaves all but `keep` groups, which are more than the path carries.
+    fn fail(&mut self, now: Time, interval: Duration, keep: u8, reason: Reason) {
+        self.trials.on_failure(now, self.subscribed, interval);
+        while self.subscribed > keep {
+            self.drop_group(now, reason);
+        }
+    }
+}
+
+/// Returns the reasons to add a group, if the interval was calm, and to drop one, by the rules of
+/// the second edition.
+fn reasons_by_measure(
+    measured: &mut Measured,
+    seen: &Interval,
+) -> (Option<Reason>, Option<Reason>) {
+    let (top, next) = measured.take_averages();
+    let add = match measured.allows(next) {
+        Some(allows) => allows.then_some(Reason::RateAllows),
+        // Without pairs, a decrease that others caused is the sign.
+        None => seen.fell.then_some(Reason::Calm),
+    };
+    let drop = match (measured.is_exceeded(top), seen.is_congested() && seen.rose) {
+        (true, _) => Some(Reason::RateExceeds),
+        (false, true) => Some(Reason::Congested),
+        (false, false) => None,
+    };
+    (add.filter(|_| drop.is_none()), drop)
 }
 
 impl Endpoint for Receiver {
@@ -370,10 +462,10 @@ impl Endpoint for Receiver {
 
     fn handle_timeout(&mut self, now: Time) {
         if self.stop.is_some_and(|stop| stop <= now) {
-            self.leave();
+            self.leave(now);
             self.start = Time::MAX;
         } else if self.subscribed == 0 && self.start <= now {
-            self.add_group();
+            self.add_group(now, Reason::Entered);
         }
     }
 

@@ -4,7 +4,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::config::{ConfigError, SenderConfig};
+use super::base_rtt::BaseRtt;
+use super::config::{ConfigError, Edition, SenderConfig};
 use super::rates::{Rates, Reports};
 use super::round::Round;
 use crate::Event;
@@ -36,6 +37,8 @@ pub struct Sender {
     silent_rounds: u32,
     /// The longest round-trip time of the session.
     rtt: Duration,
+    /// The minimum of the longest round-trip time, in which the second edition counts.
+    base_rtt: BaseRtt,
     menu_due: Time,
     started: bool,
     actions: VecDeque<Action<Message>>,
@@ -76,6 +79,7 @@ impl Sender {
             is_adjusted: false,
             silent_rounds: 0,
             rtt: config.initial_rtt,
+            base_rtt: BaseRtt::new(start, config.initial_rtt),
             menu_due: start + config.menu_rtts * config.initial_rtt,
             started: false,
             actions: VecDeque::new(),
@@ -108,13 +112,28 @@ impl Sender {
             let asked = self.round.opened().unwrap_or(self.groups[0].due);
             return asked.max(self.round_since) + 2 * self.rtt.max(self.config.initial_rtt);
         }
-        let patience = if self.is_adjusted { 2 } else { 4 };
-        self.round_since + patience * self.rtt
+        match (self.is_adjusted, self.is_second()) {
+            (true, true) => self.round_since + 2 * self.base_rtt.get(),
+            (true, false) => self.round_since + 2 * self.rtt,
+            (false, _) => self.round_since + 4 * self.rtt,
+        }
+    }
+
+    fn is_second(&self) -> bool {
+        self.config.edition == Edition::Second
+    }
+
+    /// Returns the round-trip time in which the session counts its intervals.
+    fn interval_rtt(&self) -> Duration {
+        match self.config.edition {
+            Edition::Paper => self.rtt,
+            Edition::Second => self.base_rtt.get(),
+        }
     }
 
     fn on_round_end(&mut self, now: Time) {
         if !self.is_adjusted {
-            self.adjust();
+            self.adjust(now);
         }
         if self.menu_due <= now {
             self.rates.menu.on_interval();
@@ -124,7 +143,7 @@ impl Sender {
     }
 
     /// Sets the rates by the reports of the round.
-    fn adjust(&mut self) {
+    fn adjust(&mut self, now: Time) {
         self.is_adjusted = true;
         let mut reports = [Reports::default(); crate::GROUPS_MAX as usize];
         for (group, reports) in (0..self.config.groups).zip(&mut reports) {
@@ -138,7 +157,7 @@ impl Sender {
                 all: summary.reports,
                 congested: summary.congested,
                 rtt: summary.rtt,
-                received: match self.is_coarse(group) {
+                received: match self.is_coarse(group) && !self.is_second() {
                     true => [f64::INFINITY; 2],
                     false => [summary.minimum.into(), summary.maximum.into()],
                 },
@@ -146,12 +165,14 @@ impl Sender {
             (low, high) = (low.min(summary.minimum), high.max(summary.maximum));
         }
         if low > high {
-            self.on_silent_round();
+            self.on_silent_round(now);
         } else {
             self.silent_rounds = 0;
             self.rates.menu.on_reports(low.into(), high.into());
             self.learn_rtt();
-            self.rates.on_round(&reports[..self.groups.len()], self.rtt);
+            self.base_rtt.add(now, self.rtt);
+            let rtt = self.interval_rtt();
+            self.rates.on_round(&reports[..self.groups.len()], rtt);
         }
         for group in 0..self.config.groups {
             let rate = self.rate(group);
@@ -161,11 +182,12 @@ impl Sender {
 
     /// Handles a round without reports. The next receiver can have another round-trip time than
     /// those that have left.
-    fn on_silent_round(&mut self) {
+    fn on_silent_round(&mut self, now: Time) {
         self.silent_rounds = self.silent_rounds.saturating_add(1);
         if self.silent_rounds >= SILENT_ROUNDS {
             self.rates.on_silence();
             self.rtt = self.rtt.max(self.config.initial_rtt);
+            self.base_rtt = BaseRtt::new(now, self.rtt);
         }
     }
 
@@ -197,25 +219,37 @@ impl Sender {
             if self.groups[usize::from(group)].due > now {
                 continue;
             }
-            let packet = self.packet(group);
-            let interval =
-                seconds(f64::from(self.config.packet_bytes) / self.rates.own(group.into()));
-            let own = &mut self.groups[usize::from(group)];
-            own.sequence = own.sequence.wrapping_add(1);
-            own.due = now.max(own.due + interval);
-            self.actions.push_back(Action::Send(packet));
-            self.round.open(now, group);
+            // A pair shows receivers the rate of their slowest link.
+            let is_first = group == 0 && self.round.opened().is_none();
+            self.send(now, group, false);
+            if is_first && self.is_second() {
+                self.send(now, group, true);
+            }
         }
     }
 
-    fn packet(&self, group: u8) -> Packet<Message> {
-        let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
+    fn send(&mut self, now: Time, group: u8, is_pair: bool) {
+        let packet = self.packet(group, is_pair);
+        let interval = seconds(f64::from(self.config.packet_bytes) / self.rates.own(group.into()));
+        let own = &mut self.groups[usize::from(group)];
+        own.sequence = own.sequence.wrapping_add(1);
+        own.due = now.max(own.due + interval);
+        self.actions.push_back(Action::Send(packet));
+        self.round.open(now, group);
+    }
+
+    fn packet(&self, group: u8, is_pair: bool) -> Packet<Message> {
+        let rtt_us = u32::try_from(self.interval_rtt().as_micros()).unwrap_or(u32::MAX);
+        let has_next = self.is_second() && group + 1 < self.config.groups;
+        let next = has_next.then(|| self.rates.cumulative(usize::from(group) + 1) as u32);
         let header = Message::Data(Data {
             group,
             sequence: self.groups[usize::from(group)].sequence,
             request: self.round.request(),
             rate: self.rates.cumulative(group.into()) as u32,
             rtt_us,
+            next_rate: next.unwrap_or(0),
+            is_pair,
         });
         Packet::new(
             Destination::Channel(Channel {
@@ -247,7 +281,7 @@ impl Endpoint for Sender {
         }
         self.round.add(now, feedback);
         if !self.is_adjusted && self.round.is_complete() && self.round.has_reports() {
-            self.adjust();
+            self.adjust(now);
         }
     }
 

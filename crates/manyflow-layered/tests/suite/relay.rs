@@ -50,6 +50,8 @@ fn request(group: u8, request: u16) -> Data {
         request,
         rate: 100_000,
         rtt_us: 50_000,
+        next_rate: 0,
+        is_pair: false,
     }
 }
 

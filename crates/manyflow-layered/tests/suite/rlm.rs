@@ -228,6 +228,8 @@ impl Driven {
                 request: 0,
                 rate: 0,
                 rtt_us: 0,
+                next_rate: 0,
+                is_pair: false,
             };
             self.hear(group, Message::Data(data));
         }

@@ -28,6 +28,8 @@ fn data(group: u8, request: u16, rate: u32, ecn: Ecn) -> Packet<Message> {
             request,
             rate,
             rtt_us: RTT.as_micros() as u32,
+            next_rate: 0,
+            is_pair: false,
         }),
         952,
     )

@@ -409,6 +409,8 @@ impl Endpoint for Layer {
                 request: 0,
                 rate: 0,
                 rtt_us: 0,
+                next_rate: 0,
+                is_pair: false,
             }),
             100,
         )

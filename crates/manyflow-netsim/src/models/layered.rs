@@ -113,6 +113,8 @@ mod tests {
                 request,
                 rate: 1000,
                 rtt_us: 100_000,
+                next_rate: 0,
+                is_pair: false,
             };
             let channel = Channel {
                 session: 0,

@@ -252,14 +252,16 @@ fn any_layered() -> impl Strategy<Value = Packet> {
         Destination::Channel(Channel { session, number })
     });
     let to_endpoint = (0..4u32).prop_map(|id| Destination::Endpoint(EndpointId(id)));
-    let data = (0..32u8, any::<[u32; 3]>(), any::<u16>()).prop_map(
-        |(group, [sequence, rate, rtt_us], request)| {
+    let data = (0..32u8, any::<[u32; 4]>(), any::<u16>(), any::<bool>()).prop_map(
+        |(group, [sequence, rate, rtt_us, next_rate], request, is_pair)| {
             Message::Data(Data {
                 group,
                 sequence,
                 request,
                 rate,
                 rtt_us,
+                next_rate,
+                is_pair,
             })
         },
     );

@@ -13,6 +13,11 @@ use manyflow_model::quantity::{Bits, BitsPerSecond, Count, Number, Probability, 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SimTable {
+    /// The rules of the session: the paper's, or those of the second edition, which has no menu
+    /// interval. `docs/layered.md` compares them.
+    ///
+    /// Default: `paper`.
+    pub edition: Option<SimEdition>,
     /// The number of groups, n_g, at most 32.
     ///
     /// Default: 5.
@@ -106,6 +111,25 @@ pub struct SimTable {
     pub outage: Option<OutageTable>,
 }
 
+/// The rules of SIM.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SimEdition {
+    /// Those of the paper.
+    Paper,
+    /// Those of the second edition.
+    Second,
+}
+
+impl SimEdition {
+    fn rules(self) -> sim::Edition {
+        match self {
+            SimEdition::Paper => sim::Edition::Paper,
+            SimEdition::Second => sim::Edition::Second,
+        }
+    }
+}
+
 /// `sessions.sim.outage`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -179,12 +203,16 @@ pub struct RlmTable {
 }
 
 impl SimTable {
+    fn edition(&self) -> sim::Edition {
+        self.edition.map(SimEdition::rules).unwrap_or_default()
+    }
+
     /// Returns the parameters of the sender.
     ///
     /// # Errors
     /// Returns an error if there are more groups than a session can have.
     pub fn sender(&self) -> Result<sim::SenderConfig, Fault> {
-        let mut config = sim::SenderConfig::default();
+        let mut config = sim::SenderConfig::of(self.edition());
         set(&mut config.groups, self.groups.map(groups).transpose()?);
         set(&mut config.packet_bytes, self.packet.map(packet_bytes));
         let rates = [
@@ -211,7 +239,7 @@ impl SimTable {
 
     /// Returns the parameters of the receivers.
     pub fn receiver(&self) -> sim::ReceiverConfig {
-        let mut config = sim::ReceiverConfig::default();
+        let mut config = sim::ReceiverConfig::of(self.edition());
         set(
             &mut config.selection_rtts,
             self.selection_rtts.map(Count::get),

@@ -36,6 +36,8 @@ pub(crate) fn data_message(group: u8, bytes: usize, ecn: u8) -> Vec<u8> {
         request: 0,
         rate: 0,
         rtt_us: 0,
+        next_rate: 0,
+        is_pair: false,
     };
     message(&Message::Data(data), bytes, ecn)
 }

@@ -15,6 +15,7 @@ impl Reported for Event {
         match self {
             Event::Lost(_) => "packets-lost",
             Event::GroupRate { .. } => "group-rate",
+            Event::Changed { .. } => "groups-changed",
             other => common(other).map_or("other", |event| event.name()),
         }
     }
@@ -22,6 +23,10 @@ impl Reported for Event {
     fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
         match self {
             Event::Lost(packets) => line.serialize_entry("packets", packets),
+            Event::Changed { groups, reason } => {
+                line.serialize_entry("groups", groups)?;
+                line.serialize_entry("reason", reason.name())
+            }
             Event::GroupRate { group, rate } => {
                 line.serialize_entry("group", group)?;
                 line.serialize_entry("rate", &rate.bits_per_s())

@@ -65,8 +65,9 @@ impl Builder<'_> {
             let parent = nearest(own, &aggregators).unwrap_or(sender);
             let mut config = builder.table.sim.receiver();
             if membership.lie == Some(Lie::NeverCongested) {
-                // A receiver that ignores congestion ignores its losses, too.
-                config.loss_max = 1.0;
+                // A receiver that ignores congestion ignores its losses, too, and what its path
+                // carries.
+                (config.edition, config.loss_max) = (sim::Edition::Paper, 1.0);
             }
             let (start, stop) = (membership.start, membership.stop);
             let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);

@@ -15,7 +15,7 @@ use manyflow_webrc::Cci;
 /// All compared fields. Not compared are reserved bytes, which decoders do not return, and flags
 /// as a whole, which have a field each.
 #[rustfmt::skip]
-pub(crate) const COLUMNS: [&str; 142] = [
+pub(crate) const COLUMNS: [&str; 144] = [
     "manyflow_webrc.ctsi", "manyflow_webrc.channel", "manyflow_webrc.psn",
     "manyflow_tfmcc.kind", "manyflow_tfmcc.round", "manyflow_tfmcc.has_echo", "manyflow_tfmcc.is_clr",
     "manyflow_tfmcc.have_rtt", "manyflow_tfmcc.have_loss", "manyflow_tfmcc.leaving",
@@ -24,6 +24,7 @@ pub(crate) const COLUMNS: [&str; 142] = [
     "manyflow_tfmcc.receiver", "manyflow_tfmcc.echo", "manyflow_tfmcc.report_sent",
     "manyflow_tfmcc.report_echo", "manyflow_tfmcc.payload",
     "manyflow_layered.kind", "manyflow_layered.more", "manyflow_layered.group", "manyflow_layered.request",
+    "manyflow_layered.pair", "manyflow_layered.next_rate",
     "manyflow_layered.sequence", "manyflow_layered.rate", "manyflow_layered.rtt_us", "manyflow_layered.source",
     "manyflow_layered.session", "manyflow_layered.reports", "manyflow_layered.congested",
     "manyflow_layered.minimum", "manyflow_layered.maximum", "manyflow_layered.population",
@@ -247,14 +248,20 @@ pub(crate) fn layered(bytes: &[u8]) -> Option<Fields> {
 
 fn layered_header(fields: &mut Fields, message: &Layered) {
     match message {
-        Layered::Data(data) => fields.put_all([
-            ("manyflow_layered.kind", 1),
-            ("manyflow_layered.group", data.group.into()),
-            ("manyflow_layered.request", data.request.into()),
-            ("manyflow_layered.sequence", data.sequence.into()),
-            ("manyflow_layered.rate", data.rate.into()),
-            ("manyflow_layered.rtt_us", data.rtt_us.into()),
-        ]),
+        Layered::Data(data) => {
+            if data.is_pair {
+                fields.put("manyflow_layered.pair", 1);
+            }
+            fields.put_all([
+                ("manyflow_layered.kind", 1),
+                ("manyflow_layered.group", data.group.into()),
+                ("manyflow_layered.request", data.request.into()),
+                ("manyflow_layered.sequence", data.sequence.into()),
+                ("manyflow_layered.rate", data.rate.into()),
+                ("manyflow_layered.rtt_us", data.rtt_us.into()),
+                ("manyflow_layered.next_rate", data.next_rate.into()),
+            ]);
+        }
         Layered::Feedback(feedback) => {
             if feedback.more {
                 fields.put("manyflow_layered.more", 1);

@@ -1,0 +1,218 @@
+//! Selection by measured rate (second edition): a receiver joins groups that its path carries, and
+//! leaves at once those that it does not carry.
+
+use core::time::Duration;
+
+use super::config::ReceiverConfig;
+use super::path::Path;
+use crate::{Data, Reason};
+use manyflow_core::time::Time;
+
+/// The multiple of the measured rate above which an announced rate is a reason to leave at once.
+const EXCEEDS_AT_ONCE: f64 = 1.15;
+
+/// The multiple of the measured rate above which an average announced rate is a reason to leave.
+const EXCEEDS: f64 = 1.03;
+
+/// The number of overloaded windows in a row after which a receiver leaves its top group, although
+/// the group below carries less than arrives. In the meantime the sender can lower the rate.
+const OVERLOADED_WINDOWS: u32 = 3;
+
+/// The share of its rate that a group needs to carry something worth keeping.
+const WORTH: f64 = 0.9;
+
+/// The round-trip times in which the queue of a group that was left drains.
+const DRAIN_RTTS: u32 = 4;
+
+/// The part of a selection interval after which a receiver that has just joined a group may join
+/// the next one.
+const CLIMB: u32 = 4;
+
+/// The average of the rates that packets announce.
+#[derive(Copy, Clone, Debug, Default)]
+struct Average {
+    sum: f64,
+    count: u32,
+}
+
+impl Average {
+    fn add(&mut self, rate: f64) {
+        (self.sum, self.count) = (self.sum + rate, self.count + 1);
+    }
+
+    fn take(&mut self) -> Option<f64> {
+        let Average { sum, count } = core::mem::take(self);
+        (count > 0).then(|| sum / f64::from(count))
+    }
+}
+
+/// The measurements of a receiver, and what follows from them.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    path: Path,
+    /// The rates of the top group and of the next one in the selection interval.
+    top: Average,
+    next: Average,
+    /// The last mark.
+    marked: Option<Time>,
+    /// Whether the top group was joined in the present selection interval.
+    pub(super) is_trial: bool,
+    /// Whether the present interval is a short one.
+    is_climbing: bool,
+    /// The number of overloaded windows in a row in which the rate did not fall, and the rate in
+    /// the last one.
+    overloaded_windows: u32,
+    window_rate: f64,
+    /// Whether a packet of the top group has arrived.
+    is_top_heard: bool,
+    /// Whether the receiver has reported since it entered the session.
+    pub(super) has_reported: bool,
+}
+
+impl Measured {
+    pub(super) fn new(config: &ReceiverConfig) -> Measured {
+        Measured {
+            path: Path::new(config.loss_max),
+            top: Average::default(),
+            next: Average::default(),
+            marked: None,
+            is_trial: false,
+            is_climbing: true,
+            overloaded_windows: 0,
+            window_rate: 0.0,
+            is_top_heard: false,
+            has_reported: false,
+        }
+    }
+
+    /// Returns the duration of the present selection interval, of which `whole` is the normal one.
+    pub(super) fn interval(&self, whole: Duration) -> Duration {
+        match self.is_climbing {
+            true => whole / CLIMB,
+            false => whole,
+        }
+    }
+
+    /// Handles the path's interruption.
+    pub(super) fn on_interruption(&mut self) {
+        self.path.reset();
+        self.is_trial = false;
+    }
+
+    /// Handles a new number of groups, more or fewer of them.
+    pub(super) fn on_change(&mut self, now: Time, rtt: Duration, is_up: bool) {
+        let settling = if is_up { rtt } else { DRAIN_RTTS * rtt };
+        self.path.on_change(now, settling);
+        (self.top, self.next) = (Average::default(), Average::default());
+        (self.is_trial, self.is_climbing) = (is_up, is_up);
+        (self.overloaded_windows, self.window_rate) = (0, 0.0);
+        self.is_top_heard = false;
+    }
+
+    /// Ends a selection interval in which nothing has changed.
+    pub(super) fn on_interval(&mut self) {
+        (self.is_trial, self.is_climbing) = (false, false);
+    }
+
+    /// Handles a packet of a joined group. Returns the number of groups to keep, and the reason, if
+    /// some have to be left at once.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn on_packet(
+        &mut self,
+        now: Time,
+        data: &Data,
+        bytes: u32,
+        lost: u32,
+        is_marked: bool,
+        groups: u8,
+        interval: Duration,
+    ) -> Option<(u8, Reason)> {
+        if is_marked {
+            self.marked = Some(now);
+        }
+        if data.group + 1 == groups {
+            self.is_top_heard = true;
+            self.top.add(data.rate.into());
+            self.next.add(data.next_rate.into());
+        }
+        let top = if self.is_top_heard { groups } else { 0 };
+        let has_ended = self.path.on_packet(now, data, bytes, lost, top, interval);
+        if groups == 1 {
+            return None;
+        }
+        if data.group + 1 == groups && self.exceeds(data.rate.into(), EXCEEDS_AT_ONCE) {
+            let limit = self.path.highest().unwrap_or(f64::INFINITY);
+            return Some((self.fitting(groups, limit), Reason::RateExceeds));
+        }
+        if has_ended {
+            return self.on_window(groups);
+        }
+        None
+    }
+
+    /// Handles the end of a window.
+    fn on_window(&mut self, groups: u8) -> Option<(u8, Reason)> {
+        let announced = self.path.announced(groups);
+        let fell = announced < self.window_rate;
+        self.window_rate = announced;
+        let Some(rate) = self.path.overloaded() else {
+            self.overloaded_windows = 0;
+            return None;
+        };
+        self.overloaded_windows = match fell {
+            true => 0,
+            false => self.overloaded_windows + 1,
+        };
+        let is_worthless = rate < self.path.announced(groups - 1);
+        let is_over = self.overloaded_windows >= OVERLOADED_WINDOWS;
+        (self.is_trial || is_worthless || is_over)
+            .then(|| (self.fitting(groups, rate), Reason::Lost))
+    }
+
+    /// Returns the number of groups, fewer than `groups`, that a path with this rate carries.
+    fn fitting(&self, groups: u8, rate: f64) -> u8 {
+        let fits = |groups: &u8| WORTH * self.path.announced(*groups) <= rate;
+        (1..groups).rev().find(fits).unwrap_or(1)
+    }
+
+    fn exceeds(&self, rate: f64, factor: f64) -> bool {
+        let highest = self.path.highest();
+        highest.is_some_and(|highest| rate > factor * highest)
+    }
+
+    /// Returns the averages of the top group's rate and of the next one's in the selection
+    /// interval, which ends.
+    pub(super) fn take_averages(&mut self) -> (Option<f64>, Option<f64>) {
+        (self.top.take(), self.next.take())
+    }
+
+    /// Returns whether an average rate of the top group is above what the path carries.
+    pub(super) fn is_exceeded(&self, average: Option<f64>) -> bool {
+        average.is_some_and(|rate| self.exceeds(rate, EXCEEDS))
+    }
+
+    /// Returns whether the path carries the next group with this average rate; `None` if neither is
+    /// known.
+    pub(super) fn allows(&self, next: Option<f64>) -> Option<bool> {
+        let next = next.filter(|rate| *rate > 0.0)?;
+        self.path.lowest().map(|lowest| next <= lowest)
+    }
+
+    /// Returns whether a rate is known that the receiver can report before its first round ends.
+    pub(super) fn is_known(&self) -> bool {
+        self.path.highest().is_some()
+    }
+
+    /// Returns the rate that the path carries, as the receiver reports it, in bytes per second.
+    pub(super) fn carried(&self, now: Time, groups: u8, interval: Duration) -> f64 {
+        let announced = self.path.announced(groups);
+        if let Some(rate) = self.path.overloaded() {
+            return rate;
+        }
+        let is_marked = self.marked.is_some_and(|marked| now - marked < interval);
+        match self.path.highest() {
+            Some(highest) if !is_marked || highest < announced => highest,
+            _ => announced,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The rate that the path to a receiver carries, as the receiver measures it (second edition).
+//!
+//! ```text
+//!   pairs     two packets sent together arrive as far apart as the slowest link spaces them
+//!   windows   bytes that arrive in two round-trip times, beside what the sender announces
+//! ```
+//!
+//! Pairs show the rate of the slowest link, also while the receiver gets far less. Windows show
+//! what arrives when more is sent than the path carries. Links that carry other traffic as well
+//! mark or drop packets before the rate of pairs is reached; marks and windows limit the receiver
+//! then.
+
+use core::time::Duration;
+
+use crate::{Data, GROUPS_MAX};
+use manyflow_core::time::Time;
+
+/// The share of the announced rate below which a window is overloaded.
+const CARRIED_MIN: f64 = 0.75;
+
+/// The smallest number of announced packets in a window: fewer are too coarse to compare.
+const WINDOW_PACKETS: f64 = 8.0;
+
+/// The duration of a window in round-trip times.
+const WINDOW_RTTS: u32 = 2;
+
+/// The smallest number of lost packets that make a window overloaded.
+const LOST_MIN: u32 = 3;
+
+/// The rates of pairs in some time, in bytes per second.
+#[derive(Copy, Clone, Debug, PartialEq)]
+struct Range {
+    lowest: f64,
+    highest: f64,
+}
+
+impl Range {
+    const NONE: Range = Range {
+        lowest: f64::INFINITY,
+        highest: 0.0,
+    };
+
+    fn add(&mut self, other: Range) {
+        self.lowest = self.lowest.min(other.lowest);
+        self.highest = self.highest.max(other.highest);
+    }
+}
+
+/// The arrivals since some time.
+#[derive(Copy, Clone, Debug)]
+struct Window {
+    since: Time,
+    bytes: f64,
+    packets: u32,
+    lost: u32,
+    /// The lowest rate of the top group that was announced, in bytes per second.
+    announced: f64,
+}
+
+/// The measurements of one receiver.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    /// The share of lost packets above which a window is overloaded.
+    loss_max: f64,
+    /// The last packet of the lowest group: its number and its arrival.
+    last: Option<(u32, Time)>,
+    /// The rates of pairs in the present and the previous selection interval.
+    pairs: [Range; 2],
+    /// The beginning of the present one.
+    pairs_since: Time,
+    /// The last announced cumulative rate of each group, in bytes per second; 0 if there is none.
+    announced: [u32; GROUPS_MAX as usize + 1],
+    /// The time until which arrivals say nothing: the subscription has just changed.
+    settled: Time,
+    window: Option<Window>,
+    /// The received rate of the last window, if it was overloaded, in bytes per second.
+    overloaded: Option<f64>,
+}
+
+impl Path {
+    pub(super) fn new(loss_max: f64) -> Path {
+        Path {
+            loss_max,
+            last: None,
+            pairs: [Range::NONE; 2],
+            pairs_since: Time::ZERO,
+            announced: [0; GROUPS_MAX as usize + 1],
+            settled: Time::ZERO,
+            window: None,
+            overloaded: None,
+        }
+    }
+
+    /// Forgets everything: the receiver has left the session, or its path was interrupted.
+    pub(super) fn reset(&mut self) {
+        *self = Path::new(self.loss_max);
+    }
+
+    /// Returns the lowest rate of pairs in the last selection interval, in bytes per second; `None`
+    /// if there was no pair.
+    pub(super) fn lowest(&self) -> Option<f64> {
+        let lowest = self.pairs[0].lowest.min(self.pairs[1].lowest);
+        lowest.is_finite().then_some(lowest)
+    }
+
+    /// Returns the highest rate of pairs in the last selection interval.
+    pub(super) fn highest(&self) -> Option<f64> {
+        let highest = self.pairs[0].highest.max(self.pairs[1].highest);
+        (highest > 0.0).then_some(highest)
+    }
+
+    /// Returns the last announced cumulative rate of this number of groups; 0 if there is none.
+    pub(super) fn announced(&self, groups: u8) -> f64 {
+        let group = usize::from(groups).checked_sub(1);
+        group.map_or(0.0, |group| self.announced[group].into())
+    }
+
+    /// Returns the received rate of the last window, if it was overloaded.
+    pub(super) fn overloaded(&self) -> Option<f64> {
+        self.overloaded
+    }
+
+    /// Begins again to compare arrivals, after `settling`: the subscription has changed.
+    pub(super) fn on_change(&mut self, now: Time, settling: Duration) {
+        (self.settled, self.window, self.overloaded) = (now + settling, None, None);
+    }
+
+    /// Handles a packet of a joined group, and this number of packets that were found to be lost.
+    /// Returns whether a window has ended.
+    pub(super) fn on_packet(
+        &mut self,
+        now: Time,
+        data: &Data,
+        bytes: u32,
+        lost: u32,
+        top: u8,
+        interval: Duration,
+    ) -> bool {
+        self.announced[usize::from(data.group)] = data.rate;
+        self.announced[usize::from(data.group) + 1] = data.next_rate;
+        if data.group == 0 {
+            self.on_lowest(now, data, bytes, interval);
+        }
+        let rtt = Duration::from_micros(data.rtt_us.into());
+        self.on_arrival(now, f64::from(bytes), lost, top, rtt)
+    }
+
+    fn on_lowest(&mut self, now: Time, data: &Data, bytes: u32, interval: Duration) {
+        if now - self.pairs_since >= interval {
+            self.pairs = [Range::NONE, self.pairs[0]];
+            self.pairs_since = now;
+        }
+        let before = self.last.replace((data.sequence, now));
+        let Some((sequence, since)) = before.filter(|_| data.is_pair) else {
+            return;
+        };
+        if sequence.wrapping_add(1) == data.sequence && now > since {
+            let rate = f64::from(bytes) / (now - since).as_secs_f64();
+            self.pairs[0].add(Range {
+                lowest: rate,
+                highest: rate,
+            });
+        }
+    }
+
+    fn on_arrival(&mut self, now: Time, bytes: f64, lost: u32, top: u8, rtt: Duration) -> bool {
+        let announced = self.announced(top);
+        if now < self.settled || announced == 0.0 {
+            return false;
+        }
+        let window = self.window.get_or_insert(Window {
+            since: now,
+            bytes: 0.0,
+            packets: 0,
+            lost: 0,
+            announced,
+        });
+        window.bytes += bytes;
+        window.packets += 1;
+        window.lost = window.lost.saturating_add(lost);
+        window.announced = window.announced.min(announced);
+        let span = (now - window.since).as_secs_f64();
+        if now - window.since < WINDOW_RTTS * rtt
+            || window.announced * span < WINDOW_PACKETS * bytes
+        {
+            return false;
+        }
+        let seen = *window;
+        self.window = Some(Window {
+            since: now,
+            bytes: 0.0,
+            packets: 0,
+            lost: 0,
+            announced,
+        });
+        self.judge(&seen, bytes, span);
+        true
+    }
+
+    /// Ends a window of `span` seconds.
+    fn judge(&mut self, seen: &Window, bytes: f64, span: f64) {
+        let rate = seen.bytes / span;
+        let all = f64::from(seen.packets) + f64::from(seen.lost);
+        let is_lossy = seen.lost >= LOST_MIN && f64::from(seen.lost) > self.loss_max * all;
+        // A packet more or less is no shortfall.
+        let is_late = seen.bytes + bytes < CARRIED_MIN * seen.announced * span;
+        self.overloaded = (is_lossy || is_late).then_some(rate);
+    }
+}

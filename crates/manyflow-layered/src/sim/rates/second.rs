@@ -1,0 +1,152 @@
+//! The second edition's rates: each group follows the slowest of its consistent receivers.
+
+use core::time::Duration;
+
+use super::{Adjustment, Rates, Reports, SHORTFALL};
+use crate::sim::places::{HEADROOM, Move, Places};
+
+/// The number of rounds over which reports of congestion are compared.
+const ROUNDS: usize = 16;
+
+/// The number of rounds without congestion after which a rate grows by a factor, up to what the
+/// paths carry.
+const CALM_ROUNDS: u32 = 10;
+
+/// The number of rounds in a row in which a report contradicts itself, and after which it no longer
+/// counts.
+const DOUBT_ROUNDS: u32 = 3;
+
+/// The share of a group's rate from which its receivers get it.
+const GETS: f64 = 0.9;
+
+/// The recent reports about one group.
+#[derive(Copy, Clone, Debug)]
+struct Record {
+    /// The numbers of reports of congestion in the last rounds.
+    congested: [u32; ROUNDS],
+    place: usize,
+    calm_rounds: u32,
+    /// The number of rounds in a row with a lowest rate below the group's, although nobody is
+    /// congested.
+    doubts: u32,
+}
+
+impl Record {
+    /// A group whose rate has never been too high.
+    const NEW: Record = Record {
+        congested: [0; ROUNDS],
+        place: 0,
+        calm_rounds: u32::MAX,
+        doubts: 0,
+    };
+
+    /// Records the reports of congestion in a round. Returns how many of them count: receivers that
+    /// report congestion in each round, whatever the rate, do not, as long as they are a minority.
+    fn add_congested(&mut self, reports: Reports) -> u32 {
+        self.congested[self.place] = reports.congested;
+        self.place = (self.place + 1) % ROUNDS;
+        let always = self.congested.iter().min().copied().unwrap_or(0);
+        match 2 * u64::from(always) < u64::from(reports.all) {
+            true => reports.congested - always,
+            false => reports.congested,
+        }
+    }
+
+    /// Returns the lowest rate that a path of the group carries, unless the report of it is not
+    /// consistent: nobody is congested, or the receiver could have left the group, whose next lower
+    /// one has the rate `below`.
+    fn consistent(
+        &mut self,
+        reports: Reports,
+        rate: f64,
+        below: f64,
+        is_congested: bool,
+    ) -> Option<f64> {
+        let [lowest, _] = reports.received;
+        let is_doubtful = lowest < GETS * rate && !is_congested;
+        self.doubts = match (is_doubtful, lowest < GETS * rate) {
+            (true, _) => self.doubts.saturating_add(1),
+            (false, false) => 0,
+            (false, true) => self.doubts,
+        };
+        (self.doubts < DOUBT_ROUNDS && lowest >= GETS * below).then_some(lowest)
+    }
+}
+
+/// The state of the second edition's rates.
+#[derive(Clone, Debug)]
+pub(in crate::sim) struct Second {
+    records: Vec<Record>,
+    places: Places,
+}
+
+impl Second {
+    pub(super) fn new(groups: u8) -> Second {
+        Second {
+            records: vec![Record::NEW; groups.into()],
+            places: Places::new(),
+        }
+    }
+}
+
+impl Rates {
+    /// Adjusts the rates after a round by the rules of the second edition.
+    pub(super) fn follow(&mut self, second: &mut Second, reports: &[Reports], rtt: Duration) {
+        for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
+            if reports.all > 0 {
+                self.follow_group(group, &mut second.records[group], *reports, rtt);
+            }
+        }
+        let highest = reports.iter().map(|of| (of.all, of.received[1]));
+        second.places.on_reports(highest);
+        if let Some(chosen) = second.places.poll_move(&self.cumulative) {
+            self.move_group(second, chosen);
+        }
+        self.keep_order();
+    }
+
+    fn follow_group(&mut self, group: usize, record: &mut Record, reports: Reports, rtt: Duration) {
+        let rate = self.cumulative[group];
+        let below = rate - self.own(group);
+        let is_congested = record.add_congested(reports) > 0;
+        let lowest = record.consistent(reports, rate, below, is_congested);
+        let is_held = core::mem::take(&mut self.held[group]);
+        let is_short = lowest.is_some_and(|lowest| lowest < SHORTFALL * rate);
+        if is_held && !(is_congested && is_short) {
+            return;
+        }
+        self.held[group] = is_congested;
+        let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, rtt);
+        if is_congested {
+            record.calm_rounds = 0;
+            let share = lowest.map_or(decrease, |lowest| HEADROOM * lowest / rate);
+            self.cumulative[group] = rate * share.clamp(self.decrease_min.min(decrease), decrease);
+            return;
+        }
+        record.calm_rounds = record.calm_rounds.saturating_add(1);
+        let factor = match record.calm_rounds > CALM_ROUNDS {
+            true => self.start_factor,
+            false => 1.0,
+        };
+        self.cumulative[group] = match lowest {
+            Some(lowest) if lowest > rate => (rate + step)
+                .max(rate * factor)
+                .min(HEADROOM * lowest)
+                .max(rate),
+            _ => rate + step,
+        };
+    }
+
+    /// Gives a group another place among the cumulative rates.
+    fn move_group(&mut self, second: &mut Second, chosen: Move) {
+        self.cumulative.remove(chosen.group);
+        self.held.remove(chosen.group);
+        second.records.remove(chosen.group);
+        let is_above = |rate: &f64| *rate > chosen.rate;
+        let place = self.cumulative.iter().position(is_above);
+        let place = place.unwrap_or(self.cumulative.len());
+        self.cumulative.insert(place, chosen.rate);
+        self.held.insert(place, false);
+        second.records.insert(place, Record::NEW);
+    }
+}
