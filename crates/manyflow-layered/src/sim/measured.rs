@@ -18,6 +18,12 @@ const EXCEEDS: f64 = 1.03;
 /// the group below carries less than arrives. In the meantime the sender can lower the rate.
 const OVERLOADED_WINDOWS: u32 = 3;
 
+/// The number of selection intervals in which a receiver that has lost packets is cautious.
+const CAUTIOUS_INTERVALS: u32 = 10;
+
+/// The change of a rate in one step after which its average begins again.
+const NEWS: f64 = 0.1;
+
 /// The share of its rate that a group needs to carry something worth keeping.
 const WORTH: f64 = 0.9;
 
@@ -53,6 +59,8 @@ pub(super) struct Measured {
     /// The rates of the top group and of the next one in the selection interval.
     top: Average,
     next: Average,
+    /// The last rate of the next group.
+    next_rate: f64,
     /// The last mark.
     marked: Option<Time>,
     /// Whether the top group was joined in the present selection interval.
@@ -63,6 +71,9 @@ pub(super) struct Measured {
     /// the last one.
     overloaded_windows: u32,
     window_rate: f64,
+    /// The number of selection intervals in which the lowest rate of pairs counts instead of the
+    /// highest: the receiver has left a group because of its losses.
+    caution: u32,
     /// Whether a packet of the top group has arrived.
     is_top_heard: bool,
     /// Whether the receiver has reported since it entered the session.
@@ -75,11 +86,13 @@ impl Measured {
             path: Path::new(config.loss_max),
             top: Average::default(),
             next: Average::default(),
+            next_rate: 0.0,
             marked: None,
             is_trial: false,
             is_climbing: true,
             overloaded_windows: 0,
             window_rate: 0.0,
+            caution: 0,
             is_top_heard: false,
             has_reported: false,
         }
@@ -111,6 +124,7 @@ impl Measured {
 
     /// Ends a selection interval in which nothing has changed.
     pub(super) fn on_interval(&mut self) {
+        self.caution = self.caution.saturating_sub(1);
         (self.is_trial, self.is_climbing) = (false, false);
     }
 
@@ -133,7 +147,13 @@ impl Measured {
         if data.group + 1 == groups {
             self.is_top_heard = true;
             self.top.add(data.rate.into());
-            self.next.add(data.next_rate.into());
+            let next = f64::from(data.next_rate);
+            if (next - self.next_rate).abs() > NEWS * next.max(self.next_rate) {
+                // The group has moved: only its new rate counts.
+                self.next = Average::default();
+            }
+            self.next_rate = next;
+            self.next.add(next);
         }
         let top = if self.is_top_heard { groups } else { 0 };
         let has_ended = self.path.on_packet(now, data, bytes, lost, top, interval);
@@ -155,7 +175,8 @@ impl Measured {
         let announced = self.path.announced(groups);
         let fell = announced < self.window_rate;
         self.window_rate = announced;
-        let Some(rate) = self.path.overloaded() else {
+        let excessive = self.path.overloaded().filter(|_| self.path.is_excessive());
+        let Some(rate) = excessive else {
             self.overloaded_windows = 0;
             return None;
         };
@@ -165,8 +186,11 @@ impl Measured {
         };
         let is_worthless = rate < self.path.announced(groups - 1);
         let is_over = self.overloaded_windows >= OVERLOADED_WINDOWS;
-        (self.is_trial || is_worthless || is_over)
-            .then(|| (self.fitting(groups, rate), Reason::Lost))
+        if !(self.is_trial || is_worthless || is_over) {
+            return None;
+        }
+        self.caution = CAUTIOUS_INTERVALS;
+        Some((self.fitting(groups, rate), Reason::Lost))
     }
 
     /// Returns the number of groups, fewer than `groups`, that a path with this rate carries.
@@ -178,6 +202,13 @@ impl Measured {
     fn exceeds(&self, rate: f64, factor: f64) -> bool {
         let highest = self.path.highest();
         highest.is_some_and(|highest| rate > factor * highest)
+    }
+
+    /// Returns whether the top group has a rate that the path does not carry, which counts as
+    /// congestion.
+    pub(super) fn is_exceeding(&self, groups: u8) -> bool {
+        self.exceeds(self.path.announced(groups), EXCEEDS_AT_ONCE)
+            || self.path.overloaded().is_some()
     }
 
     /// Returns the averages of the top group's rate and of the next one's in the selection
@@ -210,7 +241,11 @@ impl Measured {
             return rate;
         }
         let is_marked = self.marked.is_some_and(|marked| now - marked < interval);
-        match self.path.highest() {
+        let measured = match self.caution {
+            0 => self.path.highest(),
+            _ => self.path.lowest(),
+        };
+        match measured {
             Some(highest) if !is_marked || highest < announced => highest,
             _ => announced,
         }

@@ -16,10 +16,13 @@ use crate::{Data, GROUPS_MAX};
 use manyflow_core::time::Time;
 
 /// The share of the announced rate below which a window is overloaded.
-const CARRIED_MIN: f64 = 0.75;
+const CARRIED_MIN: f64 = 0.85;
+
+/// The share of the announced rate below which a group has to be left.
+const KEPT_MIN: f64 = 0.75;
 
 /// The smallest number of announced packets in a window: fewer are too coarse to compare.
-const WINDOW_PACKETS: f64 = 8.0;
+const WINDOW_PACKETS: f64 = 12.0;
 
 /// The duration of a window in round-trip times.
 const WINDOW_RTTS: u32 = 2;
@@ -75,6 +78,8 @@ pub(super) struct Path {
     window: Option<Window>,
     /// The received rate of the last window, if it was overloaded, in bytes per second.
     overloaded: Option<f64>,
+    /// Whether a group has to be left for it.
+    is_excessive: bool,
 }
 
 impl Path {
@@ -88,6 +93,7 @@ impl Path {
             settled: Time::ZERO,
             window: None,
             overloaded: None,
+            is_excessive: false,
         }
     }
 
@@ -115,6 +121,11 @@ impl Path {
         group.map_or(0.0, |group| self.announced[group].into())
     }
 
+    /// Returns whether the last window was overloaded so much that a group has to be left for it.
+    pub(super) fn is_excessive(&self) -> bool {
+        self.is_excessive
+    }
+
     /// Returns the received rate of the last window, if it was overloaded.
     pub(super) fn overloaded(&self) -> Option<f64> {
         self.overloaded
@@ -123,6 +134,7 @@ impl Path {
     /// Begins again to compare arrivals, after `settling`: the subscription has changed.
     pub(super) fn on_change(&mut self, now: Time, settling: Duration) {
         (self.settled, self.window, self.overloaded) = (now + settling, None, None);
+        self.is_excessive = false;
     }
 
     /// Handles a packet of a joined group, and this number of packets that were found to be lost.
@@ -203,7 +215,9 @@ impl Path {
         let all = f64::from(seen.packets) + f64::from(seen.lost);
         let is_lossy = seen.lost >= LOST_MIN && f64::from(seen.lost) > self.loss_max * all;
         // A packet more or less is no shortfall.
-        let is_late = seen.bytes + bytes < CARRIED_MIN * seen.announced * span;
+        let expected = seen.announced * span - bytes;
+        let is_late = seen.bytes < CARRIED_MIN * expected;
         self.overloaded = (is_lossy || is_late).then_some(rate);
+        self.is_excessive = is_lossy || seen.bytes < KEPT_MIN * expected;
     }
 }

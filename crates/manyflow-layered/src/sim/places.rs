@@ -14,7 +14,7 @@
 use crate::GROUPS_MAX;
 
 /// The number of rounds after a move before the next move of an unused group.
-const SETTLING_ROUNDS: u32 = 8;
+const SETTLING_ROUNDS: u32 = 14;
 
 /// The number of rounds after a move before a group with receivers is moved.
 const SWAP_ROUNDS: u32 = 25;
@@ -31,11 +31,23 @@ pub(super) const HEADROOM: f64 = 0.97;
 /// The number of moves that are remembered because they were not worth it.
 const REMEMBERED: usize = 8;
 
+/// The number of rounds after which moves that were not worth it are tried again.
+const REFUSED_ROUNDS: u32 = 1000;
+
 /// A move: the group that loses its place, and its new rate in bytes per second.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Move {
     pub(super) group: usize,
     pub(super) rate: f64,
+}
+
+/// A place for a group: the group whose receivers it is for, its rate, and the sum over receivers
+/// of the shares of their paths' rates that they could gain.
+#[derive(Copy, Clone, Debug)]
+struct Offer {
+    home: usize,
+    rate: f64,
+    gain: f64,
 }
 
 /// The reports about one group since the last move.
@@ -45,26 +57,34 @@ struct Seen {
     receivers: u32,
     /// The lowest of the rounds' highest rates that paths carry.
     highest: f64,
+    /// The highest of the rounds' lowest ones.
+    lowest: f64,
 }
 
 impl Seen {
     const NONE: Seen = Seen {
         receivers: 0,
         highest: f64::INFINITY,
+        lowest: 0.0,
     };
 }
 
-/// A group with receivers that was moved, to see whether it was worth it.
+/// A move, to see whether it was worth it.
 #[derive(Copy, Clone, Debug)]
 struct Trial {
-    /// The former rate and the new one.
+    /// The rank of the moved group in its new place.
+    place: usize,
+    /// The former rate of the moved group and the number of its receivers, 0 if it was unused.
     from: f64,
+    receivers: u32,
+    /// The rank of the group whose receivers the new place is for, after the move; `None` if it is
+    /// the moved group itself.
+    home: Option<usize>,
+    /// The rate of that group, and the number of its receivers.
+    home_rate: f64,
+    home_receivers: u32,
+    /// The rate of the new place.
     to: f64,
-    /// The receivers that have lost their group, as a sum of the shares of their rate that they
-    /// lost.
-    loss: f64,
-    /// The rate that the receivers of the new place had before.
-    below: f64,
 }
 
 /// The places of a session's groups.
@@ -73,9 +93,8 @@ pub(super) struct Places {
     seen: [Seen; GROUPS_MAX as usize],
     rounds: u32,
     trial: Option<Trial>,
-    /// The number of reports in the last rounds; a change makes all moves worth another trial.
-    receivers: u32,
-    /// The new rates of moves that were not worth it.
+    /// The rounds until all moves are worth another trial.
+    refused_rounds: u32,
     refused: [f64; REMEMBERED],
     next_refused: usize,
 }
@@ -90,7 +109,7 @@ impl Places {
             seen: [Seen::NONE; GROUPS_MAX as usize],
             rounds: 0,
             trial: None,
-            receivers: 0,
+            refused_rounds: 0,
             refused: [0.0; REMEMBERED],
             next_refused: 0,
         }
@@ -98,119 +117,149 @@ impl Places {
 
     /// Records the reports of a round: for each group, their number and the highest rate that a path
     /// carries.
-    pub(super) fn on_reports(&mut self, reports: impl Iterator<Item = (u32, f64)>) {
+    pub(super) fn on_reports(&mut self, reports: impl Iterator<Item = (u32, [f64; 2])>) {
         self.rounds += 1;
-        for (seen, (receivers, highest)) in self.seen.iter_mut().zip(reports) {
+        self.refused_rounds = match self.refused_rounds.checked_sub(1) {
+            Some(left) => left,
+            None => {
+                self.refused = [0.0; REMEMBERED];
+                REFUSED_ROUNDS
+            }
+        };
+        for (seen, (receivers, [lowest, highest])) in self.seen.iter_mut().zip(reports) {
             if receivers > 0 {
                 seen.receivers = receivers;
                 seen.highest = seen.highest.min(highest);
+                seen.lowest = seen.lowest.max(lowest);
             }
         }
     }
 
     /// Returns a move, given the cumulative rates of the groups.
     pub(super) fn poll_move(&mut self, rates: &[f64]) -> Option<Move> {
-        if self.rounds < SETTLING_ROUNDS {
+        let is_swap_due = self.rounds >= SWAP_ROUNDS;
+        let wait = match self.trial {
+            Some(Trial { receivers: 1.., .. }) => SWAP_ROUNDS,
+            _ => SETTLING_ROUNDS,
+        };
+        if self.rounds < wait {
             return None;
         }
-        let is_swap_due = self.rounds >= SWAP_ROUNDS;
-        if is_swap_due && let Some(back) = self.end_trial(rates) {
-            return Some(self.begin(back));
-        }
-        let best = match self.best(rates) {
-            Some((home, rate, gain)) => self.place_for(home, rate, gain, rates, is_swap_due),
-            None => None,
+        let back = self.end_trial(rates);
+        let best = match back {
+            Some(back) => Some(back),
+            None => self
+                .best(rates)
+                .and_then(|best| self.place_for(best, rates, is_swap_due)),
         };
-        if best.is_none() && is_swap_due {
+        if best.is_some() || is_swap_due {
             self.clear();
         }
-        best.map(|chosen| self.begin(chosen))
+        best
     }
 
     fn clear(&mut self) {
-        let receivers = self.seen.iter().map(|seen| seen.receivers).sum();
-        if receivers != self.receivers {
-            (self.receivers, self.refused) = (receivers, [0.0; REMEMBERED]);
-        }
         (self.seen, self.rounds) = ([Seen::NONE; GROUPS_MAX as usize], 0);
     }
 
-    fn begin(&mut self, chosen: Move) -> Move {
-        self.clear();
-        chosen
-    }
-
-    /// Returns the group whose receivers could gain most, the rate of a further group for them, and
-    /// the gain: the sum over receivers of the share of their path's rate that they would gain.
-    fn best(&self, rates: &[f64]) -> Option<(usize, f64, f64)> {
-        let mut best: Option<(usize, f64, f64)> = None;
-        for (group, (seen, &own)) in self.seen.iter().zip(rates).enumerate() {
-            let rate = HEADROOM * seen.highest;
-            let is_free = |other: &f64| !is_same(*other, rate);
-            let is_new = rates.iter().all(is_free) && self.refused.iter().all(is_free);
-            if seen.receivers == 0 || rate < STEP_MIN * own || !is_new {
+    /// Returns the group whose receivers could gain most, and the rate of a further group for those
+    /// of them whose paths carry most.
+    fn best(&self, rates: &[f64]) -> Option<Offer> {
+        let mut best: Option<Offer> = None;
+        for (home, (seen, &own)) in self.seen.iter().zip(rates).enumerate() {
+            let highest = HEADROOM * seen.highest;
+            let lowest = own.max(HEADROOM * seen.lowest);
+            if seen.receivers == 0 || highest < STEP_MIN * lowest {
                 continue;
             }
-            let assumed = f64::from((seen.receivers / 2).max(1));
-            let gain = assumed * (1.0 - own / rate);
-            if best.is_none_or(|(_, _, most)| gain > most) {
-                best = Some((group, rate, gain));
+            let rate = highest;
+            let is_taken = |other: &f64| is_same(*other, rate);
+            if rates.iter().any(is_taken) || self.refused.iter().any(is_taken) {
+                continue;
+            }
+            let gain = f64::from(seen.receivers.div_ceil(2)) * (1.0 - own / highest);
+            if best.is_none_or(|best| gain > best.gain) {
+                best = Some(Offer { home, rate, gain });
             }
         }
         best
     }
 
     /// Returns the move of the group that is worth least to this new place: one without receivers,
-    /// the nearest above `home` if there are several, or else the one whose receivers lose least.
-    fn place_for(
-        &mut self,
-        home: usize,
-        rate: f64,
-        gain: f64,
-        rates: &[f64],
-        is_swap_due: bool,
-    ) -> Option<Move> {
+    /// the nearest above the home if there are several, or else the one whose receivers lose least.
+    fn place_for(&mut self, offer: Offer, rates: &[f64], is_swap_due: bool) -> Option<Move> {
+        let Offer { home, rate, gain } = offer;
         let is_unused = |group: &usize| self.seen[*group].receivers == 0;
         let above = (home + 1..rates.len()).find(is_unused);
         if let Some(group) = above.or_else(|| (0..home).rev().find(is_unused)) {
-            return Some(Move { group, rate });
+            return Some(self.begin(offer, group, rates));
         }
         if !is_swap_due {
             return None;
         }
+        let assumed = self.seen[home].receivers.div_ceil(2);
         let loss_of = |group: usize| {
+            let losers = match group == home {
+                true => self.seen[home].receivers - assumed,
+                false => self.seen[group].receivers,
+            };
             let below = rates[group - 1].max(if rate < rates[group] { rate } else { 0.0 });
-            f64::from(self.seen[group].receivers) * (1.0 - below / rates[group])
+            f64::from(losers) * (1.0 - below / rates[group])
         };
-        let others = (1..rates.len()).filter(|group| *group != home);
-        let (group, loss) = others
+        let (group, loss) = (1..rates.len())
             .map(|group| (group, loss_of(group)))
             .min_by(|a, b| a.1.total_cmp(&b.1))?;
-        if gain <= loss {
-            return None;
-        }
+        (gain > loss).then(|| self.begin(offer, group, rates))
+    }
+
+    /// Begins the trial of a move.
+    fn begin(&mut self, offer: Offer, group: usize, rates: &[f64]) -> Move {
+        let Offer { home, rate, .. } = offer;
+        let others = rates
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != group);
+        let place = others.filter(|(_, other)| **other < rate).count();
+        // The moved group leaves one place and takes another.
+        let after = home - usize::from(group < home);
+        let after = after + usize::from(place <= after);
         self.trial = Some(Trial {
+            place,
             from: rates[group],
+            receivers: self.seen[group].receivers,
+            home: (home != group).then_some(after),
+            home_rate: rates[home],
+            home_receivers: self.seen[home].receivers,
             to: rate,
-            loss,
-            below: rates[home],
         });
-        Some(Move { group, rate })
+        Move { group, rate }
     }
 
     /// Ends a trial. Returns the move back if it was not worth it.
     fn end_trial(&mut self, rates: &[f64]) -> Option<Move> {
         let trial = self.trial.take()?;
-        let to = |rate: &f64| is_same(*rate, trial.to);
-        let group = rates.iter().position(to)?;
-        let gain = f64::from(self.seen[group].receivers) * (1.0 - trial.below / trial.to);
-        if gain >= trial.loss {
+        let came = self.seen[trial.place].receivers;
+        let (winners, losers) = match trial.home {
+            None => (
+                came.min(trial.receivers),
+                trial.receivers.saturating_sub(came),
+            ),
+            Some(home) => {
+                let left = self.seen[home].receivers;
+                (trial.home_receivers.saturating_sub(left), trial.receivers)
+            }
+        };
+        let gain = f64::from(winners) * (1.0 - trial.home_rate / rates[trial.place]);
+        let below = rates.iter().copied().filter(|rate| *rate < trial.from);
+        let below = below.fold(0.0, f64::max);
+        let loss = f64::from(losers) * (1.0 - below / trial.from);
+        if came > 0 && gain >= loss {
             return None;
         }
         self.refused[self.next_refused] = trial.to;
         self.next_refused = (self.next_refused + 1) % REMEMBERED;
-        Some(Move {
-            group,
+        (trial.receivers > 0).then_some(Move {
+            group: trial.place,
             rate: trial.from,
         })
     }

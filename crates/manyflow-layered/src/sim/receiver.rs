@@ -302,8 +302,20 @@ impl Receiver {
         }
     }
 
+    /// Returns the rate that the path carries, as measured (second edition), in bytes per second.
+    fn carried(&self, now: Time, interval: Duration) -> Option<f64> {
+        let measured = self.measured.as_ref()?;
+        Some(measured.carried(now, self.subscribed, interval))
+    }
+
+    fn is_known(&self) -> bool {
+        let measured = self.measured.as_ref();
+        measured.is_some_and(|measured| measured.is_known())
+    }
+
     /// Ends a round, which happens when the next request arrives.
     fn on_request(&mut self, now: Time, data: &Data) {
+        let interval = self.config.selection_rtts * Duration::from_micros(data.rtt_us.into());
         self.report_lost();
         let before = self.asked.replace((data.request, now));
         let bytes = core::mem::take(&mut self.received_bytes);
@@ -311,16 +323,17 @@ impl Receiver {
         let received = core::mem::take(&mut self.received_packets);
         let lost = core::mem::take(&mut self.lost_packets);
         let Some((_, since)) = before.filter(|(_, since)| now > *since) else {
-            // No measurement covers a whole round yet.
+            // No measurement covers a whole round yet, but pairs may have shown the path's rate.
+            if let Some(carried) = self.carried(now, interval).filter(|_| self.is_known()) {
+                self.report(data.request, is_marked, carried);
+            }
             return;
         };
-        let rtt = Duration::from_micros(data.rtt_us.into());
         let measured = bytes as f64 / (now - since).as_secs_f64();
         let rate = self.rate.map_or(measured, |rate| {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
-        let interval = self.config.selection_rtts * rtt;
         let fell = core::mem::take(&mut self.interval.round_fell);
         let is_overloaded = self.trials.on_round(received, lost, fell) && self.measured.is_none();
         if is_overloaded && self.subscribed > 1 {
@@ -331,8 +344,7 @@ impl Receiver {
             self.interval.settling -= 1;
             return;
         }
-        let carried = self.measured.as_ref();
-        let carried = carried.map(|measured| measured.carried(now, self.subscribed, interval));
+        let carried = self.carried(now, interval);
         self.report(data.request, is_marked, carried.unwrap_or(rate));
         self.interval.received = self.interval.received.saturating_add(received);
         self.interval.lost = self.interval.lost.saturating_add(lost);
@@ -348,8 +360,10 @@ impl Receiver {
 
     /// Sends a report of the round.
     fn report(&mut self, request: u16, is_marked: bool, rate: f64) {
+        let mut is_congested = is_marked;
         if let Some(measured) = &mut self.measured {
             measured.has_reported = true;
+            is_congested |= measured.is_exceeding(self.subscribed);
         }
         let rate = rate as u32;
         let feedback = Feedback {
@@ -359,7 +373,7 @@ impl Receiver {
             more: false,
             request,
             reports: 1,
-            congested: is_marked.into(),
+            congested: is_congested.into(),
             minimum: rate,
             maximum: rate,
             population: 1,

@@ -219,10 +219,9 @@ impl Sender {
             if self.groups[usize::from(group)].due > now {
                 continue;
             }
-            // A pair shows receivers the rate of their slowest link.
-            let is_first = group == 0 && self.round.opened().is_none();
             self.send(now, group, false);
-            if is_first && self.is_second() {
+            // Pairs show receivers the rate of their slowest link.
+            if group == 0 && self.is_second() {
                 self.send(now, group, true);
             }
         }

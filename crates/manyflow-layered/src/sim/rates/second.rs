@@ -10,11 +10,18 @@ const ROUNDS: usize = 16;
 
 /// The number of rounds without congestion after which a rate grows by a factor, up to what the
 /// paths carry.
-const CALM_ROUNDS: u32 = 10;
+const CALM_ROUNDS: u32 = 50;
 
 /// The number of rounds in a row in which a report contradicts itself, and after which it no longer
 /// counts.
 const DOUBT_ROUNDS: u32 = 3;
+
+/// The share of what paths carry to which the rate of a congested group falls, so that the queue
+/// drains.
+const DRAIN: f64 = 0.9;
+
+/// The share of a group's rate below which its receivers' paths do not carry more.
+const HELD: f64 = 0.99;
 
 /// The share of a group's rate from which its receivers get it.
 const GETS: f64 = 0.9;
@@ -97,7 +104,7 @@ impl Rates {
                 self.follow_group(group, &mut second.records[group], *reports, rtt);
             }
         }
-        let highest = reports.iter().map(|of| (of.all, of.received[1]));
+        let highest = reports.iter().map(|of| (of.all, of.received));
         second.places.on_reports(highest);
         if let Some(chosen) = second.places.poll_move(&self.cumulative) {
             self.move_group(second, chosen);
@@ -119,7 +126,8 @@ impl Rates {
         let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, rtt);
         if is_congested {
             record.calm_rounds = 0;
-            let share = lowest.map_or(decrease, |lowest| HEADROOM * lowest / rate);
+            let short = lowest.filter(|lowest| *lowest < GETS * rate);
+            let share = short.map_or(decrease, |lowest| DRAIN * lowest / rate);
             self.cumulative[group] = rate * share.clamp(self.decrease_min.min(decrease), decrease);
             return;
         }
@@ -128,11 +136,13 @@ impl Rates {
             true => self.start_factor,
             false => 1.0,
         };
-        self.cumulative[group] = match lowest {
+        // Without a consistent report of the lowest rate, the highest one is the bound.
+        self.cumulative[group] = match lowest.or(Some(reports.received[1])) {
             Some(lowest) if lowest > rate => (rate + step)
                 .max(rate * factor)
                 .min(HEADROOM * lowest)
                 .max(rate),
+            Some(lowest) if lowest < HELD * rate => rate,
             _ => rate + step,
         };
     }
@@ -147,6 +157,10 @@ impl Rates {
         let place = place.unwrap_or(self.cumulative.len());
         self.cumulative.insert(place, chosen.rate);
         self.held.insert(place, false);
-        second.records.insert(place, Record::NEW);
+        let moved = Record {
+            calm_rounds: 0,
+            ..Record::NEW
+        };
+        second.records.insert(place, moved);
     }
 }
