@@ -89,6 +89,16 @@ impl Aggregator {
             self.deadline = Some(now + WAIT_MIN.max(2 * self.round.longest_rtt()));
         }
         self.round.add(now, feedback);
+        if feedback.population == 0 && self.round.is_childless() {
+            self.deadline = None;
+            let source = self.id;
+            let feedback = Feedback {
+                source,
+                ..*feedback
+            };
+            self.actions.push_back(report(self.parent, feedback));
+            self.set_joined(false);
+        }
         if self.deadline.is_some() && self.round.is_complete() {
             self.send_summaries(now);
         }
@@ -122,11 +132,7 @@ impl Aggregator {
                 hold_us,
                 rtt_us: micros(if place == 0 { longest } else { summary.rtt }),
             };
-            self.actions.push_back(Action::Send(Packet::new(
-                Destination::Endpoint(self.parent),
-                Message::Feedback(feedback),
-                0,
-            )));
+            self.actions.push_back(report(self.parent, feedback));
         }
     }
 
@@ -139,6 +145,12 @@ impl Aggregator {
             });
         }
     }
+}
+
+/// Returns the sending of a report.
+fn report(to: EndpointId, feedback: Feedback) -> Action<Message> {
+    let to = Destination::Endpoint(to);
+    Action::Send(Packet::new(to, Message::Feedback(feedback), 0))
 }
 
 impl Endpoint for Aggregator {

@@ -32,7 +32,7 @@ pub(super) const HEADROOM: f64 = 0.97;
 const REMEMBERED: usize = 8;
 
 /// The number of rounds after which moves that were not worth it are tried again.
-const REFUSED_ROUNDS: u32 = 1000;
+const REFUSED_ROUNDS: u32 = 10_000;
 
 /// A move: the group that loses its place, and its new rate in bytes per second.
 #[derive(Copy, Clone, Debug, PartialEq)]

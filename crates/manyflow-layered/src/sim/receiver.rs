@@ -220,9 +220,19 @@ impl Receiver {
         while self.subscribed > 0 {
             self.drop_group(now, Reason::Stopped);
         }
-        (self.asked, self.rate, self.heard) = (None, None, None);
-        if let Some(measured) = &mut self.measured {
-            **measured = Measured::new(&self.config);
+        let asked = self.asked.take();
+        (self.rate, self.heard) = (None, None);
+        let Some(measured) = &mut self.measured else {
+            return;
+        };
+        **measured = Measured::new(&self.config);
+        if let Some((request, _)) = asked {
+            // Nobody has to wait for further reports.
+            self.send(Feedback {
+                reports: 0,
+                population: 0,
+                ..self.feedback(request, false, 0)
+            });
         }
     }
 
@@ -365,11 +375,15 @@ impl Receiver {
             measured.has_reported = true;
             is_congested |= measured.is_exceeding(self.subscribed);
         }
-        let rate = rate as u32;
-        let feedback = Feedback {
+        let feedback = self.feedback(request, is_congested, rate as u32);
+        self.send(feedback);
+    }
+
+    fn feedback(&self, request: u16, is_congested: bool, rate: u32) -> Feedback {
+        Feedback {
             source: self.id,
             session: self.session,
-            group: self.subscribed - 1,
+            group: self.subscribed.saturating_sub(1),
             more: false,
             request,
             reports: 1,
@@ -379,12 +393,13 @@ impl Receiver {
             population: 1,
             hold_us: 0,
             rtt_us: 0,
-        };
-        self.actions.push_back(Action::Send(Packet::new(
-            Destination::Endpoint(self.parent),
-            Message::Feedback(feedback),
-            0,
-        )));
+        }
+    }
+
+    fn send(&mut self, feedback: Feedback) {
+        let to = Destination::Endpoint(self.parent);
+        let packet = Packet::new(to, Message::Feedback(feedback), 0);
+        self.actions.push_back(Action::Send(packet));
     }
 
     /// Adds or drops a group at the end of a selection interval (selective participation).

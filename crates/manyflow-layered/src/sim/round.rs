@@ -114,8 +114,14 @@ impl Round {
     /// Adds a report that arrived at `now`. A late report, which answers an earlier request, counts
     /// for this round until the child answers the present request: the reports of a receiver behind
     /// a long queue are always late. A report that is too late to count still shows how long the
-    /// rounds have to be: a receiver with a longer round-trip time has joined.
+    /// rounds have to be: a receiver with a longer round-trip time has joined. A report of no
+    /// receivers says that the child has left, so that it is no longer awaited.
     pub(super) fn add(&mut self, now: Time, feedback: &Feedback) {
+        if feedback.population == 0 {
+            self.children
+                .retain(|child| child.source != feedback.source);
+            return;
+        }
         let age = self.request.wrapping_sub(feedback.request);
         if age >= PATIENCE_ROUNDS {
             self.add_too_late(now, age, feedback);

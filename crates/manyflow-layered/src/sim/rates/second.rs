@@ -18,7 +18,7 @@ const DOUBT_ROUNDS: u32 = 3;
 
 /// The share of what paths carry to which the rate of a congested group falls, so that the queue
 /// drains.
-const DRAIN: f64 = 0.9;
+const DRAIN: f64 = 0.8;
 
 /// The share of a group's rate below which its receivers' paths do not carry more.
 const HELD: f64 = 0.99;
