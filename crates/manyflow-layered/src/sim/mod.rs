@@ -96,6 +96,25 @@
 //!   of its parent. An aggregator knows its children by their reports, and forgets a child that has
 //!   missed four rounds.
 
+//!
+//! # Second edition
+//!
+//! [`Edition::Second`] has other rules for groups, in place of selective participation by trial and
+//! of the menu. Everything else is as above. The paper's rules are the default.
+//!
+//! | rule | by | file |
+//! |---|---|---|
+//! | The lowest group is sent in pairs of packets, and data states the rate of the next group. | sender | `sender.rs` |
+//! | Intervals are multiples of the minimum of the longest round-trip time: the paper's d is the propagation delay. | sender | `base_rtt.rs` |
+//! | A receiver measures the rate that its path carries: from pairs, from arrivals if less arrives than is sent, and as the announced rate while packets are marked. It reports this rate. | receiver | `path.rs`, `measured.rs` |
+//! | It joins the next group after an interval without congestion if the average of that group's rate is at most the lowest rate of pairs. | receiver | `measured.rs` |
+//! | It leaves groups at once that are announced with more than its path carries, and those of which too much is lost if the group below carries as much. | receiver | `measured.rs` |
+//! | A receiver that leaves the session says so, and is no longer awaited. | receiver | `receiver.rs`, `round.rs` |
+//! | A rate grows up to 97 % of the lowest rate that is reported, and falls by one decrease if any receiver is congested, or to four fifths of the reported rate if that is far lower. | sender | `rates/second.rs` |
+//! | Reports that are not consistent do not count: of congestion in each of 16 rounds by a minority, of a rate below the group's without congestion, of a rate that fits a lower group. | sender | `rates/second.rs` |
+//! | An idle group keeps its rate. | sender | `rates/second.rs` |
+//! | A group without receivers, or the one that is worth least, moves to where receivers could get more. A move that was not worth it is taken back. | sender | `places.rs` |
+
 mod aggregator;
 mod arrivals;
 mod base_rtt;

@@ -221,3 +221,57 @@ impl Path {
         self.is_excessive = is_lossy || seen.bytes < KEPT_MIN * expected;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(800);
+
+    /// A packet of the lowest group, which announces 125 kB/s.
+    fn data(sequence: u32, is_pair: bool) -> Data {
+        Data {
+            group: 0,
+            sequence,
+            request: 1,
+            rate: 125_000,
+            rtt_us: 40_000,
+            next_rate: 250_000,
+            is_pair,
+        }
+    }
+
+    /// Passes packets of 1000 bytes to a path, in pairs; each takes `spacing` microseconds.
+    fn receive(path: &mut Path, packets: u32, spacing: u64) {
+        for n in 0..packets {
+            let now = Time::ZERO + Duration::from_micros(u64::from(n) * spacing);
+            path.on_packet(now, &data(n, n % 2 == 1), 1000, 0, 1, INTERVAL);
+        }
+    }
+
+    #[test]
+    fn pairs_show_the_rate_of_the_slowest_link() {
+        let mut path = Path::new(0.1);
+        assert_eq!((path.lowest(), path.highest()), (None, None));
+        receive(&mut path, 20, 8000);
+        assert_eq!(
+            (path.lowest(), path.highest()),
+            (Some(125_000.0), Some(125_000.0))
+        );
+        assert_eq!(
+            (path.announced(1), path.announced(2)),
+            (125_000.0, 250_000.0)
+        );
+        assert_eq!(path.overloaded(), None);
+    }
+
+    #[test]
+    fn a_path_that_carries_less_than_is_announced_is_overloaded() {
+        let mut path = Path::new(0.1);
+        receive(&mut path, 40, 16_000);
+        let rate = path.overloaded().unwrap();
+        assert!((60_000.0..70_000.0).contains(&rate), "{rate}");
+        path.on_change(Time::ZERO + Duration::from_secs(1), Duration::ZERO);
+        assert_eq!(path.overloaded(), None);
+    }
+}

@@ -32,7 +32,7 @@ pub(super) const HEADROOM: f64 = 0.97;
 const REMEMBERED: usize = 8;
 
 /// The number of rounds after which moves that were not worth it are tried again.
-const REFUSED_ROUNDS: u32 = 10_000;
+const REFUSED_ROUNDS: u32 = 2_000;
 
 /// A move: the group that loses its place, and its new rate in bytes per second.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -253,14 +253,70 @@ impl Places {
         let below = rates.iter().copied().filter(|rate| *rate < trial.from);
         let below = below.fold(0.0, f64::max);
         let loss = f64::from(losers) * (1.0 - below / trial.from);
-        if came > 0 && gain >= loss {
+        if trial.receivers == 0 || (came > 0 && gain >= loss) {
             return None;
         }
         self.refused[self.next_refused] = trial.to;
         self.next_refused = (self.next_refused + 1) % REMEMBERED;
-        (trial.receivers > 0).then_some(Move {
+        Some(Move {
             group: trial.place,
             rate: trial.from,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports the same for a number of rounds, and returns the move that follows.
+    fn after(places: &mut Places, rounds: u32, rates: &[f64], of: &[(u32, f64)]) -> Option<Move> {
+        let own = |(&(count, highest), &rate): (&(u32, f64), &f64)| (count, [rate, highest]);
+        for _ in 0..rounds {
+            places.on_reports(of.iter().zip(rates).map(own));
+        }
+        places.poll_move(rates)
+    }
+
+    #[test]
+    fn a_group_without_receivers_moves_to_those_that_could_get_more() {
+        let (rates, mut places) = ([1.0, 3.0, 4.0], Places::new());
+        let reports = [(5, 2.0), (0, 0.0), (1, 4.0)];
+        assert_eq!(
+            after(&mut places, SETTLING_ROUNDS - 1, &rates, &reports),
+            None
+        );
+        let found = after(&mut places, 1, &rates, &reports);
+        let rate = HEADROOM * 2.0;
+        assert_eq!(found, Some(Move { group: 1, rate }));
+    }
+
+    #[test]
+    fn no_group_moves_if_all_receivers_get_what_they_can() {
+        let (rates, mut places) = ([1.0, 3.0, 4.0], Places::new());
+        let reports = [(5, 1.0), (1, 3.0), (1, 4.0)];
+        assert_eq!(after(&mut places, SWAP_ROUNDS, &rates, &reports), None);
+    }
+
+    /// Paths of 1 (four receivers), 2, 4 and 5: the group at 4 is worth less than one at 2.
+    #[test]
+    fn the_group_that_is_worth_least_moves_and_moves_back_if_few_gain() {
+        let (rates, reports) = ([1.0, 4.0, 5.0], [(5, 2.0), (1, 4.0), (3, 5.0)]);
+        let mut places = Places::new();
+        assert_eq!(after(&mut places, SETTLING_ROUNDS, &rates, &reports), None);
+        let rest = SWAP_ROUNDS - SETTLING_ROUNDS;
+        let to = after(&mut places, rest, &rates, &reports).unwrap();
+        assert_eq!(to.group, 1);
+        let moved = [1.0, to.rate, 5.0];
+        // Nobody has come: the former place is better.
+        let reports = [(6, 1.0), (0, 0.0), (3, 5.0)];
+        let back = after(&mut places, SWAP_ROUNDS, &moved, &reports);
+        assert_eq!(
+            back,
+            Some(Move {
+                group: 1,
+                rate: 4.0
+            })
+        );
     }
 }

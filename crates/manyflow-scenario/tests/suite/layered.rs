@@ -2,7 +2,7 @@
 //! join and leave.
 
 use manyflow_results::{Provenance, Results};
-use manyflow_scenario::{Environment, Scenario};
+use manyflow_scenario::{Environment, Form, Scenario};
 
 /// RLM's sender with groups of 1 Mbit/s each, and receivers behind links of 1.2 Mbit/s (T-3 and
 /// T-4) and 2.3 Mbit/s (T-5 and T-6).
@@ -181,4 +181,53 @@ fn feedback_passes_through_aggregators() {
     let (all, none) = (reports(""), reports(", aggregators = [\"T-2\"]"));
     assert!((0.9..1.1).contains(&all), "{all}");
     assert!((1.9..2.1).contains(&none), "{none}");
+}
+
+/// Runs these cells of a figure's short form by the rules of SIM's second edition, and returns the
+/// values of each.
+fn second_edition(figure: &str, cells: &[usize]) -> Vec<Environment> {
+    let path = format!(
+        "{}/../../scenarios/{figure}.toml",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let form = Form {
+        fast: true,
+        settings: vec!["sessions.sim.sim.edition=second".to_owned()],
+        ..Form::default()
+    };
+    let text = std::fs::read_to_string(&path).unwrap();
+    let scenario = Scenario::parse_form(&path, &text, form).unwrap();
+    let mut jobs = scenario.jobs().unwrap();
+    jobs.retain(|job| cells.contains(&job.cell));
+    let outcomes = scenario.run(&jobs, 1, &mut |_| {});
+    let outline = scenario.outline().unwrap();
+    let results = Results::new(outline, &jobs, &outcomes, Provenance::default());
+    assert!(results.failures().is_empty(), "{:?}", results.failures());
+    let cells = results.cells().iter().filter(|cell| !cell.seeds.is_empty());
+    cells.map(|cell| cell.environment.clone()).collect()
+}
+
+#[test]
+fn the_second_edition_finds_the_menu_of_figure_2_without_losses() {
+    let [found] = &second_edition("sim-2", &[0])[..] else {
+        panic!("one cell");
+    };
+    for (group, mbit) in [1.0, 2.0, 3.0, 5.0, 6.0].into_iter().enumerate() {
+        let rate = value(found, &format!("group_{group}")) / 1e6;
+        assert!((0.92..=1.08).contains(&(rate / mbit)), "{group}: {rate}");
+    }
+    assert!(value(found, "worst_loss") <= 0.02);
+    assert!(value(found, "efficiency") >= 0.9);
+}
+
+/// The cells of `sim-liar` in which the receiver behind 1 Mbit/s always reports congestion, and in
+/// which it reports a tenth of its rate, beside honest ones.
+#[test]
+fn the_second_edition_keeps_the_others_of_a_liars_group_at_their_rate() {
+    let cells = second_edition("sim-liar", &[5, 20]);
+    assert_eq!(cells.len(), 2);
+    for cell in &cells {
+        let slow = value(cell, "slow");
+        assert!(slow >= 0.9, "beside the liar: {slow}");
+    }
 }

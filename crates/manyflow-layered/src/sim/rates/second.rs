@@ -164,3 +164,48 @@ impl Rates {
         second.records.insert(place, moved);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reports(all: u32, congested: u32, lowest: f64) -> Reports {
+        Reports {
+            is_asked: true,
+            all,
+            congested,
+            received: [lowest, lowest.max(1.0)],
+            ..Reports::default()
+        }
+    }
+
+    #[test]
+    fn a_minority_that_is_congested_in_each_round_does_not_count() {
+        let mut record = Record::NEW;
+        for _ in 1..ROUNDS {
+            assert_eq!(record.add_congested(reports(4, 1, 1.0)), 1);
+        }
+        assert_eq!(record.add_congested(reports(4, 1, 1.0)), 0);
+        assert_eq!(record.add_congested(reports(4, 2, 1.0)), 1, "another one");
+        assert_eq!(record.add_congested(reports(4, 0, 1.0)), 0);
+        assert_eq!(record.add_congested(reports(4, 1, 1.0)), 1);
+    }
+
+    #[test]
+    fn a_majority_counts_however_long_it_is_congested() {
+        let mut record = Record::NEW;
+        let counts = (0..2 * ROUNDS).map(|_| record.add_congested(reports(4, 2, 1.0)));
+        assert!(counts.min() == Some(2));
+    }
+
+    #[test]
+    fn a_low_rate_without_congestion_or_of_a_lower_group_is_not_consistent() {
+        let (low, mut record) = (reports(4, 0, 0.1), Record::NEW);
+        let mut lowest = |is_congested, below| record.consistent(low, 1.0, below, is_congested);
+        assert_eq!(lowest(true, 0.0), Some(0.1));
+        assert_eq!(lowest(true, 0.5), None, "it could leave the group");
+        let found: Vec<_> = (0..DOUBT_ROUNDS).map(|_| lowest(false, 0.0)).collect();
+        assert_eq!(found.last(), Some(&None));
+        assert_eq!(lowest(true, 0.0), None, "it has contradicted itself");
+    }
+}
