@@ -11,13 +11,20 @@
 //! Nobody reports how many these are. So the sender assumes that it is half of them, counts them
 //! after the move, and takes the move back if the receivers whose group was moved have lost more.
 
+use core::cmp::Ordering;
+
 use crate::GROUPS_MAX;
 
 /// The number of rounds after a move before the next move of an unused group.
 const SETTLING_ROUNDS: u32 = 14;
 
 /// The number of rounds after a move before a group with receivers is moved.
-const SWAP_ROUNDS: u32 = 25;
+const SWAP_ROUNDS: u32 = 40;
+
+/// The rounds after a move in which receivers are counted again: they have changed their groups by
+/// the first, and those that waited for a calm interval by the second. Some rounds lack reports, so
+/// that one round is not enough.
+const COUNTS_FROM: [u32; 2] = [8, 28];
 
 /// The smallest ratio of a group's new rate to that of the group whose receivers it is for.
 const STEP_MIN: f64 = 1.08;
@@ -53,19 +60,19 @@ struct Offer {
 /// The reports about one group since the last move.
 #[derive(Copy, Clone, Debug)]
 struct Seen {
-    /// The number of reports in the last round with any; 0 if there was none.
+    /// The highest number of reports in a round, since the last of [`COUNTS_FROM`].
     receivers: u32,
-    /// The lowest of the rounds' highest rates that paths carry.
+    /// The lowest of the highest rates that paths carry, in the rounds with that number.
     highest: f64,
-    /// The highest of the rounds' lowest ones.
-    lowest: f64,
+    /// The highest rate that the group had.
+    rate: f64,
 }
 
 impl Seen {
     const NONE: Seen = Seen {
         receivers: 0,
         highest: f64::INFINITY,
-        lowest: 0.0,
+        rate: 0.0,
     };
 }
 
@@ -115,9 +122,9 @@ impl Places {
         }
     }
 
-    /// Records the reports of a round: for each group, their number and the highest rate that a path
-    /// carries.
-    pub(super) fn on_reports(&mut self, reports: impl Iterator<Item = (u32, [f64; 2])>) {
+    /// Records the reports of a round: the rate of each group, the number of reports, and the highest
+    /// rate that a path carries.
+    pub(super) fn on_reports(&mut self, reports: impl Iterator<Item = (f64, u32, f64)>) {
         self.rounds += 1;
         self.refused_rounds = match self.refused_rounds.checked_sub(1) {
             Some(left) => left,
@@ -126,11 +133,18 @@ impl Places {
                 REFUSED_ROUNDS
             }
         };
-        for (seen, (receivers, [lowest, highest])) in self.seen.iter_mut().zip(reports) {
+        for (seen, (rate, receivers, highest)) in self.seen.iter_mut().zip(reports) {
+            if COUNTS_FROM.contains(&self.rounds) {
+                (seen.receivers, seen.highest) = (0, f64::INFINITY);
+            }
             if receivers > 0 {
-                seen.receivers = receivers;
-                seen.highest = seen.highest.min(highest);
-                seen.lowest = seen.lowest.max(lowest);
+                // Rounds without some of the reports do not count.
+                match receivers.cmp(&seen.receivers) {
+                    Ordering::Greater => (seen.receivers, seen.highest) = (receivers, highest),
+                    Ordering::Equal => seen.highest = seen.highest.min(highest),
+                    Ordering::Less => {}
+                }
+                seen.rate = seen.rate.max(rate);
             }
         }
     }
@@ -165,16 +179,19 @@ impl Places {
     /// Returns the group whose receivers could gain most, and the rate of a further group for those
     /// of them whose paths carry most.
     fn best(&self, rates: &[f64]) -> Option<Offer> {
+        // A group without receivers costs nothing, so it is moved in any case.
+        let mut groups = self.seen.iter().take(rates.len());
+        let has_unused = groups.any(|seen| seen.receivers == 0);
         let mut best: Option<Offer> = None;
         for (home, (seen, &own)) in self.seen.iter().zip(rates).enumerate() {
             let highest = HEADROOM * seen.highest;
-            let lowest = own.max(HEADROOM * seen.lowest);
-            if seen.receivers == 0 || highest < STEP_MIN * lowest {
+            if seen.receivers == 0 || highest < STEP_MIN * own.max(seen.rate) {
                 continue;
             }
             let rate = highest;
             let is_taken = |other: &f64| is_same(*other, rate);
-            if rates.iter().any(is_taken) || self.refused.iter().any(is_taken) {
+            let is_refused = !has_unused && self.refused.iter().any(is_taken);
+            if rates.iter().any(is_taken) || is_refused {
                 continue;
             }
             let gain = f64::from(seen.receivers.div_ceil(2)) * (1.0 - own / highest);
@@ -271,7 +288,7 @@ mod tests {
 
     /// Reports the same for a number of rounds, and returns the move that follows.
     fn after(places: &mut Places, rounds: u32, rates: &[f64], of: &[(u32, f64)]) -> Option<Move> {
-        let own = |(&(count, highest), &rate): (&(u32, f64), &f64)| (count, [rate, highest]);
+        let own = |(&(count, highest), &rate): (&(u32, f64), &f64)| (rate, count, highest);
         for _ in 0..rounds {
             places.on_reports(of.iter().zip(rates).map(own));
         }

@@ -82,7 +82,7 @@ pub(super) struct Rates {
     decrease: f64,
     decrease_min: f64,
     pub(super) menu: Menu,
-    /// What the second edition records; `None` with the paper's rules.
+    /// The records of the second edition; `None` with the paper's rules.
     second: Option<Box<Second>>,
 }
 

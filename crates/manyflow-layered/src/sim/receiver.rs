@@ -60,7 +60,7 @@ pub struct Receiver {
     lost_packets: u32,
     is_marked: bool,
     trials: Trials,
-    /// What the second edition measures; `None` with the paper's rules.
+    /// The measurements of the second edition; `None` with the paper's rules.
     measured: Option<Box<Measured>>,
     /// The number of rounds since the receiver was last congested.
     calm_rounds: u32,
@@ -446,7 +446,10 @@ impl Receiver {
 
     /// Leaves all but `keep` groups, which are more than the path carries.
     fn fail(&mut self, now: Time, interval: Duration, keep: u8, reason: Reason) {
-        self.trials.on_failure(now, self.subscribed, interval);
+        // A group that has moved is no failed trial.
+        if reason != Reason::RateExceeds {
+            self.trials.on_failure(now, self.subscribed, interval);
+        }
         while self.subscribed > keep {
             self.drop_group(now, reason);
         }

@@ -104,8 +104,9 @@ impl Rates {
                 self.follow_group(group, &mut second.records[group], *reports, rtt);
             }
         }
-        let highest = reports.iter().map(|of| (of.all, of.received));
-        second.places.on_reports(highest);
+        let rates = self.cumulative.iter().zip(reports);
+        let seen = rates.map(|(rate, of)| (*rate, of.all, of.received[1]));
+        second.places.on_reports(seen);
         if let Some(chosen) = second.places.poll_move(&self.cumulative) {
             self.move_group(second, chosen);
         }
