@@ -122,7 +122,7 @@ impl Places {
         }
     }
 
-    /// Records the reports of a round: the rate of each group, the number of reports, and the highest
+    /// Records the reports of a round: the rate of each group, the number of reports, the highest
     /// rate that a path carries.
     pub(super) fn on_reports(&mut self, reports: impl Iterator<Item = (f64, u32, f64)>) {
         self.rounds += 1;
