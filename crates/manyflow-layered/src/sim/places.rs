@@ -16,7 +16,7 @@ use core::cmp::Ordering;
 use crate::GROUPS_MAX;
 
 /// The number of rounds after a move before the next move of an unused group.
-const SETTLING_ROUNDS: u32 = 14;
+const SETTLING_ROUNDS: u32 = 20;
 
 /// The number of rounds after a move before a group with receivers is moved.
 const SWAP_ROUNDS: u32 = 40;
