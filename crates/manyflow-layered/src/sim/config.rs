@@ -76,7 +76,7 @@ impl SenderConfig {
 }
 
 impl ReceiverConfig {
-    /// Returns the defaults of an edition. With the second one, a receiver may lose 5 % of the
+    /// Returns the defaults of an edition. With the second one, a receiver may lose 10 % of the
     /// packets of a window.
     pub fn of(edition: Edition) -> ReceiverConfig {
         let paper = ReceiverConfig::default();
