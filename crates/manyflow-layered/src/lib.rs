@@ -15,6 +15,7 @@
 //! | [`mod@unit`] | layered data: units cut by the rates of the groups, and assembled to prefixes |
 //! | [`hop`] | one link of a tree of relays: queue, marks, a rate that is found, soundings |
 //! | [`relay`] | relays that take the place of SIM's routers |
+//! | [`optimum`] | the best menu for given capacities, for studies |
 //! | `message.rs`, `wire.rs` | the packets of both protocols, and their encoding |
 //! | `event.rs` | the events that endpoints report |
 //!
@@ -56,6 +57,7 @@
 mod event;
 pub mod hop;
 mod message;
+pub mod optimum;
 pub mod relay;
 pub mod rlm;
 pub mod sim;

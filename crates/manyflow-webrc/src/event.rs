@@ -24,6 +24,8 @@ pub enum Event {
     },
     /// A loss event began, by a loss (RFC 3738 section 3.2.3.4) or by a mark of ECN.
     LossEvent,
+    /// This number of packets counts as lost.
+    Lost(u64),
     /// The rates were updated, as at each epoch.
     Rates {
         /// The target rate.

@@ -289,6 +289,7 @@ impl Receiver {
             count.lost = count.lost.saturating_add(missing);
         }
         if missing > 0 {
+            self.events.push_back(Event::Lost(missing));
             self.on_loss(now);
         }
     }

@@ -115,6 +115,15 @@ impl Rates {
         }
     }
 
+    /// Sets the first cumulative rates, and ends the start of their groups.
+    pub(super) fn begin_with(&mut self, cumulative: &[manyflow_core::units::Rate]) {
+        for (group, rate) in cumulative.iter().enumerate().take(self.cumulative.len()) {
+            self.cumulative[group] = rate.bits_per_s() as f64 / 8.0;
+            self.starting[group] = false;
+        }
+        self.keep_order();
+    }
+
     /// Returns C_g of a group, in bytes per second.
     pub(super) fn cumulative(&self, group: usize) -> f64 {
         self.cumulative[group]

@@ -45,6 +45,8 @@ pub struct Receiver {
     parent: EndpointId,
     start: Time,
     stop: Option<Time>,
+    /// The number of groups that the receiver joins when it enters the session.
+    first: u8,
     /// The number of subscribed groups, from the lowest; 0 outside the session.
     subscribed: u8,
     /// The arrivals of each subscribed group.
@@ -144,6 +146,7 @@ impl Receiver {
             parent,
             start,
             stop,
+            first: 1,
             subscribed: 0,
             arrivals: Vec::new(),
             asked: None,
@@ -162,6 +165,12 @@ impl Receiver {
             events: VecDeque::new(),
             config,
         })
+    }
+
+    /// Sets the number of groups that the receiver joins when it enters the session: 1, as in the
+    /// paper, to all. With more than 1, studies begin in the middle of a session.
+    pub fn begin_with(&mut self, groups: u8) {
+        self.first = groups.clamp(1, self.groups);
     }
 
     /// Returns the number of subscribed groups, from the lowest.
@@ -497,7 +506,9 @@ impl Endpoint for Receiver {
             self.leave(now);
             self.start = Time::MAX;
         } else if self.subscribed == 0 && self.start <= now {
-            self.add_group(now, Reason::Entered);
+            for _ in 0..self.first {
+                self.add_group(now, Reason::Entered);
+            }
         }
     }
 

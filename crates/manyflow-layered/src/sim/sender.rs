@@ -88,6 +88,14 @@ impl Sender {
         })
     }
 
+    /// Sets the cumulative rates of the groups, from the lowest, as if each had been congested
+    /// before: a study begins in the middle of a session. Rates that are too close to each other,
+    /// or above the maximum rate, change to what the configuration allows. Groups without a rate
+    /// here keep theirs.
+    pub fn begin_with(&mut self, cumulative: &[Rate]) {
+        self.rates.begin_with(cumulative);
+    }
+
     /// Returns the cumulative rate of a group; the lowest group is 0.
     pub fn rate(&self, group: u8) -> Rate {
         Rate::from_bits_per_s((self.rates.cumulative(group.into()) * 8.0) as u64)

@@ -6,6 +6,7 @@
     reason = "tests fail by panicking, and print what they measured"
 )]
 
+mod convergence;
 mod hop;
 mod relay;
 mod rlm;

@@ -515,7 +515,11 @@ impl Running {
     /// Counts lost packets without a loss event, as for packets of a train: their loss shows that
     /// the train does not fit into a queue, not that the rate is too high.
     fn count_lost(&mut self, context: &mut Context, packets: u64) {
+        if packets == 0 {
+            return;
+        }
         context.totals.lost += packets;
+        context.events.push_back(Event::Lost(packets));
         self.rates.on_lost(packets);
         self.loss.on_packets(packets);
     }

@@ -38,7 +38,7 @@ impl SessionProtocol for Sim {
 
 impl SessionProtocol for Rlm {
     fn receiver(&self) -> Reporter {
-        let losses = &[Observable::LossEvents];
+        let losses = &[Observable::LossEvents, Observable::Loss];
         Reporter::new("RLM", &[COUNTED, MEMBERSHIP, losses, TOGETHER])
     }
 

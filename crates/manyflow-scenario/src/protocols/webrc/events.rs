@@ -27,6 +27,7 @@ impl Reported for Event {
     fn name(&self) -> &'static str {
         match self {
             Event::JoinTimedOut(_) => "join-timeout",
+            Event::Lost(_) => "packets-lost",
             Event::Train { .. } => "train",
             Event::SlowStartEnded(_) => "start-up-end",
             Event::SlowStartResumed => "start-up-resumed",
@@ -38,6 +39,7 @@ impl Reported for Event {
     fn trace(&self, line: &mut Line) -> serde_json::Result<()> {
         match self {
             Event::JoinTimedOut(channel) => line.serialize_entry("channel", &channel.number),
+            Event::Lost(packets) => line.serialize_entry("packets", packets),
             Event::Train { shown } => line.serialize_entry("shown", &shown.bits_per_s()),
             Event::SlowStartEnded(why) => line.serialize_entry("why", slow_start_end(*why)),
             Event::Ended(reason) => trace_end(*reason, line),
@@ -52,6 +54,7 @@ impl Reported for Event {
     fn observe(&self, what: Observable) -> Option<Observed> {
         match (what, self) {
             (Observable::Channels, Event::JoinTimedOut(_)) => Some(Observed::Step(-1.0)),
+            (Observable::Loss, Event::Lost(packets)) => Some(Observed::Count(*packets as f64)),
             _ => common(self)?.observe(what),
         }
     }

@@ -26,6 +26,7 @@ const RECEIVER: &[Observable] = &[
     Observable::RttSample,
     Observable::LossProbability,
     Observable::LossEvents,
+    Observable::Loss,
 ];
 
 /// The maximum number of channels of a session whose ends are programs: its groups are a /24.
