@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -113,6 +113,9 @@ python-test: ## Test the Python package in target/python-venv
 python-ray: ## Install Ray, and test sweeps on it (a minute)
 	@scripts/setup python
 	scripts/python ray
+
+convergence: ## Run SIM from random starts, and compare with the best menu (docs/convergence.md; some minutes)
+	cargo run --release --locked -p manyflow-layered --example convergence -- $(RUNS)
 
 notebooks: ## Execute the notebooks with whole runs (some minutes)
 	@scripts/setup python

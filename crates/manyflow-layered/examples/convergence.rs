@@ -6,8 +6,8 @@
 //! cargo run --release -p manyflow-layered --example convergence -- 1000 paper random runs.csv
 //! ```
 //!
-//! The first argument is the number of seeds (100), then follow the rules and the start (`all`), and
-//! a file for one line a run. A run takes about a tenth of a second of
+//! The first argument is the number of seeds (100), then follow the rules and the start (`all`),
+//! and a file for one line a run. A run takes about a tenth of a second of
 //! one processor.
 
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]

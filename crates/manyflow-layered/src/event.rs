@@ -40,10 +40,7 @@ impl Reason {
     }
 }
 
-/// An event of SIM or RLM.
-=======
 /// An event of SIM, RLM or RLC.
->>>>>>> a5df2ee9 (layered: find from which states SIM converges)
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -51,7 +48,6 @@ pub enum Event {
     Joined(Channel),
     /// A receiver left a group.
     Left(Channel),
-<<<<<<< HEAD
     /// A receiver of SIM has changed its groups. This event follows that of the channel,
     /// [`Joined`](Event::Joined) or [`Left`](Event::Left).
     Changed {
@@ -60,7 +56,8 @@ pub enum Event {
         /// The reason for the change.
         reason: Reason,
     },
-    /// A receiver of RLM lost packets in its steady state, or one of RLC outside of its deaf period.
+    /// A receiver of RLM lost packets in its steady state, or one of RLC outside of bursts and its
+    /// deaf time.
     LossEvent,
     /// This number of packets of joined groups did not reach a receiver. The receiver finds gaps in
     /// the sequence of each group, from the first packet after a join to the last before a leave.

@@ -12,11 +12,12 @@
 //! |---|---|
 //! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (Gorinsky, Ramakrishnan and Vin) |
 //! | [`rlm`] | RLM: groups of fixed rates, receivers try groups and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
+//! | [`rlc`] | RLC: groups whose rates double, synchronisation points and bursts in the data (Vicisano, Rizzo and Crowcroft, INFOCOM 1998) |
 //! | [`mod@unit`] | layered data: units cut by the rates of the groups, and assembled to prefixes |
 //! | [`hop`] | one link of a tree of relays: queue, marks, a rate that is found, soundings |
 //! | [`relay`] | relays that take the place of SIM's routers |
 //! | [`optimum`] | the best menu for given capacities, for studies |
-//! | `message.rs`, `wire.rs` | the packets of both protocols, and their encoding |
+//! | `message.rs`, `wire.rs` | the packets of all protocols, and their encoding |
 //! | `event.rs` | the events that endpoints report |
 //!
 //! Groups follow SIM's naming convention (section III-A2): a group is a
@@ -59,6 +60,7 @@ pub mod hop;
 mod message;
 pub mod optimum;
 pub mod relay;
+pub mod rlc;
 pub mod rlm;
 pub mod sim;
 pub mod unit;

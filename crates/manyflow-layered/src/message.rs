@@ -24,7 +24,8 @@ pub struct Data {
     /// The number of the packet within its group, modulo 2^32.
     pub sequence: u32,
     /// The feedback request field (section III-A3): each increase, modulo 2^16, requests a report.
-    /// 0 requests none.
+    /// 0 requests none. With RLC, the field has another meaning: [`POINT`](crate::rlc::POINT) or
+    /// [`BURST`](crate::rlc::BURST).
     pub request: u16,
     /// The cumulative rate of this group and all groups below it, in bytes per second.
     pub rate: u32,

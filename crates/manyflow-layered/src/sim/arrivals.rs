@@ -6,7 +6,7 @@ const RESTART: u32 = 1 << 20;
 
 /// Finds gaps in the sequence of one group, from the first packet after the join on.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     /// The number after the highest that has arrived; `None` before the first packet.
     expected: Option<u32>,
     /// The missing packets that have not been taken yet.
@@ -16,7 +16,7 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Handles the number of a packet. A late packet is no longer missing, unless
     /// [`take_missing`](Arrivals::take_missing) has returned it before.
-    pub(super) fn on_packet(&mut self, sequence: u32) {
+    pub(crate) fn on_packet(&mut self, sequence: u32) {
         let expected = self.expected.unwrap_or(sequence);
         let ahead = sequence.wrapping_sub(expected);
         let behind = expected.wrapping_sub(sequence);
@@ -37,7 +37,7 @@ impl Arrivals {
     }
 
     /// Returns the number of packets that are missing since the last call.
-    pub(super) fn take_missing(&mut self) -> u32 {
+    pub(crate) fn take_missing(&mut self) -> u32 {
         core::mem::take(&mut self.missing)
     }
 }

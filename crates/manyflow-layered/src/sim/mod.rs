@@ -130,6 +130,7 @@ mod sender;
 mod trials;
 
 pub use aggregator::Aggregator;
+pub(crate) use arrivals::Arrivals;
 pub use config::{ConfigError, Edition, ReceiverConfig, SenderConfig};
 pub use receiver::Receiver;
 pub(crate) use round::LATE_ROUNDS;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Capacities are uniform between 1 and 6 Mbit/s, the range of the paper's figures, and each
-//! receiver has a random bottleneck. Packets, queues and thresholds are those of the paper's figures in
-//! `scenarios/`. The state machines are those that ship, and every packet is simulated.
+//! receiver has a random bottleneck. Packets, queues and thresholds are those of the paper's
+//! figures in `scenarios/`. The state machines are those that ship, and every packet is simulated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,9 @@ pub(crate) enum Start {
     Cold,
     /// Random rates of the groups, and a random number of groups for each receiver.
     Random,
+    /// Random rates of the groups, and a random number of groups for each bottleneck, not fewer for
+    /// a faster one: all receivers behind it have the same.
+    Ordered,
     /// A session whose capacities were others for 20 to 60 s.
     Changed,
 }
@@ -63,9 +66,10 @@ pub(crate) enum Start {
 /// All rules, with their names.
 pub(crate) const RULES: [(&str, Rules); 2] = [("letter", Rules::Letter), ("paper", Rules::Paper)];
 /// All starts, with their names.
-pub(crate) const STARTS: [(&str, Start); 3] = [
+pub(crate) const STARTS: [(&str, Start); 4] = [
     ("cold", Start::Cold),
     ("random", Start::Random),
+    ("ordered", Start::Ordered),
     ("changed", Start::Changed),
 ];
 
@@ -167,6 +171,27 @@ impl Paths {
         }
     }
 
+    /// Draws a number of groups for each bottleneck, not fewer for a faster one.
+    fn ordered_groups(&self, groups: u8, seed: u64) -> Vec<u8> {
+        let mut random = Pcg64Mcg::seed_from_u64(!seed);
+        let mut drawn: Vec<u8> = self
+            .capacities
+            .iter()
+            .map(|_| random.random_range(1..=groups))
+            .collect();
+        drawn.sort_unstable();
+        let slower = |capacity: &f64| {
+            self.capacities
+                .iter()
+                .filter(|other| *other < capacity)
+                .count()
+        };
+        self.capacities
+            .iter()
+            .map(|capacity| drawn[slower(capacity)])
+            .collect()
+    }
+
     fn of_receivers(&self) -> Vec<f64> {
         let capacity = |place: &usize| self.capacities[*place];
         self.bottleneck.iter().map(capacity).collect()
@@ -263,7 +288,7 @@ struct Session {
     links: Vec<LinkId>,
     watch: Watch,
     paths: Paths,
-    /// What each receiver had received and lost at the end of the last second.
+    /// The packets that each receiver had received and lost at the end of the last second.
     before: Vec<Counts>,
 }
 
@@ -308,7 +333,7 @@ impl Session {
         network.add_duplex(source, core, delay(5));
         let number = network.open_session(source);
         let mut sender = Sender::new(sending, number, Time::ZERO, None).expect("valid parameters");
-        if start == Start::Random {
+        if matches!(start, Start::Random | Start::Ordered) {
             let draw = |_| Rate::from_bits_per_s(random.random_range(100_000..7_000_000));
             let mut rates: Vec<Rate> = (0..groups).map(draw).collect();
             rates.sort_unstable();
@@ -322,6 +347,7 @@ impl Session {
             network.add_link(end, core, delay(15));
             ends.push(end);
         }
+        let ordered = paths.ordered_groups(groups, seed);
         let first = network.next_endpoint();
         for place in &paths.bottleneck {
             let begin = Time::ZERO + Duration::from_micros(random.random_range(0..80_000));
@@ -329,8 +355,10 @@ impl Session {
             let config = receiving.clone();
             let receiver = Receiver::new(config, groups, number, id, parent, begin, None);
             let mut receiver = receiver.expect("valid parameters");
-            if start == Start::Random {
-                receiver.begin_with(random.random_range(1..=groups));
+            match start {
+                Start::Random => receiver.begin_with(random.random_range(1..=groups)),
+                Start::Ordered => receiver.begin_with(ordered[*place]),
+                Start::Cold | Start::Changed => {}
             }
             network.add(ends[*place], receiver);
         }

@@ -32,6 +32,7 @@ pub(crate) fn kind(protocol: Protocol) -> &'static dyn SessionProtocol {
         Protocol::Cbr => &cbr::Cbr,
         Protocol::Sim => &layered::Sim,
         Protocol::Rlm => &layered::Rlm,
+        Protocol::Rlc => &layered::Rlc,
         Protocol::Tfmcc => &tfmcc::Tfmcc,
         Protocol::Acp => &acp::Acp,
         Protocol::Overlay => &overlay::Overlays,

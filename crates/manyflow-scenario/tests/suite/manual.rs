@@ -251,6 +251,7 @@ macro_rules! tables {
             ("sessions.sim", $list::<protocols::SimTable>()),
             ("sessions.sim.outage", $list::<protocols::OutageTable>()),
             ("sessions.rlm", $list::<protocols::RlmTable>()),
+            ("sessions.rlc", $list::<protocols::RlcTable>()),
             ("sessions.tfmcc", $list::<protocols::TfmccTable>()),
             ("sessions.command", $list::<protocols::CommandTable>()),
             ("sessions.receivers.sends", $list::<schema::SpanTable>()),

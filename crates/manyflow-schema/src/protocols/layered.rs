@@ -1,7 +1,7 @@
-//! The parameters of layered multicast: SIM and RLM.
+//! The parameters of layered multicast: SIM, RLM and RLC.
 
 use manyflow_core::{EndpointId, Time};
-use manyflow_layered::{rlm, sim};
+use manyflow_layered::{rlc, rlm, sim};
 use serde::Deserialize;
 
 use super::set;
@@ -202,6 +202,39 @@ pub struct RlmTable {
     pub measured_packets: Option<Count>,
 }
 
+/// `sessions.rlc`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct RlcTable {
+    /// The number of groups, at most 32.
+    ///
+    /// Default: 5.
+    pub groups: Option<Count>,
+    /// The rate of the lowest group. The rate of all groups up to each doubles from one to the
+    /// next.
+    ///
+    /// Default: `250 kbit/s`.
+    pub rate: Option<BitsPerSecond>,
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
+    pub packet: Option<Bits>,
+    /// The time between two synchronisation points of the lowest group; it doubles from one group
+    /// to the next.
+    ///
+    /// Default: `500 ms`.
+    pub point_interval: Option<Seconds>,
+    /// The duration of the burst before a synchronisation point, and of the silence after the
+    /// burst.
+    ///
+    /// Default: `125 ms`.
+    pub burst: Option<Seconds>,
+    /// The time after a drop of a group in which losses have no consequence.
+    ///
+    /// Default: `1 s`.
+    pub deaf_time: Option<Seconds>,
+}
+
 impl SimTable {
     fn edition(&self) -> sim::Edition {
         self.edition.map(SimEdition::rules).unwrap_or_default()
@@ -315,6 +348,39 @@ impl RlmTable {
         rlm::Sender::new(self.sender(), 0, Time::ZERO, None).map_err(Fault::value)?;
         let (config, groups) = (self.receiver(), self.groups()?);
         let receiver = rlm::Receiver::new(config, groups, 0, EndpointId(0), 0, Time::ZERO, None);
+        receiver.map(|_| ()).map_err(Fault::value)
+    }
+}
+
+impl RlcTable {
+    /// Returns the parameters of the sender.
+    ///
+    /// # Errors
+    /// Returns an error if there are more groups than a session can have.
+    pub fn sender(&self) -> Result<rlc::SenderConfig, Fault> {
+        let mut config = rlc::SenderConfig::default();
+        set(&mut config.groups, self.groups.map(groups).transpose()?);
+        set(&mut config.rate, self.rate.map(BitsPerSecond::rate));
+        set(&mut config.packet_bytes, self.packet.map(packet_bytes));
+        let point_interval = self.point_interval.map(Seconds::duration);
+        set(&mut config.point_interval, point_interval);
+        set(&mut config.burst, self.burst.map(Seconds::duration));
+        Ok(config)
+    }
+
+    /// Returns the parameters of the receivers.
+    pub fn receiver(&self) -> rlc::ReceiverConfig {
+        let mut config = rlc::ReceiverConfig::default();
+        set(&mut config.deaf_time, self.deaf_time.map(Seconds::duration));
+        config
+    }
+
+    /// Checks that the parameters are in their ranges.
+    pub fn check(&self) -> Result<(), Fault> {
+        let config = self.sender()?;
+        let groups = config.groups;
+        rlc::Sender::new(config, 0, Time::ZERO, None).map_err(Fault::value)?;
+        let receiver = rlc::Receiver::new(self.receiver(), groups, 0, Time::ZERO, None);
         receiver.map(|_| ()).map_err(Fault::value)
     }
 }

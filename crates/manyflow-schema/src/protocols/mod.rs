@@ -22,7 +22,7 @@ pub use acp::{
 };
 pub use cbr::{CbrPattern, CbrTable};
 pub use command::CommandTable;
-pub use layered::{OutageTable, RlmTable, SimTable};
+pub use layered::{OutageTable, RlcTable, RlmTable, SimTable};
 pub use overlay::{
     BenefitEntry, BenefitTable, ControllerName, CostBenefitTable, LawName, LayerTable, OrderName,
     OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, ServiceName, SlowName,
@@ -46,6 +46,8 @@ pub enum Protocol {
     Sim,
     /// RLM, receiver-driven layered multicast (McCanne, Jacobson and Vetterli).
     Rlm,
+    /// RLC, layered multicast with synchronisation points (Vicisano, Rizzo and Crowcroft).
+    Rlc,
     /// TFMCC, equation-based single-rate multicast (RFC 4654).
     Tfmcc,
     /// ACP, Anypoint's transport of frames, either point to point or between a peer and the members
@@ -66,6 +68,7 @@ impl Protocol {
             Protocol::Cbr => "cbr",
             Protocol::Sim => "sim",
             Protocol::Rlm => "rlm",
+            Protocol::Rlc => "rlc",
             Protocol::Tfmcc => "tfmcc",
             Protocol::Acp => "acp",
             Protocol::Overlay => "overlay",
@@ -76,7 +79,9 @@ impl Protocol {
     /// Returns whether packets go to channels that receivers join.
     pub fn is_multicast(self) -> bool {
         match self {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Tfmcc => true,
+            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Rlc | Protocol::Tfmcc => {
+                true
+            }
             Protocol::Tcp | Protocol::Cbr | Protocol::Acp => false,
             Protocol::Overlay | Protocol::Command => false,
         }
@@ -95,6 +100,7 @@ impl SessionTable {
             Protocol::Cbr => required(self.cbr.as_ref(), "cbr")?.check(),
             Protocol::Sim => self.sim.check(),
             Protocol::Rlm => required(self.rlm.as_ref(), "rlm")?.check(),
+            Protocol::Rlc => self.rlc.check(),
             Protocol::Tfmcc => self.tfmcc.check(),
             Protocol::Acp => {
                 let receivers: Vec<_> = self.receivers().iter().map(|ReceiverEntry(r)| r).collect();

@@ -1,4 +1,4 @@
-//! Records and traces of events of SIM and RLM.
+//! Records and traces of events of SIM, RLM and RLC.
 
 use manyflow_layered::Event;
 use serde::ser::SerializeMap;

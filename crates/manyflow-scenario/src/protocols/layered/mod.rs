@@ -1,7 +1,7 @@
-//! SIM and RLM in scenarios: their sessions, events and headers.
+//! SIM, RLM and RLC in scenarios: their sessions, events and headers.
 
 mod events;
 mod session;
 mod wire;
 
-pub(crate) use session::{Rlm, Sim};
+pub(crate) use session::{Rlc, Rlm, Sim};

@@ -1,9 +1,9 @@
-//! Sessions of SIM and RLM: groups and, for SIM, the tree in which feedback is aggregated.
+//! Sessions of SIM, RLM and RLC: groups and, for SIM, the tree in which feedback is aggregated.
 
 use std::collections::BTreeMap;
 
 use manyflow_core::EndpointId;
-use manyflow_layered::{rlm, sim};
+use manyflow_layered::{rlc, rlm, sim};
 
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::{self, LayeredLiar, Outage};
@@ -20,6 +20,9 @@ pub(crate) struct Sim;
 
 /// Receiver-driven layered multicast.
 pub(crate) struct Rlm;
+
+/// Layered multicast with synchronisation points.
+pub(crate) struct Rlc;
 
 impl SessionProtocol for Sim {
     fn receiver(&self) -> Reporter {
@@ -48,6 +51,25 @@ impl SessionProtocol for Rlm {
 
     fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
         builder.add_rlm()
+    }
+}
+
+impl SessionProtocol for Rlc {
+    fn receivers_send(&self) -> bool {
+        false
+    }
+
+    fn receiver(&self) -> Reporter {
+        let losses = &[Observable::LossEvents, Observable::Loss];
+        Reporter::new("RLC", &[COUNTED, MEMBERSHIP, losses, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("RLC's sender", &[])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
+        builder.add_rlc()
     }
 }
 
@@ -90,6 +112,21 @@ impl Builder<'_> {
             let seed = builder.seed(&format!("joins of {}", membership.name));
             let (config, start, stop) = (table.receiver(), membership.start, membership.stop);
             let receiver = rlm::Receiver::new(config, groups, session, sender, seed, start, stop);
+            builder.add_member(membership, receiver.map_err(Fault::value)?);
+            Ok(())
+        })
+    }
+
+    fn add_rlc(&mut self) -> Result<(), Fault> {
+        let config = self.table.rlc.sender()?;
+        let groups = config.groups;
+        let (session, start, stop) = self.open();
+        let sender = rlc::Sender::new(config, session, start, stop).map_err(Fault::value)?;
+        self.add_sender(sender);
+        self.add_memberships(session, groups.into(), |builder, membership| {
+            let config = builder.table.rlc.receiver();
+            let (start, stop) = (membership.start, membership.stop);
+            let receiver = rlc::Receiver::new(config, groups, session, start, stop);
             builder.add_member(membership, receiver.map_err(Fault::value)?);
             Ok(())
         })

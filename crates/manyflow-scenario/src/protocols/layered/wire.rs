@@ -1,4 +1,4 @@
-//! Packets of SIM and RLM in captures and traces.
+//! Packets of SIM, RLM and RLC in captures and traces.
 
 use manyflow_layered::Message;
 use serde::ser::SerializeMap;
