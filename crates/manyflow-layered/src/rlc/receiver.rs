@@ -210,6 +210,8 @@ mod tests {
             request,
             rate: 0,
             rtt_us: 0,
+            next_rate: 0,
+            is_pair: false,
         };
         let channel = receiver.channel(group);
         let header = Message::Data(data);

@@ -133,6 +133,8 @@ impl Sender {
             request: group.signal,
             rate: u32::try_from(cumulative).unwrap_or(u32::MAX),
             rtt_us: 0,
+            next_rate: 0,
+            is_pair: false,
         };
         group.sequence = group.sequence.wrapping_add(1);
         self.schedule(rank);

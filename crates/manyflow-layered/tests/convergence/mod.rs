@@ -16,7 +16,7 @@ use std::time::Duration;
 use manyflow_core::link::{LinkConfig, Marking, Overload, QueueLimit, RedConfig, RedVariant};
 use manyflow_core::{EndpointId, Packet, Rate, Time};
 use manyflow_layered::optimum::best_menu;
-use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use manyflow_layered::sim::{Edition, Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_layered::{Event, Message};
 use manyflow_netsim::{Change, LinkId, Network, Observer};
 use rand::{RngExt, SeedableRng};
@@ -47,6 +47,8 @@ pub(crate) enum Rules {
     /// The paper's rules by the letter: additions alone, no deeper decrease, no back-off, averaged
     /// rates.
     Letter,
+    /// The second edition, with its defaults.
+    Second,
 }
 
 /// The state in which a run begins.
@@ -64,7 +66,11 @@ pub(crate) enum Start {
 }
 
 /// All rules, with their names.
-pub(crate) const RULES: [(&str, Rules); 2] = [("letter", Rules::Letter), ("paper", Rules::Paper)];
+pub(crate) const RULES: [(&str, Rules); 3] = [
+    ("letter", Rules::Letter),
+    ("paper", Rules::Paper),
+    ("second", Rules::Second),
+];
 /// All starts, with their names.
 pub(crate) const STARTS: [(&str, Start); 4] = [
     ("cold", Start::Cold),
@@ -226,14 +232,18 @@ fn delay(millis: u64) -> LinkConfig {
 }
 
 fn configs(rules: Rules, groups: u8) -> (SenderConfig, ReceiverConfig) {
+    let edition = match rules {
+        Rules::Paper | Rules::Letter => Edition::Paper,
+        Rules::Second => Edition::Second,
+    };
     let sender = SenderConfig {
         groups,
         initial_rtt: Duration::from_millis(40),
-        ..SenderConfig::default()
+        ..SenderConfig::of(edition)
     };
-    let receiver = ReceiverConfig::default();
+    let receiver = ReceiverConfig::of(edition);
     match rules {
-        Rules::Paper => (sender, receiver),
+        Rules::Paper | Rules::Second => (sender, receiver),
         Rules::Letter => (
             SenderConfig {
                 start_factor: 1.0,
