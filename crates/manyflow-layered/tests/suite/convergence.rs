@@ -4,9 +4,16 @@
 #[allow(dead_code, reason = "the example prints the rest")]
 mod study;
 
-use study::{Rules, Start, bottlenecks, run};
+use study::{Failure, Rules, Run, Start, bottlenecks, run};
 
 const GROUPS: u8 = 5;
+
+/// Runs a session whose receivers are all behind one bottleneck.
+fn run_behind_one(rules: Rules, start: Start) -> Run {
+    let seed = (1..100).find(|seed| bottlenecks(*seed) == 1);
+    let seed = seed.expect("an eighth of the seeds has one bottleneck");
+    run(rules, start, GROUPS, seed)
+}
 
 #[test]
 fn a_run_depends_on_its_seed_alone() {
@@ -16,11 +23,17 @@ fn a_run_depends_on_its_seed_alone() {
 }
 
 #[test]
-fn sessions_with_one_capacity_converge_from_any_start() {
-    let seed = (1..100).find(|seed| bottlenecks(*seed) == 1);
-    let seed = seed.expect("an eighth of the seeds has one capacity");
-    for start in [Start::Cold, Start::Random, Start::Changed] {
-        let alone = run(Rules::Paper, start, GROUPS, seed);
-        assert!(alone.is_at_best(), "{start:?}: {alone:?}");
+fn with_the_papers_rules_a_session_converges_if_receivers_behind_a_link_have_the_same_groups() {
+    for start in [Start::Cold, Start::Ordered, Start::Changed] {
+        let run = run_behind_one(Rules::Paper, start);
+        assert!(run.is_at_best(), "{start:?}: {run:?}");
     }
+    let mixed = run_behind_one(Rules::Paper, Start::Random);
+    assert_eq!(mixed.failure(), Some(Failure::Grown), "{mixed:?}");
+}
+
+#[test]
+fn with_the_second_editions_rules_it_converges_from_mixed_groups() {
+    let mixed = run_behind_one(Rules::Second, Start::Random);
+    assert!(mixed.is_at_best(), "{mixed:?}");
 }
