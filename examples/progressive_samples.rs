@@ -67,11 +67,11 @@ fn receive(joined: u8) -> Result<Vec<Unit>, Box<dyn Error>> {
         cutter.push_unit(number * 100_000, unit.into(), INTERVAL, &RATES);
         for group in 0..3 {
             let mut payload = Vec::new();
-            while cutter.next_piece(group, 216, &mut payload) {
+            while cutter.next_payload(group, 216, &mut payload) {
                 packets += 1;
                 let is_lost = packets.wrapping_mul(2_654_435_761) >> 24 < 8;
-                if group < joined && !is_lost {
-                    let (piece, bytes) = Piece::decode(&payload)?;
+                for decoded in Piece::decode_all(&payload).filter(|_| group < joined && !is_lost) {
+                    let (piece, bytes) = decoded?;
                     assembler.handle_piece(now, piece, bytes);
                 }
                 payload.clear();

@@ -52,25 +52,26 @@ piece_proto.experts = { piece_malformed }
 
 local PIECE_BYTES = 16
 
--- The header of a piece and its bytes. A simulated payload is zeros, which no piece begins with: its
--- unit would have no bytes.
-local function piece(outer, reader)
-    local header = reader.tree and reader.tree:add(piece_proto, reader.tvb:range(reader.at))
-    local inner = common.reader(reader.tvb, header, piece_malformed, reader.at, reader.to)
-    local have = inner:left()
-    if have < PIECE_BYTES then
-        inner:rest(p.bytes)
-        return inner:refuse("%d bytes are too few: the header of a piece takes %d", have, PIECE_BYTES)
-    end
-    inner:take_all({ { p.unit, 4 }, { p.time_us, 4 } })
-    local offset, length = inner:take(p.offset, 4), inner:take(p.length, 4)
-    local stop = offset + inner:left()
-    if inner:left() == 0 then
-        inner:refuse("the piece has no bytes behind its header")
-    elseif stop > length then
-        inner:refuse("the piece ends at byte %.0f of a unit of %.0f", stop, length)
-    else
-        inner:rest(p.bytes)
+-- The headers of pieces and their bytes: another piece follows one that ends with its unit. A
+-- simulated payload is zeros, which no piece begins with: its unit would have no bytes.
+local function pieces(outer, reader)
+    while reader:left() > 0 and not reader.refused do
+        local header = reader.tree and reader.tree:add(piece_proto, reader.tvb:range(reader.at))
+        local inner = common.reader(reader.tvb, header, piece_malformed, reader.at, reader.to)
+        local have = inner:left()
+        if have < PIECE_BYTES then
+            inner:rest(p.bytes)
+            return inner:refuse("%d bytes are too few: the header of a piece takes %d", have, PIECE_BYTES)
+        end
+        inner:take_all({ { p.unit, 4 }, { p.time_us, 4 } })
+        local offset, length = inner:take(p.offset, 4), inner:take(p.length, 4)
+        if inner:left() == 0 then
+            return inner:refuse("the piece has no bytes behind its header")
+        elseif offset >= length then
+            return inner:refuse("the piece begins at byte %.0f of a unit of %.0f", offset, length)
+        end
+        inner:take(p.bytes, math.min(inner:left(), length - offset))
+        reader.at = inner.at
     end
 end
 
@@ -81,7 +82,7 @@ local function payload(reader)
     if not proto.prefs.pieces or reader:is_zero(PIECE_BYTES) then
         return reader:rest(f.payload)
     end
-    return piece(reader.tree, reader)
+    return pieces(reader.tree, reader)
 end
 
 local function data(reader)

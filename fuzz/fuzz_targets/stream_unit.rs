@@ -1,4 +1,4 @@
-//! Any payload is refused, or is a piece that decodes to the same value when it is encoded again.
+//! Any payload is refused, or is pieces that decode to the same values when they are encoded again.
 //! An assembler that gets pieces of any sender, at any times, stays within its memory and delivers
 //! units in the order of their numbers. Any bits of a test picture decode.
 #![cfg_attr(fuzzing, no_main)]
@@ -64,9 +64,12 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
 });
 
 fn decode(payload: &[u8]) {
-    if let Ok((piece, bytes)) = Piece::decode(payload) {
-        assert!(piece.offset as usize + bytes.len() <= piece.length as usize);
-        let again = [&piece.encode()[..], bytes].concat();
+    if let Ok(pieces) = Piece::decode_all(payload).collect::<Result<Vec<_>, _>>() {
+        let encode = |(piece, bytes): &(Piece, &[u8])| {
+            assert!(piece.offset as usize + bytes.len() <= piece.length as usize);
+            [&piece.encode()[..], bytes].concat()
+        };
+        let again: Vec<u8> = pieces.iter().flat_map(encode).collect();
         assert_eq!(again, payload);
     }
 }
@@ -109,7 +112,7 @@ fn handle(assembler: &mut Assembler, now: &mut Time, start: &mut (u32, u32), inp
         } => {
             *now += Duration::from_millis(wait_ms.into());
             let payload = [&header[..], &zeros[..usize::from(length)]].concat();
-            if let Ok((piece, bytes)) = Piece::decode(&payload) {
+            for (piece, bytes) in Piece::decode_all(&payload).flatten() {
                 assembler.handle_piece(*now, piece, bytes);
             }
         }

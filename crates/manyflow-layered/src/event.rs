@@ -23,9 +23,42 @@ pub enum Reason {
     Lost,
     /// The sender announced a rate of the top group above the rate that the path carries.
     RateExceeds,
+    /// RLM's join timer has expired: the receiver tries the next group.
+    Trial,
 }
 
 impl Reason {
+    /// All reasons, in their order.
+    pub const ALL: [Reason; 8] = [
+        Reason::Entered,
+        Reason::Stopped,
+        Reason::Calm,
+        Reason::RateAllows,
+        Reason::Congested,
+        Reason::Lost,
+        Reason::RateExceeds,
+        Reason::Trial,
+    ];
+
+    /// Returns the place in [`Reason::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns why the groups change, as the end of a sentence.
+    pub fn because(self) -> &'static str {
+        match self {
+            Reason::Entered => "it enters the session",
+            Reason::Stopped => "it leaves the session",
+            Reason::Calm => "it saw no congestion while others lowered the rate of its top group",
+            Reason::RateAllows => "its path carries the rate of the next group",
+            Reason::Congested => "it was congested while the rate of its top group increased",
+            Reason::Lost => "it lost more packets than its bound allows",
+            Reason::RateExceeds => "the rate of its top group exceeds what its path carries",
+            Reason::Trial => "it tries the next group",
+        }
+    }
+
     /// Returns the reason's name in logs, traces and metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +69,7 @@ impl Reason {
             Reason::Congested => "congested",
             Reason::Lost => "lost",
             Reason::RateExceeds => "rate-exceeds",
+            Reason::Trial => "trial",
         }
     }
 }
@@ -48,7 +82,7 @@ pub enum Event {
     Joined(Channel),
     /// A receiver left a group.
     Left(Channel),
-    /// A receiver of SIM has changed its groups. This event follows that of the channel,
+    /// A receiver has changed its groups. This event follows that of the channel,
     /// [`Joined`](Event::Joined) or [`Left`](Event::Left).
     Changed {
         /// The number of groups from now on.
@@ -70,4 +104,20 @@ pub enum Event {
         /// The cumulative rate of this group and all groups below it.
         rate: Rate,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_place_and_a_name_of_its_own() {
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), place);
+            let same = Reason::ALL
+                .iter()
+                .filter(|other| other.name() == reason.name());
+            assert_eq!(same.count(), 1);
+        }
+    }
 }

@@ -19,6 +19,7 @@
 //! | [`optimum`] | the best menu for given capacities, for studies |
 //! | `message.rs`, `wire.rs` | the packets of all protocols, and their encoding |
 //! | `event.rs` | the events that endpoints report |
+//! | `offer.rs` | [`Offer`]: what a driver has to send, so that packets are charged by what they carry |
 //!
 //! Groups follow SIM's naming convention (section III-A2): a group is a
 //! [`Channel`](manyflow_core::Channel) whose number is its rank. So a router keeps one small number
@@ -58,6 +59,7 @@
 mod event;
 pub mod hop;
 mod message;
+mod offer;
 pub mod optimum;
 pub mod relay;
 pub mod rlc;
@@ -68,6 +70,7 @@ mod wire;
 
 pub use event::{Event, Reason};
 pub use message::{Data, Experiment, Feedback, Message};
+pub use offer::Offer;
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
 
 /// The maximum number of groups in a session: ranks have five bits.

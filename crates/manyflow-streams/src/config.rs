@@ -31,6 +31,10 @@ const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 ///   decrease leaves less than 85 % of it to units.
 /// - **Start**: a rate grows by a factor of 1.15 in each round instead of 1.25, so that the lowest
 ///   group exceeds the slowest receiver by less when it is congested for the first time.
+/// - **First start**: until any group of the session is congested, rates grow by 1.6 in each
+///   round. A stream of 2 Mbit/s is then whole after 1.5 s on an empty path; with 1.15 it took 3 s.
+///   The price is 3 to 11 units that a receiver behind 0.3 Mbit/s misses in its first three
+///   seconds (`stream_shares` of the tests). The factor was chosen after 1.15 had missed the bound.
 /// - **Growth of the longest round-trip time**: at most a factor of 2 in a round, so that the late
 ///   report of a receiver that was stopped does not make the rounds of all long.
 pub fn live_sender_config() -> sim::SenderConfig {
@@ -39,6 +43,7 @@ pub fn live_sender_config() -> sim::SenderConfig {
         increase: 3.0,
         decrease: 0.96,
         start_factor: 1.15,
+        first_factor: 1.6,
         rtt_growth_max: 2.0,
         ..sim::SenderConfig::default()
     }

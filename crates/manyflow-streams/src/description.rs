@@ -7,7 +7,7 @@
 //! s=north camera
 //! t=0 0
 //! a=source-filter: incl IN IP4 * 192.0.2.1
-//! a=layered:sim groups=5
+//! a=layered:sim groups=5 version=2
 //! a=reports:192.0.2.1:2268
 //! a=report-key:required
 //! a=amt-relay:192.0.2.1:2268
@@ -18,7 +18,9 @@
 //!
 //! Group g has the address of the first group plus g. The first address is a multiple of the
 //! number of groups, rounded up to a power of two, so that its last bits are the rank of a group
-//! (SIM, section III-A2). The signature is that of [all descriptions](manyflow_net::description).
+//! (SIM, section III-A2). The version is that of the packets: receivers of version 1, which had one
+//! piece of one unit in each packet, refuse the description, and so do present ones that of such a
+//! sender. The signature is that of [all descriptions](manyflow_net::description).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -34,6 +36,8 @@ use manyflow_net::description::{
 use manyflow_net::keys::{PublicKey, SigningKey};
 
 const PROTOCOL: &str = "LAYERED/UDP";
+/// The version of the packets of streams: a packet can carry pieces of several units.
+const VERSION: u8 = 2;
 /// The value of `a=report-key` for sessions whose reports need the shared key.
 const REQUIRED: &str = "required";
 
@@ -136,7 +140,7 @@ impl StreamDescription {
              s={name}\r\n\
              t=0 0\r\n\
              a=source-filter: incl IN {version} * {source}\r\n\
-             a=layered:{protocol} groups={groups}\r\n\
+             a=layered:{protocol} groups={groups} version={VERSION}\r\n\
              a=reports:{}\r\n\
              {}{}\
              m=application {port} {PROTOCOL} *\r\n\
@@ -222,14 +226,20 @@ impl StreamDescription {
 
 /// Parses the value of `a=layered`.
 fn parse_layered(text: &str) -> Result<(StreamProtocol, u8), DescriptionError> {
-    let wrong = || invalid("a=layered", text, "sim or rlm, and groups=NUMBER");
-    let (protocol, groups) = text.split_once(' ').ok_or_else(wrong)?;
+    let wrong = || invalid("a=layered", text, "sim or rlm, and groups=NUMBER version=2");
+    let (protocol, rest) = text.split_once(" groups=").ok_or_else(wrong)?;
     let protocol = match protocol {
         "sim" => StreamProtocol::Sim,
         "rlm" => StreamProtocol::Rlm,
         _ => return Err(wrong()),
     };
-    let groups = groups.strip_prefix("groups=").ok_or_else(wrong)?;
+    let (groups, version) = rest.split_once(" version=").unwrap_or((rest, "1"));
+    require(
+        version == VERSION.to_string(),
+        "the version of packets in a=layered",
+        version,
+        &format!("{VERSION}: sender and receivers need the same version of manyflow"),
+    )?;
     Ok((protocol, number("groups in a=layered", groups)?))
 }
 
@@ -292,6 +302,8 @@ mod tests {
         for (good, bad, name) in [
             ("a=layered:sim", "a=layered:pgm", "a=layered"),
             ("groups=5", "groups=33", "groups in a=layered"),
+            (" version=2", "", "the version of packets"),
+            ("version=2", "version=3", "the version of packets"),
             ("groups=5", "groups=4", "the number of groups in c="),
             ("a=reports:192.0.2.1:2268", "a=reports:here", "a=reports"),
             (

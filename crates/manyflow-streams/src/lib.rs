@@ -19,6 +19,8 @@
 //! | `source.rs` | [`Source`]: units from a folder, a pipe, a program or the test picture |
 //! | `sink.rs` | [`Sink`]: units to a folder, a pipe or a program, without blocking the receiver |
 //! | `framing.rs` | units in a pipe: a length of 4 bytes in network order, and the bytes |
+//! | `rows/` | rows of telemetry as units: CSV and JSON lines |
+//! | `formats/` | valid ends for prefixes of known formats: JPEG 2000, JPEG |
 //! | `config.rs` | the parameters of live sessions |
 //! | `parent.rs` | the way of reports: the tunnel's relay, or the sender |
 //!
@@ -72,10 +74,12 @@
 
 mod config;
 mod description;
+mod formats;
 mod framing;
 mod open;
 mod parent;
 mod receive;
+mod rows;
 mod send;
 mod sink;
 mod source;
@@ -93,4 +97,4 @@ pub use receive::{
 };
 pub use send::{SendControl, SourceUnit, StreamSendProgress, StreamSender};
 pub use sink::{Output, Sink, SinkError, SinkStats};
-pub use source::{Input, Source, SourceConfig, SourceError};
+pub use source::{FILE_ROWS, Input, Source, SourceConfig, SourceError};

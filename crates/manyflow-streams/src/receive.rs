@@ -5,10 +5,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use manyflow_amt::Flow;
-use manyflow_core::{Action, Channel, ConfigError, Destination, Ecn, EndpointId, Packet, Time};
+use manyflow_core::{
+    Action, Channel, ConfigError, Destination, Ecn, Endpoint, EndpointId, Packet, Time,
+};
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::unit::{Assembler, AssemblerConfig, AssemblerStats, Latency, Piece, Unit};
-use manyflow_layered::{Data, Event, Message, rlm, sim};
+use manyflow_layered::{Data, Event, Message, Reason, rlm, sim};
 use manyflow_net::clock::Clock;
 use manyflow_net::inlet::{self, Incoming, Inlet, Route, TransportError};
 use manyflow_net::reach::{Notice, Reach};
@@ -20,7 +22,6 @@ use super::config::{
 };
 use super::description::{StreamDescription, StreamProtocol};
 use super::parent::Parent;
-use super::send::LayeredEndpoint;
 
 /// The bounds of the latency that follows the path.
 pub const LATENCY_AUTO: Latency = Latency::Adaptive {
@@ -107,6 +108,9 @@ pub enum StreamReceiveError {
     },
 }
 
+/// The receiver of either protocol.
+type LayeredEndpoint = Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event>>;
+
 /// A receiver's progress so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamReceiveProgress {
@@ -126,6 +130,10 @@ pub struct StreamReceiveProgress {
     pub latency: Duration,
     /// How often groups were joined and left.
     pub changes: u64,
+    /// How often groups were changed for each reason, in the order of [`Reason::ALL`].
+    pub reasons: [u64; Reason::ALL.len()],
+    /// The reason for the last change.
+    pub last_reason: Option<Reason>,
     /// Units that the consumer was too slow to take.
     pub dropped: u64,
     /// Datagrams that are no packets of the stream.
@@ -377,8 +385,8 @@ impl Reception {
     fn handle_data(&mut self, now: Time, data: &Data, payload: &[u8]) {
         self.progress.lost += self.sequences.count_lost(data);
         let restarts = self.assembler.stats().restarts;
-        if !payload.is_empty() {
-            match Piece::decode(payload) {
+        for decoded in Piece::decode_all(payload) {
+            match decoded {
                 Ok((piece, bytes)) => self.assembler.handle_piece(now, piece, bytes),
                 Err(_) => self.progress.refused += 1,
             }
@@ -424,6 +432,11 @@ impl Reception {
                 Event::Left(channel) => {
                     self.progress.groups = channel.number as u8;
                     self.progress.changes += 1;
+                }
+                Event::Changed { groups, reason } => {
+                    self.progress.reasons[reason.index()] += 1;
+                    self.progress.last_reason = Some(reason);
+                    tracing::info!("the receiver has {groups} groups: {}", reason.because());
                 }
                 _ => {}
             }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_core::units::Rate;
-use manyflow_core::{Action, ConfigError, Destination, Endpoint, EndpointId, Packet, Time};
+use manyflow_core::{Action, ConfigError, Destination, EndpointId, Packet, Time};
 use manyflow_layered::unit::{Cutter, CutterStats, PIECE_BYTES};
-use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, rlm, sim};
+use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, Offer, rlm, sim};
 use manyflow_net::amt::{RelayServer, RelayStats};
 use manyflow_net::clock::Clock;
 use manyflow_net::outlets::Outlets;
@@ -83,10 +83,6 @@ pub struct SourceUnit {
     pub interval: Option<Duration>,
 }
 
-/// A layered endpoint of either protocol.
-pub(super) type LayeredEndpoint =
-    Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event> + Send>;
-
 /// A sender's progress so far.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamSendProgress {
@@ -115,7 +111,7 @@ pub struct StreamSendProgress {
 /// The sending end of a stream on the network.
 pub struct StreamSender {
     clock: Clock,
-    endpoint: LayeredEndpoint,
+    endpoint: Box<dyn Offer>,
     packet_bytes: u32,
     cutter: Cutter,
     outlets: Outlets,
@@ -142,7 +138,7 @@ impl StreamSender {
         control: &SendControl,
         outlets: Outlets,
     ) -> Result<StreamSender, ConfigError> {
-        let endpoint: LayeredEndpoint = match control.clone() {
+        let endpoint: Box<dyn Offer> = match control.clone() {
             SendControl::Sim(config) => {
                 Box::new(sim::Sender::new(config, session, Time::ZERO, None)?)
             }
@@ -222,6 +218,7 @@ impl StreamSender {
     }
 
     fn send_due(&mut self, now: Time) {
+        self.offer_payloads();
         self.endpoint.handle_timeout(now);
         while let Some(action) = self.endpoint.poll_action(now) {
             if let Action::Send(packet) = action {
@@ -239,8 +236,17 @@ impl StreamSender {
         self.report_if_due(now);
     }
 
-    /// Sends a packet with the next piece of its group. A packet of the lowest group is sent
-    /// without a piece, too: it carries the requests for reports.
+    /// Says what waits in each group, so that packets are charged by what they carry.
+    fn offer_payloads(&mut self) {
+        let room = payload_bytes(self.packet_bytes);
+        for group in 0..self.progress.groups {
+            let waiting = self.cutter.payload_bytes(group, room) as u32;
+            self.endpoint.offer(group, waiting);
+        }
+    }
+
+    /// Sends a packet with the pieces that wait in its group. It may have none: it then carries a
+    /// request for reports, or shows that the sender is there.
     fn send(&mut self, packet: &Packet<Message>) {
         let Destination::Channel(channel) = packet.destination else {
             return;
@@ -257,17 +263,14 @@ impl StreamSender {
         self.datagram.clear();
         self.datagram.extend_from_slice(header.encode().as_bytes());
         let payload_max = packet.payload_bytes() as usize;
-        let has_piece = self
-            .cutter
-            .next_piece(group, payload_max, &mut self.datagram);
-        if has_piece || group == 0 {
-            if let Message::Data(data) = header {
-                self.sequences[usize::from(group)] = data.sequence.wrapping_add(1);
-            }
-            self.progress.packets += 1;
-            self.progress.bytes += self.datagram.len() as u64;
-            self.outlets.push(channel.number, &self.datagram);
+        self.cutter
+            .next_payload(group, payload_max, &mut self.datagram);
+        if let Message::Data(data) = header {
+            self.sequences[usize::from(group)] = data.sequence.wrapping_add(1);
         }
+        self.progress.packets += 1;
+        self.progress.bytes += self.datagram.len() as u64;
+        self.outlets.push(channel.number, &self.datagram);
     }
 
     /// Cuts a unit by the present rates of the groups.
@@ -332,9 +335,14 @@ async fn next_feedback(server: Option<&RelayServer>) -> Feedback {
     }
 }
 
-/// Returns the bytes of a unit in a full packet.
+/// Returns the payload of a full packet in bytes.
+fn payload_bytes(packet_bytes: u32) -> usize {
+    packet_bytes.saturating_sub(HEADER_BYTES) as usize
+}
+
+/// Returns the bytes of a long unit in a full packet.
 fn piece_bytes(packet_bytes: u32) -> usize {
-    (packet_bytes.saturating_sub(HEADER_BYTES) as usize).saturating_sub(PIECE_BYTES)
+    payload_bytes(packet_bytes).saturating_sub(PIECE_BYTES)
 }
 
 /// Returns the group of a packet of the sender. Announcements of RLM are in the lowest one.

@@ -17,10 +17,12 @@ use manyflow_net::child::Program;
 use manyflow_net::disk::is_special;
 use tokio::sync::{mpsc, oneshot};
 
+use super::formats::finish;
 use super::framing::write_unit;
+use super::rows::{self, Rows};
 
 /// The units that may wait for the thread.
-const QUEUE_UNITS: usize = 64;
+const QUEUE_UNITS: usize = 1_024;
 /// The bytes that may wait for the thread.
 const QUEUE_BYTES_MAX: usize = UNIT_BYTES_MAX;
 
@@ -234,9 +236,10 @@ fn spawn(
     shared: Arc<Shared>,
 ) -> Result<oneshot::Receiver<Result<(), SinkError>>, SinkError> {
     let (report, ended) = oneshot::channel();
+    let mut columns = Columns::default();
     let mut write_all = move || {
         while let Some((number, unit)) = units.blocking_recv() {
-            writer.write(number, &unit)?;
+            writer.write(number, &unit, &mut columns)?;
             shared.queued_bytes.fetch_sub(unit.len(), Ordering::Relaxed);
             shared.written.fetch_add(1, Ordering::Relaxed);
         }
@@ -295,21 +298,81 @@ enum Writer {
 }
 
 impl Writer {
-    fn write(&mut self, number: u32, unit: &[u8]) -> Result<(), SinkError> {
+    /// Writes a unit: rows as their text, a known format with a valid end, and others as they are.
+    fn write(&mut self, number: u32, unit: &[u8], columns: &mut Columns) -> Result<(), SinkError> {
         if let Writer::Unopened(path) = self {
             *self = open_pipe(path)?;
         }
+        if rows::is_rows(unit) {
+            // A prefix that is too short for the header has no rows.
+            return rows::decode(unit)
+                .map_or(Ok(()), |rows| self.write_rows(number, &rows, columns));
+        }
+        let unit = &finish(unit);
         match self {
             Writer::Folder { folder, extension } => write_file(folder, extension, number, unit),
             Writer::Pipe { path, pipe } => write_unit(pipe, unit).map_err(unwritable(path)),
+            Writer::Program { command, input } => write_unit(input, unit).map_err(ended(command)),
+            Writer::Unopened(_) | Writer::Discard => Ok(()),
+        }
+    }
+
+    /// Writes rows: a file has its own header, and a pipe or a program gets one text without
+    /// lengths.
+    fn write_rows(
+        &mut self,
+        number: u32,
+        rows: &Rows<'_>,
+        columns: &mut Columns,
+    ) -> Result<(), SinkError> {
+        let mut text = Vec::new();
+        match self {
+            Writer::Folder { folder, extension } => {
+                rows.write(true, &mut text);
+                write_file(folder, extension, number, &text)
+            }
+            Writer::Pipe { path, pipe } => {
+                columns.append(rows, &mut text);
+                let written = pipe.write_all(&text).and_then(|()| pipe.flush());
+                written.map_err(unwritable(path))
+            }
             Writer::Program { command, input } => {
-                write_unit(input, unit).map_err(|error| SinkError::Program {
-                    command: command.clone(),
-                    reason: error.to_string(),
-                })
+                columns.append(rows, &mut text);
+                input.write_all(&text).map_err(ended(command))
             }
             Writer::Unopened(_) | Writer::Discard => Ok(()),
         }
+    }
+}
+
+/// The columns of the rows in a pipe: the kind and header of the first unit.
+#[derive(Debug, Default)]
+struct Columns {
+    known: Option<(rows::Kind, Vec<u8>)>,
+    is_warned: bool,
+}
+
+impl Columns {
+    /// Appends the text of rows, the first ones below their header. Rows with other columns would
+    /// make the text invalid, and are left out.
+    fn append(&mut self, rows: &Rows<'_>, text: &mut Vec<u8>) {
+        let is_first = self.known.is_none();
+        let (kind, header) = self
+            .known
+            .get_or_insert_with(|| (rows.kind, rows.header.to_vec()));
+        if (*kind, &header[..]) == (rows.kind, rows.header) {
+            rows.write(is_first, text);
+        } else if !std::mem::replace(&mut self.is_warned, true) {
+            tracing::warn!("rows with other columns have come, and are left out: start again");
+        }
+    }
+}
+
+fn ended(command: &str) -> impl FnOnce(io::Error) -> SinkError {
+    let command = command.to_owned();
+    move |error| SinkError::Program {
+        command,
+        reason: error.to_string(),
     }
 }
 

@@ -18,11 +18,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::framing::{FramingError, read_unit};
+use super::rows::RowUnits;
 
 /// The units that are read before they are asked for.
 const AHEAD: usize = 2;
 /// The units per second of a folder and of the test picture, unless given.
 const FPS_DEFAULT: f64 = 10.0;
+/// The rows of a unit of a file.
+pub const FILE_ROWS: usize = 100;
 /// The first estimate of the interval of a pipe without a given rate.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The bounds of an estimate.
@@ -43,6 +46,9 @@ pub enum Input {
     Pipe(PathBuf),
     /// Units with their lengths, from the standard output of a command that `sh -c` runs.
     Program(String),
+    /// The rows of a CSV file with a header, or JSON lines, from a file or a named pipe; `-` is
+    /// standard input. A unit has the rows of the time of a unit; of a file, [`FILE_ROWS`] rows.
+    Rows(PathBuf),
     /// The test picture, from number 0 on, without end.
     Pattern(pattern::Size),
 }
@@ -87,6 +93,14 @@ pub enum SourceError {
     #[error("cannot read units from {from}: {error}")]
     Framing {
         /// The pipe or the command.
+        from: String,
+        /// The reason.
+        error: String,
+    },
+    /// Rows cannot be read.
+    #[error("cannot read rows from {from}: {error}")]
+    Rows {
+        /// The file or pipe.
         from: String,
         /// The reason.
         error: String,
@@ -163,6 +177,7 @@ impl Source {
                 program = Some((command.clone(), started));
                 spawn(Framed::new(format!("`{command}`"), || Ok(output)))?
             }
+            Input::Rows(path) => spawn(open_rows(path, config.fps)?)?,
             Input::Pattern(size) => spawn(pictures(size))?,
         };
         Ok(Source {
@@ -239,6 +254,10 @@ fn reach_of(input: &Input) -> Reach {
             format!("`{command}`"),
             "does it write units with their lengths to its standard output?",
         ),
+        Input::Rows(path) => (
+            path.display().to_string(),
+            "does a program write CSV or JSON lines to it?",
+        ),
         Input::Pattern(_) => ("the test picture".to_owned(), ""),
     };
     let mut reach = Reach::new(source, hint);
@@ -248,9 +267,10 @@ fn reach_of(input: &Input) -> Reach {
 
 impl Pace {
     fn of(config: &SourceConfig) -> Result<Pace, SourceError> {
-        let default = match config.input {
+        let default = match &config.input {
             Input::Folder { .. } | Input::Pattern(_) => Some(FPS_DEFAULT),
-            Input::Pipe(_) | Input::Program(_) => None,
+            Input::Rows(path) if path.is_file() => Some(FPS_DEFAULT),
+            Input::Rows(_) | Input::Pipe(_) | Input::Program(_) => None,
         };
         let Some(fps) = config.fps.or(default) else {
             return Ok(Pace::AsRead {
@@ -384,6 +404,20 @@ fn open_pipe(path: &Path) -> Result<Box<dyn Read + Send>, SourceError> {
     }
     let file = File::open(path).map_err(unreadable(path))?;
     Ok(Box::new(file))
+}
+
+/// Opens rows. Those of a pipe come at their times, those of a file at the pace of units.
+fn open_rows(path: PathBuf, fps: Option<f64>) -> Result<RowUnits, SourceError> {
+    let (interval, rows_max) = match path.is_file() {
+        true => (Duration::ZERO, FILE_ROWS),
+        false => (
+            Duration::from_secs_f64(1.0 / fps.unwrap_or(FPS_DEFAULT)),
+            usize::MAX,
+        ),
+    };
+    RowUnits::new(path.display().to_string(), interval, rows_max, move || {
+        open_pipe(&path)
+    })
 }
 
 /// Starts a program whose output is a pipe of units.

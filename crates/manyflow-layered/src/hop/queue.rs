@@ -44,6 +44,7 @@ pub(super) struct Queue<T> {
     tops: TopGroups,
     random: Pcg64Mcg,
     packets_max: usize,
+    packet_bytes: u64,
     wait_max: Duration,
     red_slot: Duration,
     pub(super) fates: Fates,
@@ -65,6 +66,7 @@ impl<T: Carried> Queue<T> {
             tops: TopGroups::default(),
             random: Pcg64Mcg::seed_from_u64(seed),
             packets_max: config.queue_packets as usize,
+            packet_bytes: config.packet_bytes.max(1).into(),
             wait_max: config.queue,
             red_slot: config.red_slot,
             fates: Fates::default(),
@@ -120,11 +122,13 @@ impl<T: Carried> Queue<T> {
         Ok(is_marked)
     }
 
-    /// Returns the length of the queue for RED: in packets, or in slots if these are fewer.
+    /// Returns the length of the queue for RED: in packets, or in slots or typical packets if these
+    /// are fewer. So short packets count by their bytes.
     fn waiting(&self, rate: Rate) -> usize {
         let wait_s = self.bytes as f64 * 8.0 / rate.bits_per_s().max(1) as f64;
         let slots = wait_s / self.red_slot.as_secs_f64().max(1e-9);
-        self.items.len().min(slots as usize)
+        let typical = self.bytes.div_ceil(self.packet_bytes) as usize;
+        self.items.len().min(slots as usize).min(typical)
     }
 
     /// Returns how RED treats a packet. Packets without a group are never marked, nor dropped

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use super::layer::{Detection, Layer};
 use super::{ConfigError, ReceiverConfig};
 use crate::Event;
-use crate::{Experiment, Message};
+use crate::{Experiment, Message, Reason};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, EndpointId, Packet};
@@ -135,29 +135,36 @@ impl Receiver {
     }
 
     /// Joins the group above the top one.
-    fn add(&mut self, now: Time) {
+    fn add(&mut self, now: Time, reason: Reason) {
         let channel = self.channel(self.level);
         self.layers[self.level].on_join();
         self.level += 1;
         debug_assert!(self.level <= self.layers.len(), "there is no such group");
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
+        self.report_change(reason);
         self.set_join_timer(now);
     }
 
     /// Leaves the top group.
-    fn leave_top(&mut self) {
+    fn leave_top(&mut self, reason: Reason) {
         debug_assert!(self.level > 0, "no group is joined");
         self.level -= 1;
         let channel = self.channel(self.level);
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::Left(channel));
+        self.report_change(reason);
+    }
+
+    fn report_change(&mut self, reason: Reason) {
+        let groups = self.level as u8;
+        self.events.push_back(Event::Changed { groups, reason });
     }
 
     /// Leaves the top group, which is tried again after T_J at the earliest, and waits until the
     /// drop takes effect.
     fn drop_top(&mut self, now: Time) {
-        self.leave_top();
+        self.leave_top(Reason::Lost);
         self.set_join_timer(now);
         self.enter(now, State::Drop);
     }
@@ -263,7 +270,7 @@ impl Receiver {
             Message::Experiment(experiment),
             0,
         )));
-        self.add(now);
+        self.add(now, Reason::Trial);
         // The running T_D belongs to the previous level, so it starts again.
         self.enter(now, State::Steady);
     }
@@ -296,7 +303,7 @@ impl Receiver {
 
     fn end(&mut self) {
         while self.level > 0 {
-            self.leave_top();
+            self.leave_top(Reason::Stopped);
         }
         self.state = State::Ended;
     }
@@ -329,7 +336,7 @@ impl Endpoint for Receiver {
             _ if self.stop.is_some_and(|stop| stop <= now) => return self.end(),
             State::Waiting(start) if start <= now => {
                 self.enter(now, State::Steady);
-                self.add(now);
+                self.add(now, Reason::Entered);
             }
             State::Waiting(_) => return,
             _ => {}

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{ConfigError, SenderConfig};
 use crate::Event;
-use crate::{Data, Experiment, Message};
+use crate::{Data, Experiment, Message, Offer};
 use manyflow_core::interval::Interval;
 use manyflow_core::time::Time;
 use manyflow_core::units::Rate;
@@ -44,6 +44,8 @@ struct Group {
     /// The cumulative rate of this group and all groups below it, in bytes per second.
     cumulative: u32,
     sequence: u32,
+    /// The payload that waits, if the driver offers it.
+    offered: Option<u32>,
 }
 
 impl Sender {
@@ -69,8 +71,9 @@ impl Sender {
                 interval: Interval::new(config.packet_bytes, *rate),
                 cumulative: u32::try_from(bits_per_s / 8).unwrap_or(u32::MAX),
                 sequence: 0,
+                offered: None,
             };
-            group.draw_due(&mut random);
+            group.draw_due(1.0, &mut random);
             group
         };
         Ok(Sender {
@@ -90,9 +93,23 @@ impl Sender {
         (!stopped).then_some(first)
     }
 
-    /// Returns the next packet of a group, and schedules the one after it.
-    fn take(&mut self, rank: usize) -> Packet<Message> {
+    /// Returns the next packet of a group, and schedules the one after it: a short packet takes its
+    /// share of the time of a full one. A group in which nothing waits lets its time pass; the
+    /// lowest one sends even so, because receivers know by it that the sender is there.
+    fn take(&mut self, rank: usize) -> Option<Packet<Message>> {
+        let room = self.packet_bytes - HEADER_BYTES;
         let group = &mut self.groups[rank];
+        let offered = group.offered;
+        group.offered = offered.map(|_| 0);
+        let payload = offered.unwrap_or(room).min(room);
+        let share = match payload {
+            0 => 1.0,
+            _ => f64::from(HEADER_BYTES + payload) / f64::from(self.packet_bytes),
+        };
+        group.draw_due(share, &mut self.random);
+        if offered == Some(0) && rank > 0 {
+            return None;
+        }
         let data = Data {
             group: rank as u8,
             sequence: group.sequence,
@@ -103,12 +120,7 @@ impl Sender {
             is_pair: false,
         };
         group.sequence = group.sequence.wrapping_add(1);
-        group.draw_due(&mut self.random);
-        self.packet(
-            data.group,
-            Message::Data(data),
-            self.packet_bytes - HEADER_BYTES,
-        )
+        Some(self.packet(data.group, Message::Data(data), payload))
     }
 
     fn packet(&self, group: u8, message: Message, payload_bytes: u32) -> Packet<Message> {
@@ -124,9 +136,15 @@ impl Sender {
 }
 
 impl Group {
-    /// Draws the time at which the next packet leaves.
-    fn draw_due(&mut self, random: &mut Pcg64Mcg) {
-        let interval = self.interval.advance();
+    /// Draws the time at which the next packet leaves, in an interval of this share of that of a
+    /// full packet.
+    fn draw_due(&mut self, share: f64, random: &mut Pcg64Mcg) {
+        let whole = self.interval.advance();
+        let interval = if share < 1.0 {
+            whole.mul_f64(share)
+        } else {
+            whole
+        };
         let below_one: f64 = random.random();
         self.due = self.next_interval + interval.mul_f64(below_one);
         self.next_interval += interval;
@@ -157,8 +175,12 @@ impl Endpoint for Sender {
             let message = Message::Experiment(experiment);
             return Some(Action::Send(self.packet(0, message, 0)));
         }
-        let rank = self.next()?;
-        (self.groups[rank].due <= now).then(|| Action::Send(self.take(rank)))
+        loop {
+            let rank = self.next().filter(|rank| self.groups[*rank].due <= now)?;
+            if let Some(packet) = self.take(rank) {
+                return Some(Action::Send(packet));
+            }
+        }
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -167,6 +189,14 @@ impl Endpoint for Sender {
 
     fn poll_event(&mut self) -> Option<Event> {
         None
+    }
+}
+
+impl Offer for Sender {
+    fn offer(&mut self, group: u8, payload_bytes: u32) {
+        if let Some(own) = self.groups.get_mut(usize::from(group)) {
+            own.offered = Some(payload_bytes);
+        }
     }
 }
 

@@ -43,6 +43,9 @@ pub struct SenderConfig {
     /// The factor by which the rate of a group grows in each round until the group is congested for
     /// the first time, 1 to 2. With 1, a rate only ever increases by addition, as in the paper.
     pub start_factor: f64,
+    /// The same factor until any group of the session is congested for the first time, 1 to 4: the
+    /// start of the whole session. It counts if it is above `start_factor`.
+    pub first_factor: f64,
     /// Whether each group gets the rate of a TCP on the path of its receivers. Then `increase`
     /// applies to the round-trip time of these receivers, and the decrease follows from the
     /// increase and TCP's equation; in the paper, all groups have the session's longest round-trip
@@ -103,6 +106,7 @@ impl Default for SenderConfig {
             increase: 1.0,
             step_max: 0.0625,
             start_factor: 1.25,
+            first_factor: 1.0,
             tcp_fair: false,
             decrease: 0.9375,
             decrease_min: 0.25,
@@ -187,6 +191,11 @@ impl SenderConfig {
                 "the start factor",
                 "1 to 2",
                 (1.0..=2.0).contains(&self.start_factor),
+            ),
+            (
+                "the first factor",
+                "1 to 4",
+                (1.0..=4.0).contains(&self.first_factor),
             ),
             ("the decrease", "between 0 and 1", fraction(self.decrease)),
             (

@@ -76,6 +76,7 @@ pub(super) struct Rates {
     increase: f64,
     tcp_fair: bool,
     start_factor: f64,
+    first_factor: f64,
     minimum: f64,
     maximum: f64,
     step_max: f64,
@@ -104,6 +105,7 @@ impl Rates {
             increase: config.increase,
             tcp_fair: config.tcp_fair,
             start_factor: config.start_factor,
+            first_factor: config.first_factor.max(config.start_factor),
             minimum: bytes_per_s(config.minimum_rate),
             maximum: bytes_per_s(config.maximum_rate),
             step_max: config.step_max,
@@ -206,7 +208,7 @@ impl Rates {
                 self.note_congested_rate(group);
             }
             let factor = match self.is_starting(group, *reports) {
-                true => self.start_factor,
+                true => self.growth(),
                 false => 1.0,
             };
             let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, session_rtt);
@@ -296,9 +298,19 @@ impl Rates {
         let rate = self.cumulative[group];
         let [slowest, fastest] = reports.received;
         // Reports are up to two rounds old.
-        let expected = NEARLY_ALL * rate / (self.start_factor * self.start_factor);
+        let growth = self.growth();
+        let expected = NEARLY_ALL * rate / (growth * growth);
         let is_far_above = self.can_start_again && rate > RESTART * self.limit[group];
         (self.starting[group] && fastest >= expected) || (is_far_above && slowest >= expected)
+    }
+
+    /// Returns the factor by which a starting group grows in a round: as long as no group has been
+    /// congested, nothing is known of the paths, and the start of the session is fast.
+    fn growth(&self) -> f64 {
+        match self.limit.iter().any(|limit| limit.is_finite()) {
+            true => self.start_factor,
+            false => self.first_factor,
+        }
     }
 
     /// Returns whether the receivers of a congested group get far less than its rate. Then the last

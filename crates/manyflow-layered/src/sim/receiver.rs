@@ -56,6 +56,8 @@ pub struct Receiver {
     /// The time of the last packet, and the session's round-trip time in it. The sender takes an
     /// interruption for a longer round-trip time.
     heard: Option<(Time, Duration)>,
+    /// The length of the longest packet so far: packets that carry little are shorter.
+    packet_bytes: u32,
     received_bytes: u64,
     /// The packets that arrived in the round, and those that are missing.
     received_packets: u32,
@@ -151,6 +153,7 @@ impl Receiver {
             arrivals: Vec::new(),
             asked: None,
             heard: None,
+            packet_bytes: 0,
             received_bytes: 0,
             received_packets: 0,
             lost_packets: 0,
@@ -249,13 +252,14 @@ impl Receiver {
     /// congestion. The receiver keeps its groups. Nothing measured before counts, because a rate
     /// that includes the interruption would lower the group's rate for everyone.
     fn resume_after_interruption(&mut self, now: Time, data: &Data, bytes: u32) {
+        self.packet_bytes = self.packet_bytes.max(bytes);
         let heard = (now, Duration::from_micros(data.rtt_us.into()));
         let Some((last, rtt)) = self.heard.replace(heard) else {
             return;
         };
         let awaited_bytes = f64::from(data.rate) * (now - last).as_secs_f64();
         if now - last < INTERRUPTION_RTTS * rtt
-            || awaited_bytes < INTERRUPTION_PACKETS * f64::from(bytes)
+            || awaited_bytes < INTERRUPTION_PACKETS * f64::from(self.packet_bytes)
         {
             return;
         }

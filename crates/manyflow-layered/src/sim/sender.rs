@@ -9,7 +9,7 @@ use super::config::{ConfigError, Edition, SenderConfig};
 use super::rates::{Rates, Reports};
 use super::round::Round;
 use crate::Event;
-use crate::{Data, Message};
+use crate::{Data, Message, Offer};
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
@@ -20,6 +20,14 @@ const SILENT_ROUNDS: u32 = 5;
 
 /// The number of packets in a round below which a received rate is too coarse.
 const COARSE_PACKETS: f64 = 4.0;
+
+/// The bytes of a packet that are not payload: 28 of IPv4 and UDP, and 20 of the data header.
+const HEADER_BYTES: u32 = 48;
+
+/// The longest time without a packet of the lowest group while nothing waits: that of this number
+/// of full packets, and at least a round-trip time, so that receivers notice no interruption.
+const QUIET_PACKETS: f64 = 4.0;
+const QUIET_MAX: Duration = Duration::from_millis(100);
 
 /// The sender of a session.
 #[derive(Debug)]
@@ -48,8 +56,13 @@ pub struct Sender {
 /// The pacing of one group.
 #[derive(Debug)]
 struct Group {
+    /// When the rate permits the next packet.
     due: Time,
     sequence: u32,
+    /// When the last packet was sent.
+    sent: Time,
+    /// The payload that waits, if the driver offers it; at most that of a full packet.
+    offered: Option<u32>,
 }
 
 impl Sender {
@@ -68,6 +81,8 @@ impl Sender {
         let group = |_| Group {
             due: start,
             sequence: 0,
+            sent: start,
+            offered: None,
         };
         Ok(Sender {
             session,
@@ -222,14 +237,44 @@ impl Sender {
         bytes < COARSE_PACKETS * f64::from(self.config.packet_bytes)
     }
 
+    /// Returns when a group can send: a full packet when it is due, and a short one by as much
+    /// earlier as it is shorter.
+    fn packet_due(&self, group: u8) -> Time {
+        let own = &self.groups[usize::from(group)];
+        match own.offered {
+            Some(payload @ 1..) if 2 * payload < self.config.packet_bytes => {
+                let rest = self.room().saturating_sub(payload);
+                let early = seconds(f64::from(rest) / self.rates.own(group.into()));
+                Time::ZERO + (own.due - Time::ZERO).saturating_sub(early)
+            }
+            _ => own.due,
+        }
+    }
+
+    /// Returns whether a packet without a payload is sent: only in the lowest group, if it carries
+    /// a request, or if receivers would notice an interruption.
+    fn sends_empty(&self, now: Time, group: u8) -> bool {
+        let packet = f64::from(self.config.packet_bytes) / self.rates.own(0);
+        let quiet = seconds(QUIET_PACKETS * packet).max(self.rtt).min(QUIET_MAX);
+        group == 0 && (!self.round.is_open(0) || now - self.groups[0].sent >= quiet)
+    }
+
     fn send_due(&mut self, now: Time) {
         for group in 0..self.config.groups {
-            if self.groups[usize::from(group)].due > now {
+            if self.packet_due(group) > now {
                 continue;
             }
+            // A group in which nothing waits lets its time pass. So groups do not send together as
+            // soon as a unit comes.
+            let offered = self.groups[usize::from(group)].offered;
+            if offered == Some(0) && !self.sends_empty(now, group) {
+                self.charge(now, group, self.config.packet_bytes);
+                continue;
+            }
+            let is_full = offered.is_none_or(|payload| payload >= self.room());
             self.send(now, group, false);
-            // Pairs show receivers the rate of their slowest link.
-            if group == 0 && self.is_second() {
+            // Pairs of full packets show receivers the rate of their slowest link.
+            if group == 0 && is_full && self.is_second() {
                 self.send(now, group, true);
             }
         }
@@ -237,12 +282,30 @@ impl Sender {
 
     fn send(&mut self, now: Time, group: u8, is_pair: bool) {
         let packet = self.packet(group, is_pair);
-        let interval = seconds(f64::from(self.config.packet_bytes) / self.rates.own(group.into()));
+        let is_empty = packet.payload_bytes() == 0;
+        let charged = match is_empty {
+            true => self.config.packet_bytes,
+            false => packet.wire_bytes(),
+        };
+        self.charge(now, group, charged);
         let own = &mut self.groups[usize::from(group)];
         own.sequence = own.sequence.wrapping_add(1);
-        own.due = now.max(own.due + interval);
+        own.offered = own.offered.map(|_| 0);
+        own.sent = now;
         self.actions.push_back(Action::Send(packet));
         self.round.open(now, group);
+    }
+
+    /// Lets the time pass that this number of bytes takes at the rate of a group.
+    fn charge(&mut self, now: Time, group: u8, bytes: u32) {
+        let interval = seconds(f64::from(bytes) / self.rates.own(group.into()));
+        let own = &mut self.groups[usize::from(group)];
+        own.due = now.max(own.due + interval);
+    }
+
+    /// Returns the payload of a full packet.
+    fn room(&self) -> u32 {
+        self.config.packet_bytes - HEADER_BYTES
     }
 
     fn packet(&self, group: u8, is_pair: bool) -> Packet<Message> {
@@ -258,13 +321,16 @@ impl Sender {
             next_rate: next.unwrap_or(0),
             is_pair,
         });
+        // The driver fills the second packet of a pair with what still waits.
+        let offered = self.groups[usize::from(group)].offered;
+        let payload = offered.filter(|_| !is_pair).unwrap_or(self.room());
         Packet::new(
             Destination::Channel(Channel {
                 session: self.session,
                 number: group.into(),
             }),
             header,
-            self.config.packet_bytes - header.wire_bytes(),
+            payload.min(self.room()),
         )
         .with_ecn(Ecn::Capable)
     }
@@ -311,9 +377,9 @@ impl Endpoint for Sender {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let first = self.groups.iter().map(|group| group.due).min()?;
+        let packets = (0..self.config.groups).map(|group| self.packet_due(group));
         let due = if self.started {
-            first.min(self.round_due())
+            packets.fold(self.round_due(), Time::min)
         } else {
             self.round_since
         };
@@ -322,5 +388,13 @@ impl Endpoint for Sender {
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+}
+
+impl Offer for Sender {
+    fn offer(&mut self, group: u8, payload_bytes: u32) {
+        if let Some(own) = self.groups.get_mut(usize::from(group)) {
+            own.offered = Some(payload_bytes);
+        }
     }
 }

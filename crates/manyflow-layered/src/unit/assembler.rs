@@ -40,7 +40,7 @@ pub struct AssemblerConfig {
 }
 
 impl Default for AssemblerConfig {
-    /// An adaptive latency from 20 ms to 2 s, and 64 MiB in at most 256 units.
+    /// An adaptive latency from 20 ms to 2 s, and 64 MiB in at most 4,096 units.
     fn default() -> AssemblerConfig {
         AssemblerConfig {
             latency: Latency::Adaptive {
@@ -48,7 +48,7 @@ impl Default for AssemblerConfig {
                 max: Duration::from_secs(2),
             },
             unit_bytes_max: UNIT_BYTES_MAX,
-            units_max: 256,
+            units_max: 4_096,
             bytes_max: UNIT_BYTES_MAX,
         }
     }

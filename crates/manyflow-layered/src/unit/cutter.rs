@@ -10,9 +10,11 @@
 //!   share_g = max(0, rate_g · interval - backlog_g)
 //! ```
 //!
-//! A sender that paces whole packets would waste the rest of the last packet of each share. So a
-//! share is a whole number of pieces ([`Cutter::in_pieces_of`]). The remainder is carried to the
-//! next unit, and one piece may wait, because it can be due just after the unit comes.
+//! A packet that is not full costs its headers. So a share that is not the end of its unit is a
+//! whole number of full packets ([`Cutter::in_pieces_of`]). The remainder is carried to the next
+//! unit, and one piece may wait, because it can be due just after the unit comes. The end of a unit
+//! takes its own length only: the next unit fills the packet. So units that are much shorter than a
+//! packet are charged by what they carry, and share packets if the rate does not permit one each.
 //!
 //! The shares follow each other in the unit, that of group 0 first. A group with an empty share
 //! leaves its place to the next group. Bytes behind the last share are cut off.
@@ -20,6 +22,10 @@
 //! After each unit, the backlog of a group is at most `rate_g · interval`, so no group accumulates
 //! delay. The same rule absorbs everything that makes a group slower than its rate: the headers of
 //! pieces, packets that are not full, and a driver that is late.
+//!
+//! A unit of which group 0 could send no whole piece would be missed by receivers of group 0 alone.
+//! So group 0 takes a part of a piece of each unit that is longer than a packet, if that is at
+//! least 128 bytes. Shorter units are taken whole, or not at all.
 //!
 //! When a rate decreases sharply, a backlog remains that the group would send too late. Beyond
 //! `backlog_max` at the new rate, the cutter drops the remains of the oldest units.
@@ -32,9 +38,15 @@ use bytes::{Buf, Bytes};
 use super::{PIECE_BYTES, Piece, UNIT_BYTES_MAX};
 use crate::GROUPS_MAX;
 
-/// The maximum number of units of which bytes wait in one group. It bounds the memory, because a
-/// waiting byte keeps its whole unit in memory.
-const SHARES_MAX: usize = 64;
+/// The maximum number of units of which bytes wait in one group: those of some seconds, at a
+/// thousand per second.
+const SHARES_MAX: usize = 4_096;
+/// The maximum length of these units together, unless there is only one. A waiting byte keeps its
+/// whole unit in memory.
+const KEPT_BYTES_MAX: usize = 4 * UNIT_BYTES_MAX;
+
+/// The least share of group 0, in bytes, of a unit that is longer than a packet.
+const BASE_BYTES: usize = 128;
 
 /// Cuts units into the shares of groups, and the shares into pieces.
 #[derive(Debug)]
@@ -66,8 +78,10 @@ struct Group {
     shares: VecDeque<Share>,
     /// The bytes of all shares.
     backlog: usize,
+    /// The length of the units of all shares.
+    kept: usize,
     /// The bytes that the rate has permitted and no share has used: fewer than a piece.
-    carried: usize,
+    carried: f64,
 }
 
 /// The bytes of one unit that a group has not sent yet, and their place.
@@ -127,8 +141,9 @@ impl Cutter {
         for (rank, group) in self.groups.iter_mut().enumerate() {
             let rate = own_rates.get(rank).copied().unwrap_or(0.0);
             self.stats.bytes_dropped += group.drop_late(bytes_at(rate, self.backlog_max));
-            let share = group.take_share(bytes_at(rate, interval), self.piece_bytes);
-            let end = cut + share.min(length - cut);
+            let budget = rate.max(0.0) * interval.as_secs_f64();
+            let base = if rank == 0 { BASE_BYTES } else { usize::MAX };
+            let end = cut + group.take_share(budget, self.piece_bytes, length - cut, base);
             let piece = Piece {
                 unit,
                 time_us,
@@ -146,15 +161,24 @@ impl Cutter {
         unit
     }
 
-    /// Appends the next piece of a group to `payload`: header and bytes together at most
-    /// `payload_max` bytes, from the oldest unit. Returns false, and appends nothing, if no byte of
+    /// Appends the pieces of a group's next packet to `payload`: at most `payload_max` bytes with
+    /// their headers, from the oldest unit on. Returns false, and appends nothing, if no byte of
     /// the group waits, or if `payload_max` leaves no room for a byte.
-    pub fn next_piece(&mut self, group: u8, payload_max: usize, payload: &mut Vec<u8>) -> bool {
-        let room = payload_max.saturating_sub(PIECE_BYTES);
+    pub fn next_payload(&mut self, group: u8, payload_max: usize, payload: &mut Vec<u8>) -> bool {
         match self.groups.get_mut(usize::from(group)) {
-            Some(group) if room > 0 => group.write_piece(room, payload),
-            _ => false,
+            Some(group) => group.write_payload(payload_max, payload),
+            None => false,
         }
+    }
+
+    /// Returns the length of what [`next_payload`](Cutter::next_payload) would append: 0 if nothing
+    /// waits.
+    pub fn payload_bytes(&self, group: u8, payload_max: usize) -> usize {
+        let group = self.groups.get(usize::from(group));
+        group.map_or(0, |group| {
+            let pieces = group.pieces(payload_max);
+            pieces.map(|bytes| PIECE_BYTES + bytes).sum()
+        })
     }
 
     /// Returns the bytes of units that wait in a group, without headers.
@@ -175,35 +199,79 @@ impl Group {
     /// share has room. Returns the number of dropped bytes.
     fn drop_late(&mut self, bytes_max: usize) -> u64 {
         let before = self.backlog;
-        while self.backlog > bytes_max || self.shares.len() >= SHARES_MAX {
+        while self.backlog > bytes_max
+            || self.shares.len() >= SHARES_MAX
+            || self.kept > KEPT_BYTES_MAX
+        {
             let Some(share) = self.shares.pop_front() else {
                 break;
             };
             self.backlog -= share.bytes.len();
+            self.kept -= share.piece.length as usize;
         }
         (before - self.backlog) as u64
     }
 
-    /// Returns the share of a unit whose interval permits `budget` bytes.
-    fn take_share(&mut self, budget: usize, piece_bytes: usize) -> usize {
+    /// Returns the share of a unit whose interval permits `budget` bytes, and of which `rest` bytes
+    /// are no lower group's. The end of a unit is taken if it fits; otherwise, whole pieces are, or
+    /// at least `base` bytes.
+    fn take_share(&mut self, budget: f64, piece_bytes: usize, rest: usize, base: usize) -> usize {
         let excess = self.backlog.saturating_sub(piece_bytes - 1);
-        let open = (self.carried + budget).saturating_sub(excess);
-        self.carried = open % piece_bytes;
-        open - self.carried
+        let open = (self.carried + budget - excess as f64).max(0.0);
+        // The cast saturates.
+        let bytes = open as usize;
+        let share = match rest <= bytes {
+            true => rest,
+            false if (base..piece_bytes).contains(&bytes) && rest > piece_bytes => bytes,
+            false => bytes - bytes % piece_bytes,
+        };
+        self.carried = (open - share as f64).min(piece_bytes as f64 - 1.0);
+        debug_assert!(share <= rest);
+        share
     }
 
     fn push(&mut self, piece: Piece, bytes: Bytes) {
         if !bytes.is_empty() {
             self.backlog += bytes.len();
+            self.kept += piece.length as usize;
             self.shares.push_back(Share { piece, bytes });
         }
         debug_assert!(self.shares.len() <= SHARES_MAX, "the shares are bounded");
         debug_assert_eq!((self.backlog == 0), self.shares.is_empty());
     }
 
-    fn write_piece(&mut self, room: usize, payload: &mut Vec<u8>) -> bool {
+    /// Returns the bytes that the next packet takes of each share. Another piece follows one that
+    /// ends its unit, unless it would be split and fits into the packet after this one.
+    fn pieces(&self, payload_max: usize) -> impl Iterator<Item = usize> {
+        let mut room = payload_max;
+        let mut may_follow = true;
+        self.shares.iter().map_while(move |share| {
+            let left = share.bytes.len();
+            let space = room.saturating_sub(PIECE_BYTES);
+            let fits_next = room < payload_max && left + PIECE_BYTES <= payload_max;
+            if !may_follow || space == 0 || (left > space && fits_next) {
+                return None;
+            }
+            let taken = left.min(space);
+            may_follow = share.piece.offset as usize + taken == share.piece.length as usize;
+            room -= PIECE_BYTES + taken;
+            Some(taken)
+        })
+    }
+
+    fn write_payload(&mut self, payload_max: usize, payload: &mut Vec<u8>) -> bool {
+        let count = self.pieces(payload_max).count();
+        let end = payload.len() + payload_max;
+        for _ in 0..count {
+            self.write_piece(end - payload.len() - PIECE_BYTES, payload);
+        }
+        debug_assert!(count == 0 || payload.len() <= end, "the payload fits");
+        count > 0
+    }
+
+    fn write_piece(&mut self, room: usize, payload: &mut Vec<u8>) {
         let Some(share) = self.shares.front_mut() else {
-            return false;
+            return;
         };
         let taken = room.min(share.bytes.len());
         payload.extend_from_slice(&share.piece.encode());
@@ -212,9 +280,9 @@ impl Group {
         share.piece.offset += taken as u32;
         self.backlog -= taken;
         if share.bytes.is_empty() {
+            self.kept -= share.piece.length as usize;
             self.shares.pop_front();
         }
-        true
     }
 }
 
@@ -232,12 +300,23 @@ mod tests {
 
     fn piece(cutter: &mut Cutter, group: u8, payload_max: usize) -> Option<(Piece, Vec<u8>)> {
         let mut payload = vec![0xff];
-        let written = cutter.next_piece(group, payload_max, &mut payload);
+        let announced = cutter.payload_bytes(group, payload_max);
+        let written = cutter.next_payload(group, payload_max, &mut payload);
+        assert_eq!(payload.len(), 1 + announced);
         written.then(|| {
-            let (piece, bytes) = Piece::decode(&payload[1..]).unwrap();
-            assert!(payload.len() <= 1 + payload_max);
+            let (piece, bytes, rest) = Piece::decode(&payload[1..]).unwrap();
+            assert!(payload.len() <= 1 + payload_max && rest.is_empty());
             (piece, bytes.to_vec())
         })
+    }
+
+    /// The numbers of the units in the next packet of group 0.
+    fn units(cutter: &mut Cutter, payload_max: usize) -> Vec<u32> {
+        let (mut payload, announced) = (Vec::new(), cutter.payload_bytes(0, payload_max));
+        cutter.next_payload(0, payload_max, &mut payload);
+        assert_eq!(payload.len(), announced);
+        let pieces = Piece::decode_all(&payload);
+        pieces.map(|piece| piece.unwrap().0.unit).collect()
     }
 
     fn cutter(groups: u8) -> Cutter {
@@ -291,6 +370,67 @@ mod tests {
             })
             .collect();
         assert_eq!(shares, [60, 90, 90, 60], "on average 80 bytes");
+    }
+
+    #[test]
+    fn small_units_take_what_they_carry_and_share_packets() {
+        let mut cutter = cutter(1).in_pieces_of(1_336).starting_at(0);
+        let line = Bytes::from(vec![7; 40]);
+        let interval = Duration::from_millis(1);
+        // The rate of these lines without headers: each is taken as it comes.
+        for number in 0..1_000 {
+            cutter.push_unit(number, line.clone(), interval, &[40_000.0]);
+            assert_eq!(units(&mut cutter, 1_352), [number]);
+        }
+        // A packet that is due only now and then takes all that have come, whole.
+        for _ in 0..20 {
+            cutter.push_unit(0, line.clone(), interval, &[40_000.0]);
+        }
+        assert_eq!(units(&mut cutter, 200), [1_000, 1_001, 1_002]);
+        let rest: usize = core::iter::repeat_with(|| units(&mut cutter, 1_352).len())
+            .take(2)
+            .sum();
+        assert_eq!((rest, cutter.waiting_bytes(0)), (17, 0));
+        assert_eq!(cutter.stats().bytes_cut, 0);
+        // A quarter of the rate carries a quarter of the lines.
+        let mut carried = 0;
+        for _ in 0..1_000 {
+            cutter.push_unit(0, line.clone(), interval, &[10_000.0]);
+            carried += units(&mut cutter, 1_352).len();
+        }
+        assert!((250..=284).contains(&carried), "{carried}");
+    }
+
+    #[test]
+    fn the_end_of_a_unit_and_the_next_one_share_a_packet() {
+        let mut cutter = cutter(1).in_pieces_of(1_000).starting_at(0);
+        for number in 0..2 {
+            cutter.push_unit(number, vec![7; 1_500].into(), INTERVAL, &[30_000.0]);
+        }
+        let packets: Vec<_> = (0..4).map(|_| units(&mut cutter, 1_016)).collect();
+        assert_eq!(packets, [vec![0], vec![0, 1], vec![1], vec![1]]);
+    }
+
+    #[test]
+    fn each_unit_has_a_first_byte_even_if_group_0_is_slower_than_a_packet_for_each() {
+        let mut cutter = cutter(1).in_pieces_of(1_336);
+        let mut sent = 0;
+        for _ in 0..100 {
+            cutter.push_unit(0, vec![7; 15_000].into(), INTERVAL, &[2_000.0]);
+            let mut payload = Vec::new();
+            while cutter.next_payload(0, 1_352, &mut payload) {
+                sent += payload.len() - PIECE_BYTES;
+                payload.clear();
+            }
+        }
+        assert_eq!(cutter.stats().units_without_base, 0);
+        assert!((19_900..=20_000 + 1_336).contains(&sent), "{sent} bytes");
+        // A rate of a twentieth of that pays for few first bytes.
+        for _ in 0..100 {
+            cutter.push_unit(0, vec![7; 15_000].into(), INTERVAL, &[100.0]);
+        }
+        let without = cutter.stats().units_without_base;
+        assert!((70..100).contains(&without), "{without}");
     }
 
     #[test]

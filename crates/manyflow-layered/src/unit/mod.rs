@@ -11,13 +11,14 @@
 //!           group 0           group 1        group 2
 //! ```
 //!
-//! Each packet carries one [`Piece`]: a range of one unit. The assembler at a receiver keeps the
-//! pieces of a unit until the unit's deadline, and then delivers the bytes up to the first gap. So
-//! the loss of a packet shortens the prefix of its unit, and affects no other unit.
+//! A packet carries [`Piece`]s. Each is a range of one unit, and another one follows in the packet
+//! if its unit ends there. The assembler at a receiver keeps the pieces of a unit until the unit's
+//! deadline, and then delivers the bytes up to the first gap. So the loss of a packet shortens the
+//! prefixes of the units in it, and affects no other unit.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `wire.rs` | [`Piece`], the header behind that of a data packet |
+//! | `wire.rs` | [`Piece`], the header of each piece behind that of a data packet |
 //! | `cutter.rs` | [`Cutter`]: shares of each unit for the groups, by their rates |
 //! | `assembler.rs`, `partial.rs` | [`Assembler`]: units from pieces, in order and in bounded memory |
 //! | `playout.rs` | the deadlines of units: [`Latency`], fixed or adaptive |
@@ -46,9 +47,11 @@
 //! let latency = Latency::Fixed(Duration::from_millis(200));
 //! let mut assembler = Assembler::new(AssemblerConfig { latency, ..AssemblerConfig::default() });
 //! let (now, mut payload) = (Time::ZERO, Vec::new());
-//! while cutter.next_piece(0, 300, &mut payload) {
-//!     let (piece, bytes) = Piece::decode(&payload)?;
-//!     assembler.handle_piece(now, piece, bytes);
+//! while cutter.next_payload(0, 300, &mut payload) {
+//!     for decoded in Piece::decode_all(&payload) {
+//!         let (piece, bytes) = decoded?;
+//!         assembler.handle_piece(now, piece, bytes);
+//!     }
 //!     payload.clear();
 //! }
 //! assert!(assembler.poll_unit(now).is_none(), "group 1 may follow until the deadline");

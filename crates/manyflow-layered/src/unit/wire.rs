@@ -1,11 +1,13 @@
-//! The header of a piece, behind the header of a data packet. Integers are in network order.
+//! The pieces behind the header of a data packet. Integers are in network order.
 //!
 //! ```text
 //!    0        4          8         12
-//!   | unit   | time_us  | offset  | length  | bytes of the piece ...
+//!   | unit   | time_us  | offset  | length  | bytes of the piece ... | next piece ...
 //! ```
 //!
-//! A packet of a sender that has nothing to send ends before this header.
+//! A piece ends where its unit ends, or else where the packet ends. So a packet carries several
+//! small units, or the end of one and the next, and no piece needs a length of its own. A packet of
+//! a sender that has nothing to send ends before the first piece.
 
 /// The length of an encoded [`Piece`] in bytes.
 pub const PIECE_BYTES: usize = 16;
@@ -23,21 +25,21 @@ pub struct Piece {
     pub length: u32,
 }
 
-/// The reason why a payload is not a piece.
+/// The reason why a payload is not a sequence of pieces.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PieceError {
-    /// The payload ends in the header.
+    /// The payload ends in the header of a piece.
     #[error("{0} bytes are too few: the header of a piece takes {PIECE_BYTES}")]
     Short(usize),
     /// No byte follows the header.
     #[error("the piece has no bytes behind its header")]
     Empty,
-    /// The piece ends behind the end of its unit.
-    #[error("the piece ends at byte {end} of a unit of {length}")]
+    /// The piece begins at or behind the end of its unit.
+    #[error("the piece begins at byte {offset} of a unit of {length}")]
     End {
-        /// The place behind the last byte of the piece.
-        end: u64,
+        /// The place of the first byte of the piece.
+        offset: u32,
         /// The length of the unit in bytes.
         length: u32,
     },
@@ -54,12 +56,13 @@ impl Piece {
         bytes
     }
 
-    /// Decodes the payload of a data packet: the header, and the bytes of the piece.
+    /// Decodes the first piece of a payload. Returns its header, its bytes, and the rest of the
+    /// payload, which is empty behind the last piece.
     ///
     /// # Errors
-    /// If the payload is too short for the header, if no bytes follow, or if they end behind the
-    /// end of the unit.
-    pub fn decode(payload: &[u8]) -> Result<(Piece, &[u8]), PieceError> {
+    /// If the payload is too short for the header, if no bytes follow, or if the piece begins
+    /// behind the end of its unit.
+    pub fn decode(payload: &[u8]) -> Result<(Piece, &[u8], &[u8]), PieceError> {
         let (header, bytes) = payload
             .split_first_chunk::<PIECE_BYTES>()
             .ok_or(PieceError::Short(payload.len()))?;
@@ -74,12 +77,29 @@ impl Piece {
             offset: word(8),
             length: word(12),
         };
-        let (end, length) = (u64::from(piece.offset) + bytes.len() as u64, piece.length);
-        match bytes {
-            [] => Err(PieceError::Empty),
-            _ if end > u64::from(length) => Err(PieceError::End { end, length }),
-            _ => Ok((piece, bytes)),
+        let Piece { offset, length, .. } = piece;
+        let end = length.saturating_sub(offset) as usize;
+        match (bytes.is_empty(), end) {
+            (true, _) => Err(PieceError::Empty),
+            (_, 0) => Err(PieceError::End { offset, length }),
+            _ => {
+                let (own, rest) = bytes.split_at(end.min(bytes.len()));
+                Ok((piece, own, rest))
+            }
         }
+    }
+
+    /// Decodes all pieces of a payload. The iterator ends after the first error.
+    pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = Result<(Piece, &[u8]), PieceError>> {
+        let mut left = payload;
+        core::iter::from_fn(move || {
+            if left.is_empty() {
+                return None;
+            }
+            let decoded = Piece::decode(left);
+            left = decoded.as_ref().map_or(&[], |(_, _, rest)| rest);
+            Some(decoded.map(|(piece, bytes, _)| (piece, bytes)))
+        })
     }
 }
 
@@ -102,7 +122,23 @@ mod tests {
         ];
         assert_eq!(payload, wanted);
         payload.extend([7, 8, 9]);
-        assert_eq!(Piece::decode(&payload), Ok((PIECE, &[7, 8, 9][..])));
+        let decoded = Piece::decode(&payload);
+        assert_eq!(decoded, Ok((PIECE, &[7, 8, 9][..], &[][..])));
+    }
+
+    #[test]
+    fn a_piece_ends_with_its_unit_and_another_one_follows() {
+        let small = Piece {
+            unit: 7,
+            time_us: 8,
+            offset: 0,
+            length: 2,
+        };
+        let payload = [&PIECE.encode()[..], &[1, 2, 3], &small.encode(), &[4, 5]].concat();
+        let pieces: Vec<_> = Piece::decode_all(&payload).collect();
+        let wanted = [Ok((PIECE, &[1, 2, 3][..])), Ok((small, &[4, 5][..]))];
+        assert_eq!(pieces, wanted);
+        assert_eq!(Piece::decode_all(&[]).count(), 0);
     }
 
     #[test]
@@ -111,10 +147,11 @@ mod tests {
         assert_eq!(Piece::decode(&payload[..15]), Err(PieceError::Short(15)));
         assert_eq!(Piece::decode(&payload), Err(PieceError::Empty));
         payload.extend([7, 8, 9, 10]);
-        let (end, length) = (1 << 32, u32::MAX);
-        assert_eq!(
-            Piece::decode(&payload),
-            Err(PieceError::End { end, length })
-        );
+        let behind: Vec<_> = Piece::decode_all(&payload).skip(1).collect();
+        assert_eq!(behind, [Err(PieceError::Short(1))]);
+        payload[8..12].fill(255);
+        let (offset, length) = (u32::MAX, u32::MAX);
+        let end = Err(PieceError::End { offset, length });
+        assert_eq!(Piece::decode(&payload), end);
     }
 }

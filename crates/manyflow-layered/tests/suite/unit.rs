@@ -39,7 +39,7 @@ fn packets(first: u32, lengths: &[usize]) -> Vec<Packet> {
         );
         for group in 0..3 {
             let mut payload = Vec::new();
-            while cutter.next_piece(group, 16 + 64, &mut payload) {
+            while cutter.next_payload(group, 16 + 64, &mut payload) {
                 packets.push((index, std::mem::take(&mut payload)));
             }
         }
@@ -60,7 +60,7 @@ fn deliver(packets: &[&Packet]) -> (Vec<Unit>, Vec<u32>) {
     let (mut units, mut missing) = (Vec::new(), Vec::new());
     for (index, payload) in packets {
         let now = Time::from_secs_f64(1.0 + *index as f64 * 0.1);
-        let (piece, bytes) = Piece::decode(payload).expect("a piece");
+        let (piece, bytes, _) = Piece::decode(payload).expect("a piece");
         assembler.handle_piece(now, piece, bytes);
         units.extend(core::iter::from_fn(|| assembler.poll_unit(now)));
     }
@@ -78,7 +78,7 @@ fn deliver(packets: &[&Packet]) -> (Vec<Unit>, Vec<u32>) {
 fn prefix_of(packets: &[&Packet], index: usize, length: usize) -> usize {
     let mut arrived = vec![false; length + 1];
     for (_, payload) in packets.iter().filter(|packet| packet.0 == index) {
-        let (piece, bytes) = Piece::decode(payload).expect("a piece");
+        let (piece, bytes, _) = Piece::decode(payload).expect("a piece");
         arrived[piece.offset as usize..][..bytes.len()].fill(true);
     }
     arrived.iter().take_while(|arrived| **arrived).count()
@@ -205,10 +205,12 @@ type Range = (u32, usize, usize);
 fn send(cutter: &mut Cutter, group: usize, packets: usize, ranges: &mut Vec<Range>) {
     let mut payload = Vec::new();
     let mut sent = 0;
-    while sent < packets && cutter.next_piece(group as u8, 116, &mut payload) {
-        let (piece, bytes) = Piece::decode(&payload).expect("a piece");
-        let start = piece.offset as usize;
-        ranges.push((piece.unit, start, start + bytes.len()));
+    while sent < packets && cutter.next_payload(group as u8, 116, &mut payload) {
+        for decoded in Piece::decode_all(&payload) {
+            let (piece, bytes) = decoded.expect("a piece");
+            let start = piece.offset as usize;
+            ranges.push((piece.unit, start, start + bytes.len()));
+        }
         payload.clear();
         sent += 1;
     }

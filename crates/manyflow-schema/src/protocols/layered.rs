@@ -52,6 +52,11 @@ pub struct SimTable {
     ///
     /// Default: 1.25.
     pub start_factor: Option<Number>,
+    /// The same factor until any group of the session is congested for the first time, if it is
+    /// above `start-factor`; at most 4.
+    ///
+    /// Default: 1.
+    pub first_factor: Option<Number>,
     /// Whether each group gets the rate of a TCP on the path of its receivers: `increase` then
     /// applies to their round-trip time instead of the session's, and the decrease follows from
     /// TCP's equation. An aggregator of a scenario has joined the lowest group only, so it cannot
@@ -259,6 +264,7 @@ impl SimTable {
         set(&mut config.increase, self.increase.map(|x| x.0));
         set(&mut config.step_max, self.step_max.map(|x| x.0));
         set(&mut config.start_factor, self.start_factor.map(|x| x.0));
+        set(&mut config.first_factor, self.first_factor.map(|x| x.0));
         set(&mut config.tcp_fair, self.tcp_fair);
         set(&mut config.decrease, self.decrease.map(|x| x.0));
         set(&mut config.decrease_min, self.decrease_min.map(|x| x.0));

@@ -130,6 +130,36 @@ async fn units_replace_no_pipe_or_socket() {
 }
 
 #[tokio::test]
+async fn rows_go_through_a_source_and_a_sink_and_prefixes_are_valid_text() {
+    let files = tempfile::tempdir().unwrap();
+    let (from, to) = (files.path().join("in.csv"), files.path().join("out.csv"));
+    let rows: Vec<String> = (0..250).map(|row| format!("{row},\"a, b\"")).collect();
+    let text = format!("row,text\n{}\n", rows.join("\n"));
+    fs::write(&from, &text).unwrap();
+    let units = units(&mut source(Input::Rows(from)), 10).await;
+    assert_eq!(units.len(), 3, "100 rows each");
+    for percent in [100, 40] {
+        let mut sink = Sink::open(Output::Pipe(to.clone())).unwrap();
+        for (number, unit) in units.iter().enumerate() {
+            let prefix = unit.slice(..unit.len() * percent / 100);
+            sink.push(number as u32, prefix).unwrap();
+        }
+        sink.finish().await.unwrap();
+        let written = fs::read_to_string(&to).unwrap();
+        if percent == 100 {
+            assert_eq!(written, text);
+            continue;
+        }
+        let mut lines = written.lines();
+        assert_eq!(lines.next(), Some("row,text"));
+        let mut all = rows.iter();
+        let kept: Vec<&str> = lines.collect();
+        assert!((60..150).contains(&kept.len()), "{} rows", kept.len());
+        assert!(kept.iter().all(|row| all.any(|known| known == row)));
+    }
+}
+
+#[tokio::test]
 async fn a_program_gets_the_units_and_its_failure_is_reported() {
     let files = tempfile::tempdir().unwrap();
     let copy = files.path().join("copy");
@@ -148,14 +178,17 @@ async fn a_program_gets_the_units_and_its_failure_is_reported() {
 
 #[tokio::test]
 async fn a_program_that_does_not_read_costs_units_but_no_time() {
-    // Its input takes some 64 KiB, and the queue 64 units.
+    // Its input takes some 64 KiB, and the queue 1,024 units.
     let mut sink = Sink::open(Output::Program("exec sleep 1000".to_owned())).unwrap();
-    let unit = Bytes::from(vec![0; 100_000]);
-    let pushed = (0..200)
+    let unit = Bytes::from(vec![0; 50_000]);
+    let pushed = (0..1_200)
         .filter(|number| sink.push(*number, unit.clone()).unwrap())
         .count();
-    assert!((64..=66).contains(&pushed), "{pushed} units were queued");
-    assert_eq!(sink.stats().dropped, 200 - pushed as u64);
+    assert!(
+        (1_024..=1_027).contains(&pushed),
+        "{pushed} units were queued"
+    );
+    assert_eq!(sink.stats().dropped, 1_200 - pushed as u64);
     // The queue is bounded in bytes, too; a single unit always fits.
     let mut sink = Sink::open(Output::Program("exec sleep 1000".to_owned())).unwrap();
     let huge = Bytes::from(vec![0; 40 << 20]);

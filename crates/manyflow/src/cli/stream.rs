@@ -24,6 +24,9 @@ Examples:
   # From standard input, with RLM and groups of fixed rates
   ./sensor | manyflow stream send --pipe - --protocol rlm --group-rate 200kbit/s --group-rate 800kbit/s --listen 0.0.0.0:2268
 
+  # Telemetry: a receiver writes the rows that its path carries, in order, with --pipe rows.csv
+  ./sensors --csv | manyflow stream send --rows - --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
   # Accept only reports that are sealed with a key (manyflow keygen --shared-key stream.key)
   manyflow stream send --pattern --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --key stream.key";
 
@@ -75,11 +78,16 @@ pub(crate) struct StreamSendArgs {
     /// Run this shell command, and read units from its standard output as from --pipe
     #[arg(long, value_name = "COMMAND", group = "source")]
     pub(crate) program: Option<String>,
+    /// Send rows of telemetry: CSV with a header, or JSON lines, of which slower receivers get
+    /// every second, fourth or sixteenth row. Those of a pipe or standard input (-) are sent as
+    /// they come, and 1,000 per second of a file
+    #[arg(long, value_name = "FILE|-", group = "source")]
+    pub(crate) rows: Option<PathBuf>,
     /// Send the built-in moving test picture
     #[arg(long, group = "source")]
     pub(crate) pattern: bool,
-    /// Units per second: 10 by default with --folder and --pattern, and as they come with --pipe
-    /// and --program
+    /// Units per second: 10 by default with --folder, --rows and --pattern, and as they come with
+    /// --pipe and --program
     #[arg(long, value_name = "NUMBER")]
     pub(crate) fps: Option<f64>,
     /// Begin the folder again at its end
@@ -158,7 +166,7 @@ pub(crate) struct StreamRecvArgs {
     #[arg(long, default_value = "bin", requires = "folder")]
     pub(crate) extension: String,
     /// Write units to this file or named pipe, or to standard output (-): 4 bytes with the length
-    /// of a unit, most significant first, then the unit
+    /// of a unit, most significant first, then the unit. Rows are written as their text
     #[arg(long, value_name = "FILE|-", group = "sink")]
     pub(crate) pipe: Option<PathBuf>,
     /// Run this shell command, and write units to its standard input as to --pipe

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use manyflow_files::session::{Progress, SendProgress};
+use manyflow_layered::Reason;
 use manyflow_net::amt::{HopTotals, RelayStats};
 use manyflow_net::forwarder::ForwarderStatus;
 use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
@@ -258,6 +259,12 @@ impl Reported for StreamReceiveProgress {
             Some(u32::from(got.groups))
         })?;
         out.counter("group_changes", "Joins and leaves.", |got| got.changes)?;
+        out.counters(
+            "group_changes_by_reason",
+            "Joins and leaves by their reason.",
+            "reason",
+            |got| Reason::ALL.map(|reason| (reason.name(), got.reasons[reason.index()])),
+        )?;
         out.counter("packets", "Packets received.", |got| got.packets)?;
         out.counter("bytes", "IP bytes of these packets.", |got| got.bytes)?;
         out.counter("packets_lost", "Packets lost.", |got| got.lost)?;

@@ -14,13 +14,14 @@ const PATTERN: (u16, u16) = (640, 360);
 /// Opens the source that the options name.
 pub(super) fn open(args: &StreamSendArgs) -> Result<Source> {
     let pattern = || Size::new(PATTERN.0, PATTERN.1).map(Input::Pattern);
-    let input = match (&args.folder, &args.pipe, &args.program) {
-        (Some(folder), _, _) => Input::Folder {
+    let input = match (&args.folder, &args.pipe, &args.program, &args.rows) {
+        (Some(folder), ..) => Input::Folder {
             folder: folder.clone(),
             is_repeated: args.repeat,
         },
-        (_, Some(pipe), _) => Input::Pipe(pipe.clone()),
-        (_, _, Some(program)) => Input::Program(program.clone()),
+        (_, Some(pipe), ..) => Input::Pipe(pipe.clone()),
+        (_, _, Some(program), _) => Input::Program(program.clone()),
+        (.., Some(rows)) => Input::Rows(rows.clone()),
         _ => pattern().map_err(|error| usage(error.to_string()))?,
     };
     let fps = args.fps;

@@ -1,9 +1,11 @@
 //! `manyflow stream recv`: receives a stream, and passes its units to a folder, pipe or program.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
+use manyflow_layered::Reason;
 use manyflow_layered::unit::Latency;
 use manyflow_net::description::load::{Trust, load_text};
 use manyflow_net::keys::PublicKey;
@@ -26,7 +28,7 @@ use manyflow_terminal::signals::{END_GRACE, elapsed, interrupted};
 use manyflow_terminal::usage;
 
 /// Units that wait for the consumer. More are dropped.
-const UNITS_MAX: usize = 16;
+const UNITS_MAX: usize = 1_024;
 
 pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     let trust = Trust {
@@ -199,6 +201,10 @@ fn to_json(event: &str, progress: &StreamReceiveProgress) -> Value {
         "event": event,
         "groups": progress.groups,
         "group_changes": progress.changes,
+        "group_changes_by_reason": Reason::ALL.map(|reason| (reason.name(), progress.reasons[reason.index()]))
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+        "last_change": progress.last_reason.map(Reason::name),
         "packets": progress.packets,
         "bytes": progress.bytes,
         "packets_lost": progress.lost,

@@ -1,13 +1,13 @@
 //! The sender and the receiver of a stream, of either protocol.
 
 use manyflow_core::{Endpoint, EndpointId, Time};
-use manyflow_layered::{Event, Message, rlm, sim};
+use manyflow_layered::{Event, Message, Offer, rlm, sim};
 use manyflow_streams::{SendControl, live_receiver_config, live_rlm_receiver_config};
 
 pub(crate) const SESSION: u32 = 7;
 
 /// The sender of either protocol.
-pub(crate) type Sender = Box<dyn Endpoint<Rx = Message, Tx = Message, Event = Event>>;
+pub(crate) type Sender = Box<dyn Offer>;
 
 /// The receiver of either protocol.
 pub(crate) trait Subscriber: Endpoint<Rx = Message, Tx = Message, Event = Event> {

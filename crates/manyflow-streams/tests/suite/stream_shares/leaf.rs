@@ -52,6 +52,8 @@ pub(crate) struct Leaf {
     pub(crate) up: Link<Crossing>,
     now: Tick,
     ticks: Vec<Tick>,
+    /// When each unit was sent on the sender's clock, and whether all of it was delivered.
+    units: Vec<(f64, bool)>,
 }
 
 /// Returns the parameters of a link of a rate in bits per second.
@@ -87,6 +89,7 @@ impl Leaf {
             up: Link::new(up, u64::from(id)),
             now: Tick::default(),
             ticks: Vec::new(),
+            units: Vec::new(),
         }
     }
 
@@ -103,8 +106,8 @@ impl Leaf {
             panic!("{header:?} is not data");
         };
         let payload = &bytes[INNER_BYTES + header.encode().as_bytes().len()..];
-        if !payload.is_empty() {
-            let (piece, bytes) = Piece::decode(payload).expect("valid in this test");
+        for decoded in Piece::decode_all(payload) {
+            let (piece, bytes) = decoded.expect("valid in this test");
             self.assembler.handle_piece(now, piece, bytes);
         }
         let channel = Channel {
@@ -149,6 +152,8 @@ impl Leaf {
         self.receiver.handle_timeout(now);
         while let Some(unit) = self.assembler.poll_unit(now) {
             self.now.useful += unit.prefix.len() as u64;
+            let sent_s = f64::from(unit.time_us) / 1e6;
+            self.units.push((sent_s, unit.complete));
         }
         while let Some(action) = self.receiver.poll_action(now) {
             match action {
@@ -203,6 +208,23 @@ impl Leaf {
     pub(crate) fn useful_bits_per_s(&self, from_s: f64, to_s: f64) -> f64 {
         let useful = self.at(to_s).useful - self.at(from_s).useful;
         useful as f64 * 8.0 / (to_s - from_s)
+    }
+
+    /// Returns the numbers of whole units among those sent between two times.
+    pub(crate) fn whole_units(&self, from_s: f64, to_s: f64) -> usize {
+        let within = |unit: &&(f64, bool)| unit.1 && unit.0 >= from_s && unit.0 < to_s;
+        self.units.iter().filter(within).count()
+    }
+
+    /// Returns the time of the first unit from which on, for two seconds, all were whole.
+    pub(crate) fn whole_from(&self) -> f64 {
+        let starts = self.units.iter().filter(|unit| unit.1);
+        let lasts = |from: f64| {
+            let after = |unit: &&(f64, bool)| unit.0 >= from && unit.0 < from + 2.0;
+            self.units.iter().filter(after).all(|unit| unit.1)
+        };
+        let mut found = starts.map(|unit| unit.0).filter(|from| lasts(*from));
+        found.next().unwrap_or(f64::INFINITY)
     }
 
     /// Returns the time from `at_s` until a receiver gets 80 % of its useful rate between two times

@@ -76,6 +76,7 @@ pub(crate) struct Tree {
     next_unit: Time,
     next_tick: Time,
     unit: Bytes,
+    unit_interval: Duration,
 }
 
 impl Tree {
@@ -132,7 +133,14 @@ impl Tree {
             next_unit: start(9),
             next_tick: Time::ZERO,
             unit: vec![0; UNIT_BYTES].into(),
+            unit_interval: UNIT_INTERVAL,
         }
+    }
+
+    /// Sends units of this length, one in each interval, instead of the pictures.
+    pub(crate) fn with_units(mut self, bytes: usize, interval: Duration) -> Tree {
+        (self.unit, self.unit_interval) = (vec![0; bytes].into(), interval);
+        self
     }
 
     /// Returns two selection intervals of the receivers, in seconds.
@@ -300,7 +308,12 @@ impl Tree {
         let now = self.now;
         if self.next_unit <= now {
             self.cut_unit();
-            self.next_unit += UNIT_INTERVAL;
+            self.next_unit += self.unit_interval;
+        }
+        let room = self.sender_packet_bytes as usize - 48;
+        for group in 0..self.rates.len() as u8 {
+            let waiting = self.cutter.payload_bytes(group, room) as u32;
+            self.sender.offer(group, waiting);
         }
         self.sender.handle_timeout(now);
         while let Some(action) = self.sender.poll_action(now) {
@@ -341,7 +354,7 @@ impl Tree {
         }
         let time_us = (self.now - Time::ZERO).as_micros() as u32;
         self.cutter
-            .push_unit(time_us, self.unit.clone(), UNIT_INTERVAL, &own);
+            .push_unit(time_us, self.unit.clone(), self.unit_interval, &own);
     }
 
     fn send(&mut self, packet: &Packet<Message>) {
@@ -355,20 +368,12 @@ impl Tree {
         data.sequence = self.sequences[usize::from(data.group)];
         let mut payload = Vec::new();
         let length = packet.payload_bytes() as usize;
-        let has_piece = self.cutter.next_piece(data.group, length, &mut payload);
-        if has_piece || data.group == 0 {
-            self.sequences[usize::from(data.group)] += 1;
-            self.root.observe_data(self.now, 0, &data);
-            let bytes: Arc<[u8]> = message(&Message::Data(data), &payload).into();
-            let rank = Some(data.group);
-            let _ = self.root.push(
-                self.now,
-                address(RELAY_PORT + self.relays),
-                LOCAL,
-                0,
-                rank,
-                &bytes,
-            );
-        }
+        self.cutter.next_payload(data.group, length, &mut payload);
+        self.sequences[usize::from(data.group)] += 1;
+        self.root.observe_data(self.now, 0, &data);
+        let bytes: Arc<[u8]> = message(&Message::Data(data), &payload).into();
+        let at = address(RELAY_PORT + self.relays);
+        let rank = Some(data.group);
+        let _ = self.root.push(self.now, at, LOCAL, 0, rank, &bytes);
     }
 }

@@ -235,14 +235,16 @@ pub(crate) fn layered(bytes: &[u8]) -> Option<Fields> {
         fields.put_bytes("manyflow_layered.payload", payload);
         return Some(fields);
     }
-    let (piece, bytes) = Piece::decode(payload).ok()?;
-    fields.put_all([
-        ("manyflow_piece.unit", piece.unit.into()),
-        ("manyflow_piece.time_us", piece.time_us.into()),
-        ("manyflow_piece.offset", piece.offset.into()),
-        ("manyflow_piece.length", piece.length.into()),
-    ]);
-    fields.put_bytes("manyflow_piece.bytes", bytes);
+    for decoded in Piece::decode_all(payload) {
+        let (piece, bytes) = decoded.ok()?;
+        fields.put_all([
+            ("manyflow_piece.unit", piece.unit.into()),
+            ("manyflow_piece.time_us", piece.time_us.into()),
+            ("manyflow_piece.offset", piece.offset.into()),
+            ("manyflow_piece.length", piece.length.into()),
+        ]);
+        fields.put_bytes("manyflow_piece.bytes", bytes);
+    }
     Some(fields)
 }
 
