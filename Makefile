@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -196,6 +196,10 @@ order-mutants: ## Check that the faults of ordered groups notice wrong variants 
 
 rejoin: ## Let receivers of streams leave and join again, with a hundred seeds (a minute)
 	MANYFLOW_SEEDS=100 cargo test --locked -p manyflow-layered --test suite relay::rejoin -- --nocapture
+
+video: ## Decode every prefix of several encodings with ffmpeg (ten minutes)
+	cargo build --locked -p manyflow-video --example prefixes
+	scripts/stream-video prefixes
 
 crash: ## Kill receivers and senders of files, members and switches of a store, and bridges, at random moments (twenty minutes)
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture

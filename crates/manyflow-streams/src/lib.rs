@@ -18,6 +18,7 @@
 //! | `receive.rs` | [`receive`]: joins groups, puts units together and reports |
 //! | `source.rs` | [`Source`]: units from a folder, a pipe, a program or the test picture |
 //! | `sink.rs` | [`Sink`]: units to a folder, a pipe or a program, without blocking the receiver |
+//! | `video_source.rs`, `video_sink.rs` | units of [`manyflow_video`] from and to video |
 //! | `framing.rs` | units in a pipe: a length of 4 bytes in network order, and the bytes |
 //! | `rows/` | rows of telemetry as units: CSV and JSON lines |
 //! | `formats/` | valid ends for prefixes of known formats: JPEG 2000, JPEG |
@@ -83,6 +84,8 @@ mod rows;
 mod send;
 mod sink;
 mod source;
+mod video_sink;
+mod video_source;
 
 pub use config::{
     LIVE_PACKET_BYTES, live_hop_config, live_multicast_receiver_config,

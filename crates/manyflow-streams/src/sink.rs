@@ -15,11 +15,13 @@ use bytes::Bytes;
 use manyflow_layered::unit::UNIT_BYTES_MAX;
 use manyflow_net::child::Program;
 use manyflow_net::disk::is_special;
+use manyflow_video::IndexError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::formats::finish;
 use super::framing::write_unit;
 use super::rows::{self, Rows};
+use super::video_sink::VideoWriter;
 
 /// The units that may wait for the thread.
 const QUEUE_UNITS: usize = 1_024;
@@ -41,6 +43,10 @@ pub enum Output {
     Pipe(PathBuf),
     /// Units with their lengths, to the standard input of a command that `sh -c` runs.
     Program(String),
+    /// The pictures of units of video: `-` for standard output, `udp://HOST:PORT`, a folder that a
+    /// browser plays, which exists or ends in a slash, or a file or named pipe. They are MPEG-TS; a
+    /// file with the extension of a codec, such as `h264`, is a byte stream without it.
+    Video(String),
     /// Nowhere: units are only counted.
     Discard,
 }
@@ -69,6 +75,9 @@ pub enum SinkError {
     /// A unit's file would replace a device, a pipe or a socket.
     #[error("{path} is no regular file, and a unit would replace it: move it, or choose another folder", path = .0.display())]
     Special(PathBuf),
+    /// A unit is no video.
+    #[error("unit {0} cannot be played: {1}")]
+    Video(u32, IndexError),
     /// The extension of files contains a separator of folders.
     #[error("{0:?} is no extension of a file: give letters and digits, such as bin")]
     Extension(String),
@@ -136,6 +145,7 @@ impl Sink {
                 program = Some((command.clone(), started));
                 Writer::Program { command, input }
             }
+            Output::Video(output) => Writer::Video(Box::new(VideoWriter::open(&output)?)),
             Output::Discard => Writer::Discard,
         };
         let shared = Arc::new(Shared::default());
@@ -274,7 +284,7 @@ fn start_program(command: &str) -> Result<(Program, File), SinkError> {
     Ok((program, File::from(input)))
 }
 
-fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SinkError {
+pub(super) fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> SinkError {
     let path = path.to_owned();
     |error| SinkError::Unwritable { path, error }
 }
@@ -294,6 +304,7 @@ enum Writer {
         command: String,
         input: File,
     },
+    Video(Box<VideoWriter>),
     Discard,
 }
 
@@ -302,6 +313,9 @@ impl Writer {
     fn write(&mut self, number: u32, unit: &[u8], columns: &mut Columns) -> Result<(), SinkError> {
         if let Writer::Unopened(path) = self {
             *self = open_pipe(path)?;
+        }
+        if let Writer::Video(writer) = self {
+            return writer.write(number, unit);
         }
         if rows::is_rows(unit) {
             // A prefix that is too short for the header has no rows.
@@ -313,7 +327,7 @@ impl Writer {
             Writer::Folder { folder, extension } => write_file(folder, extension, number, unit),
             Writer::Pipe { path, pipe } => write_unit(pipe, unit).map_err(unwritable(path)),
             Writer::Program { command, input } => write_unit(input, unit).map_err(ended(command)),
-            Writer::Unopened(_) | Writer::Discard => Ok(()),
+            Writer::Unopened(_) | Writer::Video(_) | Writer::Discard => Ok(()),
         }
     }
 
@@ -340,7 +354,7 @@ impl Writer {
                 columns.append(rows, &mut text);
                 input.write_all(&text).map_err(ended(command))
             }
-            Writer::Unopened(_) | Writer::Discard => Ok(()),
+            Writer::Unopened(_) | Writer::Video(_) | Writer::Discard => Ok(()),
         }
     }
 }

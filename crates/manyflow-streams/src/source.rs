@@ -1,4 +1,5 @@
-//! Units of a stream: files of a folder, a pipe, the output of a program, or the test picture.
+//! Units of a stream: files of a folder, a pipe, the output of a program, coded video, or the test
+//! picture.
 //!
 //! A thread reads the units, because files, standard input and the coder of the test picture block.
 //! It is at most two units ahead of [`Source::next`].
@@ -14,11 +15,13 @@ use bytes::Bytes;
 use manyflow_layered::unit::{UNIT_BYTES_MAX, pattern};
 use manyflow_net::child::Program;
 use manyflow_net::reach::{Notice, Reach};
+use manyflow_video::VideoError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::framing::{FramingError, read_unit};
 use super::rows::RowUnits;
+use super::video_source::{VideoUnits, command_of, share_of};
 
 /// The units that are read before they are asked for.
 const AHEAD: usize = 2;
@@ -49,6 +52,9 @@ pub enum Input {
     /// The rows of a CSV file with a header, or JSON lines, from a file or a named pipe; `-` is
     /// standard input. A unit has the rows of the time of a unit; of a file, [`FILE_ROWS`] rows.
     Rows(PathBuf),
+    /// Coded video, of which each group of pictures is a unit: a file or a named pipe, `-` for
+    /// standard input, or an address such as `rtsp://HOST/PATH`, from which ffmpeg reads.
+    Video(String),
     /// The test picture, from number 0 on, without end.
     Pattern(pattern::Size),
 }
@@ -59,7 +65,8 @@ pub struct SourceConfig {
     /// Where units come from.
     pub input: Input,
     /// Units per second. Without it, a folder and the test picture give 10 per second, and a pipe
-    /// or a program gives each unit as soon as it is read.
+    /// or a program gives each unit as soon as it is read. Video has times of its own; these are
+    /// the pictures per second of a byte stream that does not announce them.
     pub fps: Option<f64>,
 }
 
@@ -105,6 +112,19 @@ pub enum SourceError {
         /// The reason.
         error: String,
     },
+    /// A stream of video cannot be read.
+    #[error("cannot read video from {from}: {error}")]
+    Video {
+        /// The file, the pipe or the address.
+        from: String,
+        /// The reason.
+        error: VideoError,
+    },
+    /// Video comes from an address, and ffmpeg is not installed.
+    #[error(
+        "reading {0} needs ffmpeg, which is not installed: install it, or give a file or a pipe"
+    )]
+    NoFfmpeg(String),
     /// A program cannot be started or waited for.
     #[error("cannot run `{command}` with sh ({error})")]
     Shell {
@@ -126,13 +146,16 @@ pub enum SourceError {
     Thread(io::Error),
 }
 
-type Next = Result<Bytes, SourceError>;
+/// A unit, and the time until the next one if the unit has it.
+pub(crate) type Next = Result<(Bytes, Option<Duration>), SourceError>;
 
 /// Gives the units of a stream, one after the other, at their times. Dropping a source ends its
 /// program.
 #[derive(Debug)]
 pub struct Source {
     units: mpsc::Receiver<Next>,
+    /// A unit that was read, and waits for its time.
+    early: Option<Next>,
     pace: Pace,
     program: Option<(String, Program)>,
     /// Warns until the first unit has come. Later units may come at any interval.
@@ -148,6 +171,12 @@ enum Pace {
     AsRead {
         mean: Duration,
         last: Option<Instant>,
+    },
+    /// By the units' own times: when the next one is due, at the share of the time of the last one.
+    Timed {
+        due: Option<Instant>,
+        interval: Duration,
+        share: f64,
     },
 }
 
@@ -173,15 +202,27 @@ impl Source {
                 open_pipe(&path)
             }))?,
             Input::Program(command) => {
-                let (started, output) = start_program(&command)?;
+                let (started, output) = start_program(&command, None)?;
                 program = Some((command.clone(), started));
                 spawn(Framed::new(format!("`{command}`"), || Ok(output)))?
             }
             Input::Rows(path) => spawn(open_rows(path, config.fps)?)?,
+            Input::Video(input) => match command_of(&input)? {
+                Some(command) => {
+                    let (started, output) = start_program(command, Some(&input))?;
+                    program = Some((command.to_owned(), started));
+                    spawn(VideoUnits::new(input, config.fps, || Ok(output)))?
+                }
+                None => {
+                    let path = PathBuf::from(&input);
+                    spawn(VideoUnits::new(input, config.fps, move || open_pipe(&path)))?
+                }
+            },
             Input::Pattern(size) => spawn(pictures(size))?,
         };
         Ok(Source {
             units,
+            early: None,
             pace,
             program,
             first,
@@ -200,30 +241,40 @@ impl Source {
             interval.tick().await;
             *is_due = true;
         }
-        let unit = match &mut self.first {
-            None => self.units.recv().await,
-            Some(reach) => tokio::select! {
-                unit = self.units.recv() => unit,
-                never = reach.warn_while_down() => match never {},
-            },
-        };
+        if self.early.is_none() {
+            self.early = match &mut self.first {
+                None => self.units.recv().await,
+                Some(reach) => tokio::select! {
+                    unit = self.units.recv() => unit,
+                    never = reach.warn_while_down() => match never {},
+                },
+            };
+        }
+        // At the end of the source, its last unit takes its time to be sent.
+        if let (Some(Ok(_)) | None, Pace::Timed { due: Some(due), .. }) = (&self.early, &self.pace)
+        {
+            tokio::time::sleep_until(*due).await;
+        }
+        let unit = self.early.take();
         let notice = self.first.take().and_then(|mut reach| reach.up());
         match unit {
             Some(unit) => {
                 notice.iter().for_each(Notice::log);
-                self.pace.note_unit();
-                unit.map(Some)
+                let (bytes, duration) = unit?;
+                self.pace.note_unit(duration);
+                Ok(Some(bytes))
             }
             None => self.finish_program().await.map(|()| None),
         }
     }
 
-    /// Returns the time until the next unit: that of the given rate, or an average of the last
-    /// units' intervals.
+    /// Returns the time until the next unit: that of the given rate or of the last unit, or an
+    /// average of the last units' intervals.
     pub fn interval(&self) -> Duration {
         match &self.pace {
             Pace::Fixed { interval, .. } => interval.period(),
             Pace::AsRead { mean, .. } => *mean,
+            Pace::Timed { interval, .. } => *interval,
         }
     }
 
@@ -258,6 +309,7 @@ fn reach_of(input: &Input) -> Reach {
             path.display().to_string(),
             "does a program write CSV or JSON lines to it?",
         ),
+        Input::Video(input) => (input.clone(), "does it have key pictures?"),
         Input::Pattern(_) => ("the test picture".to_owned(), ""),
     };
     let mut reach = Reach::new(source, hint);
@@ -268,6 +320,13 @@ fn reach_of(input: &Input) -> Reach {
 impl Pace {
     fn of(config: &SourceConfig) -> Result<Pace, SourceError> {
         let default = match &config.input {
+            Input::Video(input) => {
+                return Ok(Pace::Timed {
+                    due: None,
+                    interval: INTERVAL,
+                    share: share_of(input),
+                });
+            }
             Input::Folder { .. } | Input::Pattern(_) => Some(FPS_DEFAULT),
             Input::Rows(path) if path.is_file() => Some(FPS_DEFAULT),
             Input::Rows(_) | Input::Pipe(_) | Input::Program(_) => None,
@@ -290,8 +349,19 @@ impl Pace {
         })
     }
 
-    fn note_unit(&mut self) {
+    fn note_unit(&mut self, duration: Option<Duration>) {
         match self {
+            Pace::Timed {
+                due,
+                interval,
+                share,
+            } => {
+                *interval = duration.unwrap_or(*interval);
+                // A source that was late for longer than a unit sends no burst of units.
+                let now = Instant::now();
+                let begun = due.filter(|due| now - *due < *interval).unwrap_or(now);
+                *due = Some(begun + interval.mul_f64(*share));
+            }
             Pace::Fixed { is_due, .. } => *is_due = false,
             Pace::AsRead { mean, last } => {
                 let now = Instant::now();
@@ -329,10 +399,10 @@ fn spawn(
 fn pictures(size: pattern::Size) -> impl Iterator<Item = Next> + Send {
     (0..=u32::MAX)
         .cycle()
-        .map(move |number| Ok(pattern::encode(number, size).into()))
+        .map(move |number| Ok((pattern::encode(number, size).into(), None)))
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> SourceError {
+pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> SourceError {
     let path = path.to_owned();
     |error| SourceError::Unreadable { path, error }
 }
@@ -394,7 +464,7 @@ fn read_file(path: &Path) -> Next {
             path: path.to_owned(),
             bytes,
         }),
-        _ => Ok(unit.into()),
+        _ => Ok((unit.into(), None)),
     }
 }
 
@@ -420,14 +490,15 @@ fn open_rows(path: PathBuf, fps: Option<f64>) -> Result<RowUnits, SourceError> {
     })
 }
 
-/// Starts a program whose output is a pipe of units.
-fn start_program(command: &str) -> Result<(Program, File), SourceError> {
+/// Starts a program whose output is a pipe of units, or of what it reads from `input`.
+fn start_program(command: &str, input: Option<&str>) -> Result<(Program, File), SourceError> {
     let shell = |error| SourceError::Shell {
         command: command.to_owned(),
         error,
     };
     let program = Program::start(command, |shell| {
         shell.stdin(Stdio::null()).stdout(Stdio::piped());
+        shell.envs(input.map(|input| ("MANYFLOW_INPUT", input)));
     });
     let mut program = program.map_err(shell)?;
     let output = program.child().stdout.take();
@@ -471,6 +542,7 @@ impl<R: Read, O: FnOnce() -> Result<R, SourceError>> Iterator for Framed<O, R> {
     type Item = Next;
 
     fn next(&mut self) -> Option<Next> {
-        self.read().transpose()
+        let unit = self.read().transpose()?;
+        Some(unit.map(|bytes| (bytes, None)))
     }
 }

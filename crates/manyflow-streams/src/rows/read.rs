@@ -5,11 +5,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{Kind, ROW_BYTES_MAX, ROWS_MAX, encode};
-use crate::source::SourceError;
+use crate::source::{Next, SourceError};
 
 /// The rows that are read before they are asked for.
 const AHEAD: usize = 1_024;
@@ -75,9 +74,9 @@ impl RowUnits {
 }
 
 impl Iterator for RowUnits {
-    type Item = Result<Bytes, SourceError>;
+    type Item = Next;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Next> {
         let first = match self.first()? {
             Ok(first) => first,
             Err(error) => return Some(Err(error)),
@@ -98,7 +97,7 @@ impl Iterator for RowUnits {
             }
         }
         let (kind, header) = self.kind.as_ref()?;
-        Some(Ok(encode(*kind, header, &rows).into()))
+        Some(Ok((encode(*kind, header, &rows).into(), None)))
     }
 }
 
@@ -222,7 +221,7 @@ mod tests {
         let mut written = Vec::new();
         let mut is_first = true;
         for unit in units.unwrap() {
-            let unit = unit.unwrap();
+            let (unit, _) = unit.unwrap();
             let rows = decode(&unit).unwrap();
             rows.write(core::mem::take(&mut is_first), &mut written);
         }

@@ -11,3 +11,4 @@ mod stream;
 mod stream_beside_tcp;
 mod stream_shares;
 mod stream_units;
+mod stream_video;

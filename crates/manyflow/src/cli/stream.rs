@@ -21,6 +21,9 @@ Examples:
   # On a network with multicast, from a program that writes units with their lengths
   manyflow stream send --program './camera --codec jpeg2000' --multicast 232.1.3.0/24 --interface eth0 --publish 0.0.0.0:8080
 
+  # H.264 from ffmpeg: each group of pictures is a unit; slow paths get fewer pictures per second
+  ffmpeg -i /dev/video0 -g 30 -bf 3 -f mpegts - | manyflow stream send --video - --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
   # From standard input, with RLM and groups of fixed rates
   ./sensor | manyflow stream send --pipe - --protocol rlm --group-rate 200kbit/s --group-rate 800kbit/s --listen 0.0.0.0:2268
 
@@ -37,6 +40,10 @@ Examples:
 
   # To a program, with at most 300 ms between sender and program
   manyflow stream recv http://192.0.2.1:8080/session.sdp --program './viewer' --latency 300ms
+
+  # Video for a player on this host, or for browsers (serve the folder by HTTP)
+  manyflow stream recv http://192.0.2.1:8080/session.sdp --video udp://127.0.0.1:5004
+  manyflow stream recv http://192.0.2.1:8080/session.sdp --video live/
 
   # Through a relay, or a second one if the first is silent
   manyflow stream recv stream.sdp --relay one.example.net,two.example.net --folder frames
@@ -83,11 +90,21 @@ pub(crate) struct StreamSendArgs {
     /// they come, and 1,000 per second of a file
     #[arg(long, value_name = "FILE|-", group = "source")]
     pub(crate) rows: Option<PathBuf>,
+    /// Send H.264 (Annex B or MPEG-TS) or HEVC (MPEG-TS) from this file or named pipe, from
+    /// standard input (-), or from an address such as rtsp://HOST/PATH by ffmpeg: each group of
+    /// pictures is a unit, and every prefix of it decodes
+    #[arg(
+        long,
+        visible_alias = "h264",
+        value_name = "FILE|-|URL",
+        group = "source"
+    )]
+    pub(crate) video: Option<String>,
     /// Send the built-in moving test picture
     #[arg(long, group = "source")]
     pub(crate) pattern: bool,
     /// Units per second: 10 by default with --folder, --rows and --pattern, and as they come with
-    /// --pipe and --program
+    /// --pipe and --program. Pictures per second with --video, if the video does not announce them
     #[arg(long, value_name = "NUMBER")]
     pub(crate) fps: Option<f64>,
     /// Begin the folder again at its end
@@ -172,6 +189,16 @@ pub(crate) struct StreamRecvArgs {
     /// Run this shell command, and write units to its standard input as to --pipe
     #[arg(long, value_name = "COMMAND", group = "sink")]
     pub(crate) program: Option<String>,
+    /// Write the pictures of a stream that is sent with --video: to a file or named pipe, to
+    /// standard output (-), to udp://HOST:PORT, or to a folder that browsers play (FOLDER/). The
+    /// format is MPEG-TS, or Annex B if the name ends in .h264 or .h265
+    #[arg(
+        long,
+        visible_alias = "h264",
+        value_name = "FILE|-|udp://HOST:PORT|FOLDER/",
+        group = "sink"
+    )]
+    pub(crate) video: Option<String>,
     /// Decode the built-in test picture, and report its quality
     #[arg(long, group = "sink")]
     pub(crate) pattern: bool,

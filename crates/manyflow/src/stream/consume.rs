@@ -21,13 +21,14 @@ pub(super) enum Consumer {
 impl Consumer {
     /// Opens the consumer that the options name. Without any, units are received and not kept.
     pub(super) fn open(args: &StreamRecvArgs, display: &Display) -> Result<Consumer> {
-        let output = match (&args.folder, &args.pipe, &args.program) {
-            (Some(folder), _, _) => Output::Folder {
+        let output = match (&args.folder, &args.pipe, &args.program, &args.video) {
+            (Some(folder), ..) => Output::Folder {
                 folder: folder.clone(),
                 extension: args.extension.clone(),
             },
-            (_, Some(pipe), _) => Output::Pipe(pipe.clone()),
-            (_, _, Some(program)) => Output::Program(program.clone()),
+            (_, Some(pipe), ..) => Output::Pipe(pipe.clone()),
+            (_, _, Some(program), _) => Output::Program(program.clone()),
+            (.., Some(video)) => Output::Video(video.clone()),
             _ if args.pattern => return Ok(Consumer::Pattern(display.clone())),
             _ => Output::Discard,
         };

@@ -14,15 +14,18 @@ const PATTERN: (u16, u16) = (640, 360);
 /// Opens the source that the options name.
 pub(super) fn open(args: &StreamSendArgs) -> Result<Source> {
     let pattern = || Size::new(PATTERN.0, PATTERN.1).map(Input::Pattern);
-    let input = match (&args.folder, &args.pipe, &args.program, &args.rows) {
+    let input = match (&args.folder, &args.pipe, &args.program) {
         (Some(folder), ..) => Input::Folder {
             folder: folder.clone(),
             is_repeated: args.repeat,
         },
-        (_, Some(pipe), ..) => Input::Pipe(pipe.clone()),
-        (_, _, Some(program), _) => Input::Program(program.clone()),
-        (.., Some(rows)) => Input::Rows(rows.clone()),
-        _ => pattern().map_err(|error| usage(error.to_string()))?,
+        (_, Some(pipe), _) => Input::Pipe(pipe.clone()),
+        (.., Some(program)) => Input::Program(program.clone()),
+        _ => match (&args.rows, &args.video) {
+            (Some(rows), _) => Input::Rows(rows.clone()),
+            (_, Some(video)) => Input::Video(video.clone()),
+            _ => pattern().map_err(|error| usage(error.to_string()))?,
+        },
     };
     let fps = args.fps;
     Ok(Source::open(SourceConfig { input, fps })?)

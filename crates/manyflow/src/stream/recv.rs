@@ -37,11 +37,8 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     };
     let (description, signer) = load_stream(&args.session, &trust).await?;
     // If units go to standard output, nothing else does.
-    let lines = match args
-        .pipe
-        .as_deref()
-        .is_some_and(|path| path.as_os_str() == "-")
-    {
+    let pipe = args.pipe.as_deref().and_then(|path| path.to_str());
+    let lines = match [pipe, args.video.as_deref()].contains(&Some("-")) {
         true => display.on_standard_error(),
         false => display.clone(),
     };
