@@ -164,21 +164,28 @@ common.register_ports(proto, {
 
 -- Messages between hops.
 
-local HOP_KINDS = { [0x41] = "sounding", [0x42] = "echo", [0x43] = "report", [0x44] = "experiment" }
-local SOUNDING, ECHO, REPORT = 0x41, 0x42, 0x43
+local HOP_KINDS = { [0x41] = "sounding", [0x42] = "echo", [0x43] = "report", [0x44] = "experiment",
+    [0x45] = "request for repairs" }
+local SOUNDING, ECHO, REPORT, REPAIR = 0x41, 0x42, 0x43, 0x45
 local MAC_BYTES, FEEDBACK_BYTES, EXPERIMENT_BYTES, FEEDBACKS_MAX = 16, 40, 8, 32
+local GAPS_BYTES, GAP_GROUPS_MAX, RESERVED_BYTES, GROUP_MAX = 28, 32, 3, 31
 
 local h = {
     kind = ProtoField.uint8("manyflow_hop.kind", "Kind", base.HEX, HOP_KINDS),
     sealed = ProtoField.bool("manyflow_hop.sealed", "Sealed with a MAC", 8, nil, 0x01),
     flags = ProtoField.uint8("manyflow_hop.flags", "Flags", base.HEX),
-    count = ProtoField.uint16("manyflow_hop.count", "Number of feedbacks"),
+    count = ProtoField.uint16("manyflow_hop.count", "Number of feedbacks or groups"),
     nonce = ProtoField.uint64("manyflow_hop.nonce", "Nonce", base.HEX),
     number = ProtoField.uint32("manyflow_hop.number", "Number of the sounding"),
     counter = ProtoField.uint32("manyflow_hop.counter", "Counter"),
     child = ProtoField.uint32("manyflow_hop.child", "Number of the child's counts", base.HEX),
     packets = ProtoField.uint64("manyflow_hop.packets", "Packets"),
     bytes = ProtoField.uint64("manyflow_hop.bytes", "Bytes"),
+    wait = ProtoField.uint32("manyflow_hop.wait", "Age up to which packets are useful (ms)"),
+    session = ProtoField.uint32("manyflow_hop.session", "Session"),
+    group = ProtoField.uint8("manyflow_hop.group", "Group"),
+    next = ProtoField.uint32("manyflow_hop.next", "Number of the next packet"),
+    missing = ProtoField.bytes("manyflow_hop.missing", "Missing packets before the next"),
     mac = ProtoField.bytes("manyflow_hop.mac", "MAC (not verified)"),
 }
 hop_proto.fields = h
@@ -214,6 +221,28 @@ local function report(reader, count)
     end
 end
 
+local function repair(reader, count)
+    reader:take_all({ { h.counter, 4 }, { h.wait, 4 } })
+    if reader.refused then
+        return
+    end
+    if count > GAP_GROUPS_MAX or reader:left() ~= count * GAPS_BYTES then
+        return reader:refuse("%d bytes are not the length of %d groups", reader:left(), count)
+    end
+    for _ = 1, count do
+        reader:take(h.session, 4)
+        local group = reader:take(h.group, 1)
+        if reader.refused then
+            return
+        end
+        if group > GROUP_MAX or reader.tvb:range(reader.at, RESERVED_BYTES):uint() ~= 0 then
+            return reader:refuse("group %d is not known, or reserved bytes are not 0", group)
+        end
+        reader.at = reader.at + RESERVED_BYTES
+        reader:take_all({ { h.next, 4 }, { h.missing, 16 } })
+    end
+end
+
 local function hop_experiment(reader)
     reader:take(h.counter, 4)
     if not reader.refused and reader:left() ~= EXPERIMENT_BYTES then
@@ -236,10 +265,12 @@ end
 local function contents(reader, kind)
     local count = reader:take(h.count, 2)
     reader:take_all({ { h.nonce, 8 }, { h.number, 4 } })
-    if count and count ~= 0 and kind ~= REPORT then
+    if count and count ~= 0 and kind ~= REPORT and kind ~= REPAIR then
         reader:refuse("a message without feedbacks counts %d", count)
     elseif kind == REPORT then
         report(reader, count)
+    elseif kind == REPAIR then
+        repair(reader, count)
     elseif kind == SOUNDING or kind == ECHO then
         counts(reader, kind)
     else

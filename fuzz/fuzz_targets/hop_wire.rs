@@ -8,7 +8,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     // Few inputs have a known kind and no MAC, so set them.
     let mut known = bytes.to_vec();
     if let [kind, flags, high, low, ..] = known.as_mut_slice() {
-        (*kind, *flags, *high) = (0x41 + *kind % 4, 0, 0);
+        (*kind, *flags, *high) = (0x41 + *kind % 5, 0, 0);
         *low %= 4;
     }
     for bytes in [bytes, &known] {
@@ -44,6 +44,11 @@ fn check(bytes: &[u8], direction: Direction) {
                 stamp.encode_experiment(experiment, direction, key, &mut out);
                 direction
             }
+            HopMessage::Repair { stamp, wait, gaps } => {
+                let gaps: Vec<_> = gaps.iter().collect();
+                stamp.encode_repair(wait, &gaps, key, &mut out);
+                Direction::Up
+            }
         };
         assert_eq!(out.len(), bytes.len() + 16 * usize::from(key.is_some()));
         let again = HopMessage::decode(&out, direction, key);
@@ -52,6 +57,16 @@ fn check(bytes: &[u8], direction: Direction) {
                 panic!("{again:?}");
             };
             assert!(same == stamp && others.iter().eq(feedbacks.iter()));
+        } else if let HopMessage::Repair { stamp, wait, gaps } = message {
+            let Ok(HopMessage::Repair {
+                stamp: same,
+                wait: other,
+                gaps: others,
+            }) = again
+            else {
+                panic!("{again:?}");
+            };
+            assert!((same, other) == (stamp, wait) && others.iter().eq(gaps.iter()));
         } else {
             assert_eq!(again, Ok(message));
         }

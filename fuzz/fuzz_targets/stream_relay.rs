@@ -11,7 +11,8 @@ use manyflow_core::Time;
 use manyflow_fuzz::arbitrary;
 use manyflow_layered::hop::{Direction, Echo, HopMessage, Sounding, Stamp};
 use manyflow_layered::relay::{RelayConfig, SessionInfo, StreamRelay, Where};
-use manyflow_layered::{Data, Experiment, Feedback};
+use manyflow_layered::repair::GroupGaps;
+use manyflow_layered::{Data, Experiment, Feedback, Message};
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const CHILDREN: usize = 4;
@@ -56,6 +57,17 @@ enum Step {
         child: u8,
         session: u8,
         group: u8,
+    },
+    Data {
+        child: u8,
+        sequence: u8,
+        from_parent: bool,
+    },
+    Repair {
+        child: u8,
+        next: u8,
+        missing: u128,
+        wait_ms: u16,
     },
     Parent {
         nonce: u8,
@@ -162,6 +174,17 @@ impl World {
             } => {
                 self.announce(child, session, group);
             }
+            Step::Data {
+                child,
+                sequence,
+                from_parent,
+            } => self.push_data(child, sequence, from_parent),
+            Step::Repair {
+                child,
+                next,
+                missing,
+                wait_ms,
+            } => self.ask_for_repairs(child, next, missing, wait_ms),
             Step::Parent { nonce, number } => {
                 self.sound(nonce.into(), number.into());
             }
@@ -169,6 +192,50 @@ impl World {
                 self.give(child, bytes);
                 let _ = self.relay.handle_parent_datagram(self.now, bytes);
             }
+        }
+    }
+
+    /// Pushes layered data, or gives it to the relay as its parent does.
+    fn push_data(&mut self, child: u8, sequence: u8, from_parent: bool) {
+        let data = Data {
+            group: sequence % 3,
+            sequence: u32::from(sequence) / 3,
+            request: 0,
+            rate: 0,
+            rtt_us: 1000,
+        };
+        let mut message = vec![0; 30];
+        (message[0], message[2], message[3]) = (6, 0x45, 2);
+        message.extend_from_slice(Message::Data(data).encode().as_bytes());
+        if from_parent {
+            self.relay.handle_parent_data(0, &message);
+            return;
+        }
+        let (at, message): (_, Arc<[u8]>) = (address(child), message.into());
+        let rank = Some(data.group);
+        let _ = self.relay.push(self.now, at, LOCAL, 0, rank, &message);
+    }
+
+    /// Asks for repairs. They are at most a quarter of what was sent, and the burst.
+    fn ask_for_repairs(&mut self, child: u8, next: u8, missing: u128, wait_ms: u16) {
+        let gaps: Vec<_> = (0..3)
+            .map(|rank| GroupGaps {
+                session: 7,
+                rank,
+                next: next.into(),
+                missing,
+            })
+            .collect();
+        let mut out = Vec::new();
+        let stamp = self.stamp(child, false);
+        let wait = Duration::from_millis(wait_ms.into());
+        stamp.encode_repair(wait, &gaps, None, &mut out);
+        self.give(child, &out);
+        if let Some(hop) = self.relay.hop(address(child)) {
+            let counters = hop.counters;
+            // The shortest message has 78 bytes with its headers.
+            let burst = (32 << 10) / 78;
+            assert!(counters.repairs <= counters.sent_bytes / 4 / 78 + burst);
         }
     }
 
@@ -194,7 +261,7 @@ impl World {
         let mut out = Vec::new();
         sounding.encode(None, &mut out);
         let _ = self.relay.handle_parent_datagram(self.now, &out);
-        self.relay.handle_parent_data(out.len());
+        self.relay.handle_parent_data(0, &out);
     }
 
     fn ask(&mut self, group: u8, ahead: u16) {

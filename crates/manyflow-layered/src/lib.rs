@@ -16,6 +16,7 @@
 //! | [`mod@unit`] | layered data: units cut by the rates of the groups, and assembled to prefixes |
 //! | [`hop`] | one link of a tree of relays: queue, marks, a rate that is found, soundings |
 //! | [`relay`] | relays that take the place of SIM's routers |
+//! | [`repair`] | packets that a path has lost, sent again by the nearest relay |
 //! | [`optimum`] | the best menu for given capacities, for studies |
 //! | `message.rs`, `wire.rs` | the packets of all protocols, and their encoding |
 //! | `event.rs` | the events that endpoints report |
@@ -62,6 +63,7 @@ mod message;
 mod offer;
 pub mod optimum;
 pub mod relay;
+pub mod repair;
 pub mod rlc;
 pub mod rlm;
 pub mod sim;

@@ -65,13 +65,14 @@ pub fn live_multicast_sender_config() -> sim::SenderConfig {
 /// Returns the parameters of a live receiver of SIM behind a relay.
 ///
 /// - **Losses**: a group in which more than a 25th is lost is left after three rounds. Paths lose
-///   packets where routers would have marked them.
+///   packets where routers would have marked them. A packet that the relay repairs is not lost.
 /// - **Selection interval**: 15 round-trip times instead of 20, which joins the groups of a fast
 ///   receiver sooner.
 pub fn live_receiver_config() -> sim::ReceiverConfig {
     sim::ReceiverConfig {
         selection_rtts: 15,
         loss_max: 0.04,
+        repaired: true,
         ..sim::ReceiverConfig::default()
     }
 }
@@ -83,6 +84,7 @@ pub fn live_receiver_config() -> sim::ReceiverConfig {
 pub fn live_multicast_receiver_config() -> sim::ReceiverConfig {
     sim::ReceiverConfig {
         calm_share: 0.35,
+        repaired: false,
         ..live_receiver_config()
     }
 }

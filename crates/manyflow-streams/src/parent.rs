@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::relay::ReportingEnd;
+use manyflow_layered::repair::Arrival;
+use manyflow_layered::unit::Latency;
 use manyflow_layered::{Experiment, Message};
 use manyflow_net::address::lookup;
 use manyflow_net::forwarder::report_socket;
@@ -26,6 +28,7 @@ pub fn report_key(key: &GroupKey) -> HopKey {
 
 /// A receiver's way to its parent.
 pub(super) struct Parent {
+    session: u32,
     end: ReportingEnd,
     /// The socket for reports to the sender; `None` if they go through the tunnel.
     socket: Option<UdpSocket>,
@@ -33,7 +36,7 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// Opens the way for reports.
+    /// Opens the way for reports. A packet that is older than the maximum latency is not asked for.
     ///
     /// # Errors
     /// If the sender's address for reports does not exist.
@@ -41,21 +44,28 @@ impl Parent {
         description: &StreamDescription,
         route: &Route,
         key: Option<HopKey>,
+        latency: Latency,
     ) -> Result<Parent, TransportError> {
         let socket = match route {
             Route::Relays(_) => None,
             Route::Multicast(_) => Some(open_socket(description).await?),
         };
+        let mut end = ReportingEnd::new(key, rand::random());
+        end.set_wait(match latency {
+            Latency::Fixed(latency) | Latency::Adaptive { max: latency, .. } => latency,
+        });
         Ok(Parent {
-            end: ReportingEnd::new(key, rand::random()),
+            session: description.session,
+            end,
             socket,
             datagram: Vec::new(),
         })
     }
 
-    /// Counts a message of data that came through the tunnel.
-    pub(super) fn count_message(&mut self, message: &[u8]) {
-        self.end.handle_data(message.len());
+    /// Handles a message of data that came through the tunnel, and asks for packets that are
+    /// missing.
+    pub(super) fn handle_message(&mut self, message: &[u8]) -> Arrival {
+        self.end.handle_data(self.session, message)
     }
 
     /// Handles a hop message of the relay. The answer waits for [`flush`](Self::flush).

@@ -9,6 +9,7 @@ use manyflow_core::{
     Action, Channel, ConfigError, Destination, Ecn, Endpoint, EndpointId, Packet, Time,
 };
 use manyflow_layered::hop::HopKey;
+use manyflow_layered::repair::Arrival;
 use manyflow_layered::unit::{Assembler, AssemblerConfig, AssemblerStats, Latency, Piece, Unit};
 use manyflow_layered::{Data, Event, Message, Reason, rlm, sim};
 use manyflow_net::clock::Clock;
@@ -120,8 +121,10 @@ pub struct StreamReceiveProgress {
     pub packets: u64,
     /// IP bytes of the packets received.
     pub bytes: u64,
-    /// Packets lost, by the sequence numbers of the joined groups.
+    /// Packets lost at first, by the sequence numbers of the joined groups.
     pub lost: u64,
+    /// Packets lost at first that arrived later: repaired, or overtaken.
+    pub repaired: u64,
     /// Packets that routers or relays have marked.
     pub marked: u64,
     /// Units delivered, with their prefixes' bytes, and those missed.
@@ -330,7 +333,8 @@ impl Reception {
             latency: config.latency,
             ..AssemblerConfig::default()
         };
-        let parent = Parent::open(&config.description, &config.route, config.key.clone()).await?;
+        let (key, latency) = (config.key.clone(), config.latency);
+        let parent = Parent::open(&config.description, &config.route, key, latency).await?;
         Ok(Reception {
             endpoint: new_endpoint(&config, Time::ZERO)?,
             assembler: Assembler::new(assembler),
@@ -344,9 +348,15 @@ impl Reception {
     }
 
     fn handle_packet(&mut self, now: Time, packet: &inlet::Packet<'_>) {
-        if let Some(message) = packet.message {
-            self.parent.count_message(message);
+        let arrival = match packet.message {
+            Some(message) => self.parent.handle_message(message),
+            None => Arrival::Fresh,
+        };
+        if arrival == Arrival::Duplicate {
+            return;
         }
+        let is_late = arrival == Arrival::Late;
+        self.progress.repaired += u64::from(is_late);
         let header = match Message::decode(packet.payload) {
             Ok(header @ (Message::Data(_) | Message::Experiment(_))) => header,
             _ => {
@@ -358,7 +368,7 @@ impl Reception {
         let payload = &packet.payload[header.encode().as_bytes().len()..];
         let group = match header {
             Message::Data(data) => {
-                self.handle_data(now, &data, payload);
+                self.handle_data(now, &data, payload, is_late);
                 data.group
             }
             _ => 0,
@@ -382,12 +392,14 @@ impl Reception {
         Packet::new(Destination::Channel(channel), header, payload_bytes)
     }
 
-    fn handle_data(&mut self, now: Time, data: &Data, payload: &[u8]) {
+    fn handle_data(&mut self, now: Time, data: &Data, payload: &[u8], is_late: bool) {
         self.progress.lost += self.sequences.count_lost(data);
         let restarts = self.assembler.stats().restarts;
         for decoded in Piece::decode_all(payload) {
             match decoded {
-                Ok((piece, bytes)) => self.assembler.handle_piece(now, piece, bytes),
+                Ok((piece, bytes)) => {
+                    self.assembler.handle_arrival(now, piece, bytes, is_late);
+                }
                 Err(_) => self.progress.refused += 1,
             }
         }

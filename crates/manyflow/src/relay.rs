@@ -328,6 +328,7 @@ fn to_json(event: &str, status: &ForwarderStatus) -> serde_json::Value {
         "hops_marked": relay.hops.marked,
         "hops_dropped": relay.hops.dropped,
         "hops_lost": relay.hops.lost,
+        "hops_repairs": relay.hops.repairs,
         "hosts": status.hosts.hosts,
         "host_joins": status.hosts.joins,
         "host_packets": status.hosts.packets,

@@ -13,6 +13,7 @@ use core::time::Duration;
 use manyflow_core::{Rate, Time};
 
 use super::config::HopRate;
+use super::noise::Noise;
 use super::soundings::Observation;
 
 /// The maximum multiple of the delivered rate in startup.
@@ -73,6 +74,9 @@ const TEST_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of RTTs with a short queue, after a decrease, that show that the hop is alone.
 const ALONE_ROUNDS: f64 = 8.0;
 
+/// The share of random losses from which soundings are twice as frequent.
+const NOISY: f64 = 0.003;
+
 /// The state of the control.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Mode {
@@ -118,6 +122,7 @@ pub(super) struct Control {
     settled: u32,
     /// A rate at which packets were lost without a queue.
     ceiling: Option<f64>,
+    noise: Noise,
     /// Whether the child has echoed a sounding since it was silent, or was never silent.
     is_heard: bool,
 }
@@ -144,6 +149,7 @@ impl Control {
             base: bytes(initial),
             settled: 0,
             ceiling: None,
+            noise: Noise::default(),
             is_heard: true,
         })
     }
@@ -164,6 +170,11 @@ impl Control {
     /// Returns whether other senders fill the queue, so that it never shows the minimum RTT.
     pub(super) fn is_competing(&self) -> bool {
         matches!(self.mode, Mode::Compete { .. })
+    }
+
+    /// Returns whether the path loses packets at any rate.
+    pub(super) fn is_noisy(&self) -> bool {
+        self.noise.share() > NOISY
     }
 
     /// Returns whether the rate is still below that of the path, as far as is known: a queue of the
@@ -205,7 +216,12 @@ impl Control {
     fn start_up(&mut self, seen: &Observation, next: u32, rtt: Duration) {
         // The shorter of two RTTs would show the queue later, when it is twice as long.
         let queue = seen.rtt.saturating_sub(seen.minimum);
-        if queue > delay_limit(seen.minimum) || seen.lost > 0 {
+        self.noise.note(seen);
+        let is_overload = seen.lost > 0 && (self.noise.is_too_much() || Noise::is_burst(seen));
+        if is_overload {
+            self.noise = Noise::default();
+        }
+        if is_overload || queue > delay_limit(seen.minimum) {
             self.begin_drain(seen, next, AGAIN_MAX);
         } else if seen.is_busy {
             let doubled = self.rate * libm::exp2(rounds(seen, rtt).min(1.0));
@@ -221,9 +237,14 @@ impl Control {
             self.begin_drain(seen, next, AGAIN_MAX);
             return;
         }
+        self.learn_noise(seen);
         if seen.lost > 0 {
-            self.on_loss(seen, next, rtt, calm);
-            return;
+            let is_cause = seen.is_busy || Noise::is_burst(seen);
+            if is_cause && !self.noise.explains(seen) {
+                self.on_loss(seen, next, rtt, calm);
+                return;
+            }
+            self.ceiling = None;
         }
         if !seen.is_busy {
             return;
@@ -244,12 +265,23 @@ impl Control {
         self.mode = Mode::Grow { calm };
     }
 
-    /// Handles a loss while the queue is short: the link has nearly no queue, or loses packets by
-    /// itself.
+    /// Notes losses that the hop's own rate did not cause: the rate is not used, or is well below
+    /// one at which packets were lost. Other losses only lower a share that is much too high.
+    fn learn_noise(&mut self, seen: &Observation) {
+        let is_below = |ceiling: f64| self.rate < BELOW * ceiling;
+        let is_idle = !seen.is_busy || self.ceiling.is_some_and(is_below);
+        if is_idle || seen.loss_share < self.noise.share() / 2.0 {
+            self.noise.note(seen);
+        }
+    }
+
+    /// Handles a loss while the queue is short that is not known to be random: the link has nearly
+    /// no queue, or loses more packets by itself than before.
     fn on_loss(&mut self, seen: &Observation, next: u32, rtt: Duration, calm: f64) {
         self.settled = next;
         let window = self.rate * rtt.as_secs_f64() / self.packet_bytes;
-        if window * window * seen.loss_share > TCP_CONSTANT {
+        let unexplained = (seen.loss_share - self.noise.share()).max(0.0);
+        if window * window * unexplained > TCP_CONSTANT {
             // TCP would have a lower rate.
             self.base = CLOSE * self.rate;
             self.rate = DRAIN * self.base;
@@ -282,7 +314,9 @@ impl Control {
     fn begin_drain(&mut self, seen: &Observation, next: u32, again: u8) {
         let least = NEARLY_USED * self.rate;
         let is_used = |delivered: &f64| seen.is_busy || *delivered >= least;
+        // Random losses lower the delivered rate at any rate.
         let used = seen.delivered.filter(is_used);
+        let used = used.map(|delivered| delivered / (1.0 - self.noise.share()));
         self.base = used.unwrap_or(self.rate).min(self.rate).max(self.minimum);
         self.rate = DRAIN * self.base;
         self.settled = next;
@@ -300,7 +334,8 @@ impl Control {
             self.settled = next;
             return;
         }
-        let is_slower = |delivered| delivered < CONFIRMED * self.rate;
+        let confirmed = CONFIRMED * (1.0 - self.noise.share()) * self.rate;
+        let is_slower = |delivered| delivered < confirmed;
         if again > 0 && seen.is_busy && seen.delivered.is_some_and(is_slower) {
             // The path has become slower: part of the delivered rate was measured before that.
             self.begin_drain(seen, next, again - 1);

@@ -53,6 +53,8 @@ pub struct HopCounters {
     pub displaced: u64,
     /// Packets that were marked.
     pub marked: u64,
+    /// Packets handed to the hop to be sent again, which `pushed` counts, too.
+    pub repairs: u64,
     /// Packets that were sent and did not arrive, as far as echoes show it.
     pub lost: u64,
     /// Echoes that arrived.
@@ -139,6 +141,18 @@ impl<T: Carried> Hop<T> {
             .push(item, bytes, idle, self.rate(), !is_starting)
     }
 
+    /// Queues a packet that the path has lost, before those that wait: repairs of the lowest group
+    /// are sent first. The hop paces and counts it as any packet.
+    ///
+    /// # Errors
+    /// If the queue dropped the packet. It is counted.
+    pub fn push_repair(&mut self, now: Time, item: T, bytes: u32) -> Result<(), Dropped> {
+        if self.queue.is_empty() {
+            self.count_idle(now);
+        }
+        self.queue.push_repair(item, bytes, self.rate())
+    }
+
     fn on_idle(&mut self, idle: Duration) {
         if let Some(control) = self.control.as_mut().filter(|_| idle >= IDLE_MIN) {
             control.on_idle(idle);
@@ -217,6 +231,9 @@ impl<T: Carried> Hop<T> {
 
     fn interval(&self) -> Duration {
         let rtt = self.soundings.srtt().unwrap_or(FIRST_INTERVAL);
+        // Soundings show the child that packets are lost behind the last one that arrived.
+        let is_noisy = self.control.as_ref().is_some_and(Control::is_noisy);
+        let rtt = if is_noisy { rtt / 2 } else { rtt };
         let packets = PACKETS_PER_SOUNDING / self.rate().packets_per_s(self.config.packet_bytes);
         rtt.clamp(INTERVAL_MIN, INTERVAL_MAX)
             .max(seconds(packets.min(1.0)))
@@ -307,6 +324,7 @@ impl<T: Carried> Hop<T> {
             dropped: fates.dropped,
             displaced: fates.displaced,
             marked: fates.marked,
+            repairs: fates.repairs,
             lost: self.soundings.lost,
             echoes: self.soundings.echoes,
         }

@@ -17,6 +17,7 @@
 //! | `queue.rs` | the queue, which all sessions of a child share |
 //! | `soundings.rs` | RTT, losses and the delivered rate, by soundings and echoes |
 //! | `control.rs` | the control of a rate that the hop finds |
+//! | `noise.rs` | the losses that the path has at any rate |
 //! | `wire.rs`, `seal.rs` | the messages between both ends, and their MAC |
 //!
 //! # Queue
@@ -44,17 +45,21 @@
 //! # Found rates
 //!
 //! - **Startup**: the rate doubles in each RTT, up to twice the delivered rate, until a queue
-//!   builds (the RTT exceeds its minimum by a quarter, within 2 and 10 ms) or packets are lost. The
-//!   hop to a new child begins with the rate of the groups that the child has joined. Packets are
-//!   not marked: a queue before a rate that is below that of the path is no congestion.
+//!   builds (the RTT exceeds its minimum by a quarter, within 2 and 10 ms) or a sixth of the
+//!   packets is lost. The hop to a new child begins with the rate of the groups that the child has
+//!   joined. Packets are not marked: a queue before a rate that is below that of the path is no
+//!   congestion.
 //! - **Drain**: 0.9 times the delivered rate, until the queue has drained. So a hop that is alone
 //!   on its link yields to its own queue before the link drops packets, as Copa does (Arun and
 //!   Balakrishnan, NSDI 2018). A hop that uses less than 40 % of its rate falls to 0.9 times that
 //!   rate instead, because the queue is not its own.
 //! - **Grow**: 0.98 times the delivered rate at first, then more by 0.5 % in each RTT, and
 //!   increasingly more while there is no queue. Near a rate at which packets were lost without a
-//!   queue, a tenth of that. Losses below such a rate hardly slow the hop down, as long as TCP
-//!   would not be slower at this share of losses.
+//!   queue, a tenth of that.
+//! - **Random losses**: losses without a queue, while the rate is not used or is well below one at
+//!   which packets were lost, are those of the path: a radio link, for example. As long as no
+//!   larger share is lost, losses without a queue do not slow the hop down. Other losses do, and
+//!   more so if TCP would be slower at the share that they add.
 //! - **Compete**: if the queue does not drain in one and a half times the time that the hop alone
 //!   would need, other senders fill it. The hop then keeps a window, nearly as Reno does (RFC
 //!   5681): 0.7 packets more per RTT, 0.6 of it after a loss, at least two packets. It returns to
@@ -88,6 +93,7 @@ mod config;
 mod control;
 mod end;
 mod link;
+mod noise;
 mod queue;
 mod seal;
 mod soundings;
@@ -102,5 +108,6 @@ pub use end::HopEnd;
 pub use link::{Hop, HopCounters, Transmit};
 pub use seal::{Direction, HopKey};
 pub use wire::{
-    Echo, FEEDBACKS_MAX, Feedbacks, HopMessage, HopWireError, Sounding, Stamp, is_hop_message,
+    Echo, FEEDBACKS_MAX, Feedbacks, HopMessage, HopWireError, RepairGaps, Sounding, Stamp,
+    is_hop_message,
 };

@@ -31,12 +31,16 @@ pub(super) struct Fates {
     pub(super) dropped: u64,
     /// Packets that gave way to one of a lower rank.
     pub(super) displaced: u64,
+    /// Packets that were pushed to be sent again.
+    pub(super) repairs: u64,
 }
 
 /// A queue of packets of several sessions.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     items: VecDeque<Waiting<T>>,
+    /// The number of packets at the front that are sent again, the lowest rank first.
+    repairs: usize,
     bytes: u64,
     /// The number of waiting packets of each rank.
     ranks: [u32; GROUPS_MAX as usize],
@@ -60,6 +64,7 @@ impl<T: Carried> Queue<T> {
         };
         Queue {
             items: VecDeque::new(),
+            repairs: 0,
             bytes: 0,
             ranks: [0; GROUPS_MAX as usize],
             red: Red::new(red),
@@ -122,6 +127,25 @@ impl<T: Carried> Queue<T> {
         Ok(is_marked)
     }
 
+    /// Queues a packet that the path has lost before those that wait, behind repairs of its own
+    /// rank and of lower ones. It is not marked, because the queue was judged when it was sent
+    /// first.
+    pub(super) fn push_repair(&mut self, item: T, bytes: u32, rate: Rate) -> Result<(), Dropped> {
+        self.fates.pushed += 1;
+        self.fates.repairs += 1;
+        let rank = item.group().map(|(_, rank)| rank.min(GROUPS_MAX - 1));
+        if !self.has_room(bytes, rate) && !self.displace(rank) {
+            self.fates.dropped += 1;
+            return Err(Dropped::Full);
+        }
+        let first = self.items.range(..self.repairs);
+        let place = first.filter(|waiting| waiting.rank <= rank).count();
+        self.items.insert(place, Waiting { item, bytes, rank });
+        self.repairs += 1;
+        self.note_appended(bytes, rank);
+        Ok(())
+    }
+
     /// Returns the length of the queue for RED: in packets, or in slots or typical packets if these
     /// are fewer. So short packets count by their bytes.
     fn waiting(&self, rate: Rate) -> usize {
@@ -147,11 +171,15 @@ impl<T: Carried> Queue<T> {
     }
 
     fn append(&mut self, item: T, bytes: u32, rank: Option<u8>) {
+        self.items.push_back(Waiting { item, bytes, rank });
+        self.note_appended(bytes, rank);
+    }
+
+    fn note_appended(&mut self, bytes: u32, rank: Option<u8>) {
         if let Some(rank) = rank {
             self.ranks[usize::from(rank)] += 1;
         }
         self.bytes += u64::from(bytes);
-        self.items.push_back(Waiting { item, bytes, rank });
         self.check_counts();
     }
 
@@ -173,6 +201,7 @@ impl<T: Carried> Queue<T> {
         let is_highest = |waiting: &Waiting<T>| waiting.rank.map(usize::from) == Some(highest);
         let place = self.items.iter().rposition(is_highest);
         let removed = place.and_then(|place| self.items.remove(place));
+        self.repairs -= usize::from(place.is_some_and(|place| place < self.repairs));
         if let Some(removed) = removed {
             self.ranks[highest] -= 1;
             self.bytes -= u64::from(removed.bytes);
@@ -189,6 +218,7 @@ impl<T: Carried> Queue<T> {
 
     pub(super) fn pop(&mut self) -> Option<(T, u32)> {
         let waiting = self.items.pop_front()?;
+        self.repairs = self.repairs.saturating_sub(1);
         if let Some(rank) = waiting.rank {
             self.ranks[usize::from(rank)] -= 1;
         }
@@ -205,12 +235,13 @@ impl<T: Carried> Queue<T> {
     }
 
     fn check_counts(&self) {
+        debug_assert!(self.repairs <= self.items.len());
         debug_assert_eq!(
             self.bytes,
             self.items
                 .iter()
                 .map(|waiting| u64::from(waiting.bytes))
-                .sum()
+                .sum::<u64>()
         );
         debug_assert_eq!(
             self.ranks.iter().sum::<u32>() as usize,

@@ -60,6 +60,8 @@ pub(super) struct Observation {
     pub(super) standing: Duration,
     /// The minimum RTT of the path.
     pub(super) minimum: Duration,
+    /// The packets that were sent between the sounding that was answered before and this one.
+    pub(super) sent: u64,
     /// The packets that were lost.
     pub(super) lost: u64,
     /// The share of packets that are lost, averaged over some hundred packets.
@@ -257,6 +259,7 @@ impl Soundings {
             rtt,
             standing,
             minimum: self.minimum_rtt().unwrap_or(rtt),
+            sent: sent as u64,
             lost,
             loss_share: self.loss_share,
             event_share: self.events.share(),

@@ -1,8 +1,11 @@
 //! Tests of the messages between parents and children.
 
+use core::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::repair::GroupGaps;
 use crate::{Experiment, Feedback};
 
 fn key(byte: u8) -> HopKey {
@@ -199,5 +202,41 @@ proptest! {
             let _ = HopMessage::decode(&bytes[..length], Direction::Up, None);
             let _ = HopMessage::decode(&bytes[..length], Direction::Down, Some(&key(1)));
         }
+    }
+}
+
+#[test]
+fn a_request_for_repairs_decodes_to_its_groups_and_refuses_others() {
+    let stamp = Stamp {
+        nonce: 1,
+        number: 2,
+        counter: 3,
+    };
+    let groups = [0, 31].map(|rank| GroupGaps {
+        session: 7,
+        rank,
+        next: 0x0102_0304,
+        missing: 1 << 127 | 2,
+    });
+    let wait = Duration::from_millis(120);
+    let mut out = Vec::new();
+    stamp.encode_repair(wait, &groups, None, &mut out);
+    assert_eq!(out.len(), 24 + 2 * 28);
+    let decoded = HopMessage::decode(&out, Direction::Up, None);
+    let Ok(HopMessage::Repair {
+        stamp: found,
+        wait: waits,
+        gaps,
+    }) = decoded
+    else {
+        panic!("{decoded:?}");
+    };
+    assert_eq!((found, waits), (stamp, wait));
+    assert_eq!(gaps.iter().collect::<Vec<_>>(), groups);
+    for (place, value) in [(3, 1), (28, 32), (29, 1), (31, 1)] {
+        let mut wrong = out.clone();
+        wrong[place] = value;
+        let refused = HopMessage::decode(&wrong, Direction::Up, None);
+        assert!(matches!(refused, Err(HopWireError::Length(_))), "{place}");
     }
 }

@@ -8,23 +8,31 @@
 //!   echo       0x42 | flags | 0     | nonce  | number | child (4) | packets (8) | bytes (8)
 //!   report     0x43 | flags | count | nonce  | number | counter (4) | count * feedback (40)
 //!   experiment 0x44 | flags | 0     | nonce  | number | counter (4) | experiment (8)
+//!   repair     0x45 | flags | count | nonce  | number | counter (4) | wait (4)    | count * gaps (28)
+//!   gaps       session (4) | rank | 0 (3) | next (4) | missing (16)
 //! ```
 //!
 //! A MAC of 16 bytes follows if bit 0 of the flags is set; it covers the direction and all bytes
-//! before it. Feedback and experiments are encoded as in `wire.rs` of this crate.
+//! before it. Feedback and experiments are encoded as in `wire.rs` of this crate. `wait` is in
+//! milliseconds.
+
+use core::time::Duration;
 
 use super::seal::{Direction, HopKey, MAC_BYTES};
-use crate::{Experiment, Feedback, Message};
+use crate::repair::{GAP_GROUPS_MAX, GroupGaps};
+use crate::{Experiment, Feedback, GROUPS_MAX, Message};
 
 const SOUNDING: u8 = 0x41;
 const ECHO: u8 = 0x42;
 const REPORT: u8 = 0x43;
 const EXPERIMENT: u8 = 0x44;
+const REPAIR: u8 = 0x45;
 /// The flag of a message that ends with a MAC.
 const SEALED: u8 = 1;
 /// The bytes of kind, flags and count.
 const PREFIX_BYTES: usize = 4;
 const FEEDBACK_BYTES: usize = 40;
+const GAPS_BYTES: usize = 28;
 const STAMP_BYTES: usize = 16;
 
 /// The maximum number of feedbacks in one report.
@@ -97,6 +105,28 @@ pub enum HopMessage<'a> {
     Report(Stamp, Feedbacks<'a>),
     /// An experiment of RLM, from a child or from the parent.
     Experiment(Stamp, Experiment),
+    /// A child's request for repairs.
+    Repair {
+        /// The last sounding that the child has heard, and the counter of its messages.
+        stamp: Stamp,
+        /// The age up to which the child can use a packet, in whole milliseconds.
+        wait: Duration,
+        /// The groups that the child receives, with the packets that it misses.
+        gaps: RepairGaps<'a>,
+    },
+}
+
+/// The groups of a request for repairs, checked and not yet decoded.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RepairGaps<'a>(&'a [u8]);
+
+impl RepairGaps<'_> {
+    /// Iterates over the groups, in the order of the message.
+    pub fn iter(&self) -> impl Iterator<Item = GroupGaps> {
+        self.0
+            .chunks_exact(GAPS_BYTES)
+            .filter_map(|bytes| group_gaps(&mut Reader(bytes)))
+    }
 }
 
 /// The feedbacks of a report, checked and not yet decoded.
@@ -124,7 +154,7 @@ pub enum HopWireError {
     Length(usize),
     /// The first byte is not a known kind.
     #[error(
-        "kind {0:#04x} is not known: 0x41 is a sounding, 0x42 an echo, 0x43 a report, 0x44 an experiment"
+        "kind {0:#04x} is not known: 0x41 is a sounding, 0x42 an echo, 0x43 a report, 0x44 an experiment, 0x45 a request for repairs"
     )]
     Kind(u8),
     /// A flag other than that of a MAC is set.
@@ -197,6 +227,29 @@ impl Stamp {
         });
     }
 
+    /// Appends an encoded request for repairs to `out`, with the first [`GAP_GROUPS_MAX`] groups.
+    /// `wait` is the age up to which the child can use a packet, at most 49 days.
+    pub fn encode_repair(
+        &self,
+        wait: Duration,
+        gaps: &[GroupGaps],
+        key: Option<&HopKey>,
+        out: &mut Vec<u8>,
+    ) {
+        let gaps = &gaps[..gaps.len().min(GAP_GROUPS_MAX)];
+        seal(out, Direction::Up, key, |out| {
+            self.put(out, REPAIR, gaps.len() as u16);
+            let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+            out.extend(wait_ms.to_be_bytes());
+            for group in gaps {
+                out.extend(group.session.to_be_bytes());
+                out.extend([group.rank, 0, 0, 0]);
+                out.extend(group.next.to_be_bytes());
+                out.extend(group.missing.to_be_bytes());
+            }
+        });
+    }
+
     fn put(&self, out: &mut Vec<u8>, kind: u8, count: u16) {
         prefix(out, kind, count, self.nonce, self.number);
         out.extend(self.counter.to_be_bytes());
@@ -262,7 +315,7 @@ impl HopMessage<'_> {
         key: Option<&HopKey>,
     ) -> Result<HopMessage<'a>, HopWireError> {
         let kind = *bytes.first().ok_or(HopWireError::Length(0))?;
-        if !matches!(kind, SOUNDING..=EXPERIMENT) {
+        if !matches!(kind, SOUNDING..=REPAIR) {
             return Err(HopWireError::Kind(kind));
         }
         let mut reader = Reader(unseal(bytes, direction, key)?.get(2..).unwrap_or_default());
@@ -270,6 +323,7 @@ impl HopMessage<'_> {
             SOUNDING => sounding(&mut reader).map(HopMessage::Sounding),
             ECHO => echo(&mut reader).map(HopMessage::Echo),
             REPORT => report(&mut reader)?,
+            REPAIR => repair(&mut reader),
             _ => experiment(&mut reader)?,
         };
         decoded
@@ -351,6 +405,32 @@ fn report<'a>(reader: &mut Reader<'a>) -> Result<Option<HopMessage<'a>>, HopWire
     Ok(Some(HopMessage::Report(stamp, Feedbacks(bytes))))
 }
 
+fn repair<'a>(reader: &mut Reader<'a>) -> Option<HopMessage<'a>> {
+    let count = usize::from(reader.u16()?);
+    let stamp = reader.stamp()?;
+    let wait = Duration::from_millis(reader.u32()?.into());
+    let bytes = reader.rest();
+    let gaps = RepairGaps(bytes);
+    let is_right = count <= GAP_GROUPS_MAX
+        && bytes.len() == count * GAPS_BYTES
+        && gaps.iter().count() == count;
+    is_right.then_some(HopMessage::Repair { stamp, wait, gaps })
+}
+
+/// Decodes the gaps of one group; `None` if the rank is too high or a reserved byte is not 0.
+fn group_gaps(reader: &mut Reader<'_>) -> Option<GroupGaps> {
+    let session = reader.u32()?;
+    let [rank, 0, 0, 0] = reader.take()? else {
+        return None;
+    };
+    Some(GroupGaps {
+        session,
+        rank: Some(rank).filter(|rank| *rank < GROUPS_MAX)?,
+        next: reader.u32()?,
+        missing: u128::from_be_bytes(reader.take()?),
+    })
+}
+
 fn experiment<'a>(reader: &mut Reader<'a>) -> Result<Option<HopMessage<'a>>, HopWireError> {
     let (Some(0), Some(stamp)) = (reader.u16(), reader.stamp()) else {
         return Ok(None);
@@ -368,4 +448,8 @@ fn experiment<'a>(reader: &mut Reader<'a>) -> Result<Option<HopMessage<'a>>, Hop
 const _: () = assert!(
     PREFIX_BYTES + STAMP_BYTES + FEEDBACKS_MAX * FEEDBACK_BYTES + MAC_BYTES <= 1400,
     "a report fits into one datagram"
+);
+const _: () = assert!(
+    PREFIX_BYTES + STAMP_BYTES + 4 + GAP_GROUPS_MAX * GAPS_BYTES + MAC_BYTES <= 1400,
+    "a request for repairs fits into one datagram"
 );

@@ -1,6 +1,7 @@
 //! A child of a relay: its hop, and the reports that it has sent.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use manyflow_core::link::Carried;
 use manyflow_core::{Ecn, Time};
 
 use super::config::{Datagrams, LOWER_BYTES, RelayError, Where};
-use super::inner::{inner_ecn, mark_inner};
-use crate::hop::{Direction, Hop, HopKey, Stamp, Transmit};
+use super::inner::{inner_data, inner_ecn, mark_inner};
+use crate::hop::{Direction, Hop, HopKey, RepairGaps, Stamp, Transmit};
+use crate::repair::{Place, SentPackets};
 use crate::{Experiment, Feedback, GROUPS_MAX};
 
 /// The maximum number of experiments that wait for a child.
@@ -26,17 +28,22 @@ const PATIENCE_ROUNDS: u16 = 4;
 pub(super) struct Queued {
     message: Arc<[u8]>,
     group: Option<(u32, u8)>,
+    /// The place of layered data; `None` for other messages, which are not repaired.
+    place: Option<Place>,
     is_capable: bool,
     is_marked: bool,
+    is_repair: bool,
 }
 
 impl Queued {
     pub(super) fn new(message: &Arc<[u8]>, group: Option<(u32, u8)>) -> Queued {
         Queued {
             is_capable: group.is_some() && inner_ecn(message) != Ecn::NotCapable,
+            place: group.and_then(|group| place(group, message)),
             message: Arc::clone(message),
             group,
             is_marked: false,
+            is_repair: false,
         }
     }
 
@@ -54,6 +61,16 @@ impl Queued {
             mark_inner(&mut out[start..]);
         }
     }
+}
+
+/// Returns the place of the layered data in a message of a group.
+fn place((session, rank): (u32, u8), message: &[u8]) -> Option<Place> {
+    let data = inner_data(message)?;
+    Some(Place {
+        session,
+        rank,
+        sequence: data.sequence,
+    })
 }
 
 impl Carried for Queued {
@@ -190,6 +207,7 @@ pub(super) struct Child {
     /// The source of the child's reports, for the aggregators of this relay.
     pub(super) source: u32,
     pub(super) hop: Hop<Queued>,
+    sent: SentPackets<Queued>,
     pub(super) shares: Box<[Share]>,
     /// The stamp of the last message from the child.
     last: Stamp,
@@ -213,6 +231,7 @@ impl Child {
             local,
             source,
             hop,
+            sent: SentPackets::default(),
             shares: vec![Share::default(); sessions].into(),
             last: Stamp::default(),
             sent_experiments: 0,
@@ -232,6 +251,30 @@ impl Child {
         }
         self.last = *stamp;
         Ok(())
+    }
+
+    /// Notes a packet that is sent, so that it can be sent again.
+    fn note_sent(&mut self, now: Time, item: &Queued, bytes: u32) {
+        let (_, sounded) = self.hop.sounded();
+        match item.place {
+            Some(place) if item.is_repair => self.sent.note_repair(place, sounded),
+            Some(place) => self.sent.note(now, place, item, bytes, sounded),
+            None => {}
+        }
+    }
+
+    /// Queues the packets that a request shows to be lost, unless the queue drops them.
+    pub(super) fn repair(&mut self, now: Time, heard: u32, wait: Duration, gaps: &RepairGaps<'_>) {
+        let hop = &mut self.hop;
+        self.sent
+            .answer(now, heard, wait, gaps.iter(), |item, bytes| {
+                let again = Queued {
+                    is_repair: true,
+                    ..item
+                };
+                // The hop counts what its queue drops.
+                let _ = hop.push_repair(now, again, bytes);
+            });
     }
 
     /// Queues an experiment for the child. A child with many of them misses it.
@@ -263,6 +306,7 @@ impl Child {
                 Transmit::Sounding(sounding) => sounding.encode(key, out),
                 Transmit::Item(item, bytes) => {
                     item.write(out);
+                    self.note_sent(now, &item, bytes);
                     return Some(self.fill_batch(now, bytes, out));
                 }
             }
@@ -283,6 +327,7 @@ impl Child {
                 break;
             };
             item.write(out);
+            self.note_sent(now, &item, bytes);
         }
         debug_assert_eq!(out.len() % segment_bytes.max(1), 0);
         self.datagrams(segment_bytes)

@@ -1,9 +1,32 @@
-//! The ECN field of the IP datagram inside an AMT Multicast Data message.
+//! The IP datagram inside an AMT Multicast Data message: its ECN field and its payload.
 
 use manyflow_core::Ecn;
 
+use crate::{Data, Message};
+
 /// The bytes before the IP datagram in a Multicast Data message (RFC 7450, section 5.1.6).
 const INNER_AT: usize = 2;
+/// The bytes before the UDP payload with an IPv4 and an IPv6 datagram.
+const PAYLOAD_AT_V4: usize = INNER_AT + 20 + 8;
+const PAYLOAD_AT_V6: usize = INNER_AT + 40 + 8;
+
+/// Returns the UDP payload of the datagram inside `message`; `None` if the message is too short.
+pub fn inner_payload(message: &[u8]) -> Option<&[u8]> {
+    let start = match message.get(INNER_AT)? >> 4 {
+        4 => PAYLOAD_AT_V4,
+        _ => PAYLOAD_AT_V6,
+    };
+    message.get(start..)
+}
+
+/// Returns the header of layered data inside `message`; `None` if there is none.
+pub(super) fn inner_data(message: &[u8]) -> Option<Data> {
+    match Message::decode(inner_payload(message)?) {
+        Ok(Message::Data(data)) => Some(data),
+        _ => None,
+    }
+}
+
 /// Returns the ECN field of the datagram inside `message`.
 pub fn inner_ecn(message: &[u8]) -> Ecn {
     Ecn::of_datagram(message.get(INNER_AT..).unwrap_or_default())

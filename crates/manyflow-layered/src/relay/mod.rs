@@ -26,7 +26,7 @@
 //! | `session.rs` | the aggregator of a session, and the requests that have passed |
 //! | `strangers.rs` | receivers without a hop, which report directly |
 //! | `reporting.rs` | [`ReportingEnd`] |
-//! | `inner.rs` | the ECN field of the datagram inside a message |
+//! | `inner.rs` | the ECN field and the payload of the datagram inside a message |
 //!
 //! # Feedback
 //!
@@ -48,6 +48,11 @@
 //! - A sender that has restarted begins with old requests. After 32 data packets in a row with old
 //!   requests, the relay forgets the requests before them.
 //!
+//! # Repair
+//!
+//! A relay sends packets again that its children miss, and asks its parent for those that it misses
+//! itself ([`repair`](crate::repair)).
+//!
 //! # Experiments of RLM
 //!
 //! An experiment that a child announces is passed to all other children that have the session and
@@ -62,6 +67,6 @@ mod strangers;
 mod stream;
 
 pub use config::{Datagrams, RelayConfig, RelayError, SessionInfo, Where};
-pub use inner::inner_ecn;
+pub use inner::{inner_ecn, inner_payload};
 pub use reporting::ReportingEnd;
 pub use stream::{HopStatus, StreamRelay};

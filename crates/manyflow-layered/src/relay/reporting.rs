@@ -1,17 +1,22 @@
 //! The child's side of a hop with its messages: what receivers and relays share.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::config::{LOWER_BYTES, RelayError};
+use super::inner::inner_data;
 use crate::hop::{Direction, FEEDBACKS_MAX, HopEnd, HopKey, HopMessage, Stamp};
+use crate::repair::{Arrival, Gaps};
 use crate::{Experiment, Feedback};
 
 /// The maximum number of datagrams that wait for the parent, and of experiments that wait for the
 /// receiver.
 const WAITING_MAX: usize = 64;
+/// The age up to which an end uses packets unless it says otherwise.
+const WAIT: Duration = Duration::from_secs(2);
 
-/// A receiver's or relay's side towards its parent: answers soundings, and seals reports and
-/// experiments.
+/// A receiver's or relay's side towards its parent: answers soundings, asks for missing packets,
+/// and seals reports and experiments.
 #[derive(Debug)]
 pub struct ReportingEnd {
     end: HopEnd,
@@ -20,6 +25,8 @@ pub struct ReportingEnd {
     experiments: VecDeque<Experiment>,
     /// The stamp of the last experiment from the parent.
     last: Stamp,
+    gaps: Gaps,
+    wait: Duration,
 }
 
 impl ReportingEnd {
@@ -31,15 +38,45 @@ impl ReportingEnd {
             datagrams: VecDeque::new(),
             experiments: VecDeque::new(),
             last: Stamp::default(),
+            gaps: Gaps::default(),
+            wait: WAIT,
         }
     }
 
-    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload
-    /// of UDP.
-    #[inline]
-    pub fn handle_data(&mut self, bytes: usize) {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    /// Sets the age up to which this end can use a packet: its latency. Without it, 2 s.
+    pub fn set_wait(&mut self, wait: Duration) {
+        self.wait = wait;
+    }
+
+    /// Counts an AMT Multicast Data message of a session from the parent, and asks for packets that
+    /// it shows to be missing. A duplicate needs no further handling.
+    pub fn handle_data(&mut self, session: u32, message: &[u8]) -> Arrival {
+        let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
         self.end.handle_data(bytes.saturating_add(LOWER_BYTES));
+        let Some(data) = inner_data(message) else {
+            return Arrival::Fresh;
+        };
+        let arrival = self.gaps.note(session, data.group, data.sequence);
+        self.ask_for_repairs();
+        arrival
+    }
+
+    /// Sends the request for repairs that is due, if there is one, to all that can be the parent.
+    fn ask_for_repairs(&mut self) {
+        if self.end.nonce() == 0 {
+            return;
+        }
+        let Some(groups) = self.gaps.poll_request() else {
+            return;
+        };
+        let stamps: Vec<_> = self.end.next_stamps().collect();
+        let requests = stamps.iter().map(|stamp| {
+            let mut out = Vec::new();
+            stamp.encode_repair(self.wait, groups, self.key.as_ref(), &mut out);
+            out
+        });
+        let requests: Vec<_> = requests.collect();
+        requests.into_iter().for_each(|request| self.queue(request));
     }
 
     /// Handles a message of a hop from the parent
@@ -50,15 +87,25 @@ impl ReportingEnd {
     pub fn handle_datagram(&mut self, bytes: &[u8]) -> Result<(), RelayError> {
         match HopMessage::decode(bytes, Direction::Down, self.key.as_ref())? {
             HopMessage::Sounding(sounding) => {
+                let parent = self.end.nonce();
                 let echo = self.end.handle_sounding(&sounding);
                 let echo = echo.ok_or(RelayError::Stale)?;
+                if self.end.nonce() != parent {
+                    self.gaps.forget_parent();
+                }
+                if self.end.nonce() == sounding.nonce {
+                    self.gaps.handle_sounding(sounding.packets, echo.packets);
+                }
                 let mut out = Vec::new();
                 echo.encode(self.key.as_ref(), &mut out);
                 self.queue(out);
+                self.ask_for_repairs();
                 Ok(())
             }
             HopMessage::Experiment(stamp, experiment) => self.on_experiment(stamp, experiment),
-            HopMessage::Echo(_) | HopMessage::Report(..) => Err(RelayError::Direction),
+            HopMessage::Echo(_) | HopMessage::Report(..) | HopMessage::Repair { .. } => {
+                Err(RelayError::Direction)
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use super::reporting::ReportingEnd;
 use super::session::RelaySession;
 use super::strangers::Strangers;
 use crate::hop::{Direction, Feedbacks, Hop, HopConfig, HopCounters, HopMessage, HopRate, Stamp};
+use crate::repair::Arrival;
 use crate::{Data, Experiment, Feedback};
 
 /// The maximum rate of experiments that are announced to all children, and of a burst of them.
@@ -289,6 +290,14 @@ impl StreamRelay {
                 child.take_stamp(&stamp)?;
                 self.on_experiment(now, Some(place), experiment)
             }
+            HopMessage::Repair { stamp, wait, gaps } => {
+                let place = place.ok_or(RelayError::NoHop)?;
+                let child = self.child(place).ok_or(RelayError::NoHop)?;
+                child.take_stamp(&stamp)?;
+                child.repair(now, stamp.number, wait, &gaps);
+                self.schedule(place);
+                Ok(())
+            }
             HopMessage::Sounding(_) => Err(RelayError::Direction),
         }
     }
@@ -390,12 +399,12 @@ impl StreamRelay {
         }
     }
 
-    /// Counts an AMT Multicast Data message from the parent. `bytes` is its length as the payload
-    /// of UDP.
-    #[inline]
-    pub fn handle_parent_data(&mut self, bytes: usize) {
-        if let Some(parent) = &mut self.parent {
-            parent.handle_data(bytes);
+    /// Counts an AMT Multicast Data message of a session from the parent, and asks for packets that
+    /// it shows to be missing. A duplicate is not to be forwarded.
+    pub fn handle_parent_data(&mut self, session: usize, message: &[u8]) -> Arrival {
+        match (&mut self.parent, self.sessions.get(session)) {
+            (Some(parent), Some(known)) => parent.handle_data(known.info.session, message),
+            _ => Arrival::Fresh,
         }
     }
 

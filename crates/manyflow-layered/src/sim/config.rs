@@ -136,6 +136,9 @@ pub struct ReceiverConfig {
     /// lossy rounds in a row in which its rate did not fall, a receiver drops its top group. 1, the
     /// default, is the paper's rule, which knows no losses.
     pub loss_max: f64,
+    /// Whether a relay repairs what the path loses. A packet then counts as lost only if it is
+    /// still missing a round later. False, the default, is for routers.
+    pub repaired: bool,
     /// The maximum number of failures after which the wait for another trial of a group doubles, 0
     /// to 16. With 0, as in the paper, there is no wait.
     pub backoffs: u32,
@@ -149,6 +152,7 @@ impl Default for ReceiverConfig {
             rate_weight: 1.0,
             calm_share: 0.0,
             loss_max: 1.0,
+            repaired: false,
             backoffs: 3,
         }
     }

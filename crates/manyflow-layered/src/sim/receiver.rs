@@ -217,7 +217,7 @@ impl Receiver {
     }
 
     fn drop_group(&mut self, now: Time, reason: Reason) {
-        self.report_lost();
+        self.report_lost(Arrivals::take_missing);
         self.subscribed -= 1;
         self.arrivals.pop();
         self.on_change(now, false);
@@ -275,9 +275,9 @@ impl Receiver {
         }
     }
 
-    /// Reports the packets that are missing since the last report, by an event.
-    fn report_lost(&mut self) {
-        let missing = self.arrivals.iter_mut().map(Arrivals::take_missing);
+    /// Reports the packets that are lost since the last report, by an event.
+    fn report_lost(&mut self, take: fn(&mut Arrivals) -> u32) {
+        let missing = self.arrivals.iter_mut().map(take);
         let lost = missing.fold(0, u32::saturating_add);
         self.lost_packets = self.lost_packets.saturating_add(lost);
         if lost > 0 {
@@ -339,7 +339,10 @@ impl Receiver {
     /// Ends a round, which happens when the next request arrives.
     fn on_request(&mut self, now: Time, data: &Data) {
         let interval = self.config.selection_rtts * Duration::from_micros(data.rtt_us.into());
-        self.report_lost();
+        self.report_lost(match self.config.repaired {
+            true => Arrivals::take_unrepaired,
+            false => Arrivals::take_missing,
+        });
         let before = self.asked.replace((data.request, now));
         let bytes = core::mem::take(&mut self.received_bytes);
         let is_marked = core::mem::take(&mut self.is_marked);

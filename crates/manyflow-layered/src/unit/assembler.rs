@@ -195,6 +195,12 @@ impl Assembler {
     /// that are far from the present, contradict their unit or exceed a limit are counted and
     /// ignored.
     pub fn handle_piece(&mut self, now: Time, piece: Piece, bytes: &[u8]) {
+        self.handle_arrival(now, piece, bytes, false);
+    }
+
+    /// Stores the bytes of a piece as [`handle_piece`](Assembler::handle_piece) does. If the piece
+    /// is late because it was repaired or overtaken, an adaptive latency leaves room for others.
+    pub fn handle_arrival(&mut self, now: Time, piece: Piece, bytes: &[u8], is_late: bool) {
         let end = u64::from(piece.offset) + bytes.len() as u64;
         if bytes.is_empty() || end > u64::from(piece.length) {
             self.stats.pieces_refused += 1;
@@ -204,7 +210,10 @@ impl Assembler {
             return self.handle_stray(now, piece, bytes);
         };
         self.stray = None;
-        self.store(now, number, piece, bytes);
+        let delay = self.store(now, number, piece, bytes);
+        if is_late {
+            self.playout.note_repair(now, delay);
+        }
     }
 
     /// Returns the unwrapped number of a piece's unit; `None` for a stray.
@@ -223,7 +232,7 @@ impl Assembler {
         let count = before.map_or(1, |stray| stray.count + 1);
         if count >= STRAYS {
             self.restart(piece.unit);
-            self.store(now, FIRST + i64::from(piece.unit), piece, bytes);
+            let _ = self.store(now, FIRST + i64::from(piece.unit), piece, bytes);
             return;
         }
         self.stray = Some(Stray {
@@ -245,16 +254,17 @@ impl Assembler {
         self.push_event(AssemblerEvent::Restarted { number });
     }
 
-    fn store(&mut self, now: Time, number: i64, piece: Piece, bytes: &[u8]) {
+    /// Stores a piece, unless it is refused or comes too late. Returns its delay.
+    fn store(&mut self, now: Time, number: i64, piece: Piece, bytes: &[u8]) -> Duration {
         let (unwrapped_us, delay) = self.playout.note_arrival(now, piece.time_us);
         self.highest = self.highest.max(Some(number));
         if self.next.is_some_and(|next| number < next) {
             self.stats.pieces_late += 1;
-            return;
+            return delay;
         }
         if !self.make_room(number, bytes.len()) {
             self.stats.pieces_refused += 1;
-            return;
+            return delay;
         }
         let unit = self.units.entry(number).or_insert(Waiting {
             time_us: piece.time_us,
@@ -265,7 +275,7 @@ impl Assembler {
         });
         if (unit.time_us, unit.length) != (piece.time_us, piece.length) {
             self.stats.pieces_refused += 1;
-            return;
+            return delay;
         }
         unit.delay = unit.delay.max(delay);
         let before = unit.partial.bytes();
@@ -277,6 +287,7 @@ impl Assembler {
         self.bytes = self.bytes + unit.partial.bytes() - before;
         debug_assert!(self.bytes <= self.config.bytes_max, "memory is bounded");
         debug_assert!(self.units.len() <= self.config.units_max);
+        delay
     }
 
     /// Makes room for bytes of a unit. Returns false if the memory does not suffice.

@@ -18,7 +18,8 @@
 //!   delay of this piece and a margin of 5 ms.
 //! - It decreases slowly: after each unit it approaches the 95th percentile of the delays of the
 //!   last 128 units, and the margin, with a time constant of 10 s. The delay of a unit is that of
-//!   its last piece.
+//!   its last piece. For 30 s after a repair ([`repair`](crate::repair)) it leaves room for the
+//!   95th percentile of the delays of the last 32 repairs, too, however few units need one.
 //!
 //! A group sends its share of a unit within one interval between units, so the delay of a unit is
 //! about one interval and the queueing on the path. When a receiver joins a further group, the
@@ -38,6 +39,9 @@ const MARGIN_NS: i64 = 5_000_000;
 const DECREASE_NS: i64 = 10_000_000_000;
 /// The number of units whose delays are kept.
 const DELAYS: usize = 128;
+/// The number of repairs whose delays are kept, and the time for which they count.
+const REPAIRS: usize = 32;
+const REPAIRS_NS: i64 = 30_000_000_000;
 /// A transit that differs from the base by more belongs to another clock: the sender has restarted.
 const TRANSIT_MAX_NS: i64 = 10_000_000_000;
 
@@ -62,9 +66,10 @@ pub(super) struct Playout {
     max_ns: i64,
     latency_ns: i64,
     clock: Option<Clock>,
-    /// The delays of the last units; the oldest is at `next_delay` once all places are used.
-    delays_ns: Vec<i64>,
-    next_delay: usize,
+    units: Delays<DELAYS>,
+    repairs: Delays<REPAIRS>,
+    /// When the last repair came.
+    repaired: Option<Time>,
     /// When the latency last decreased, or could have.
     decreased: Time,
 }
@@ -101,8 +106,9 @@ impl Playout {
             max_ns: nanos(max),
             latency_ns: nanos(min),
             clock: None,
-            delays_ns: Vec::new(),
-            next_delay: 0,
+            units: Delays::default(),
+            repairs: Delays::default(),
+            repaired: None,
             decreased: Time::ZERO,
         }
     }
@@ -143,15 +149,10 @@ impl Playout {
     /// Notes the delay of a unit's last piece, and decreases the latency by what has passed since
     /// the last unit.
     pub(super) fn note_unit(&mut self, now: Time, delay: Duration) {
-        if self.delays_ns.len() < DELAYS {
-            self.delays_ns.push(nanos(delay));
-        } else {
-            self.delays_ns[self.next_delay] = nanos(delay);
-            self.next_delay = (self.next_delay + 1) % DELAYS;
-        }
+        self.units.note(delay);
         let elapsed = nanos(now - self.decreased).min(DECREASE_NS);
         self.decreased = now;
-        let surplus = self.latency_ns - self.wanted_ns();
+        let surplus = self.latency_ns - self.wanted_ns(now);
         if surplus > 0 {
             let share = elapsed as f64 / DECREASE_NS as f64;
             self.latency_ns -= (surplus as f64 * share) as i64;
@@ -159,14 +160,23 @@ impl Playout {
         debug_assert!((self.min_ns..=self.max_ns).contains(&self.latency_ns));
     }
 
-    /// The latency that covers 95 % of the last units.
-    fn wanted_ns(&self) -> i64 {
-        let mut sorted = [0; DELAYS];
-        let sorted = &mut sorted[..self.delays_ns.len()];
-        sorted.copy_from_slice(&self.delays_ns);
-        sorted.sort_unstable();
-        let percentile = sorted.get(sorted.len() * 95 / 100).copied().unwrap_or(0);
-        (percentile + MARGIN_NS).clamp(self.min_ns, self.max_ns)
+    /// Notes the delay of a repaired piece.
+    pub(super) fn note_repair(&mut self, now: Time, delay: Duration) {
+        self.repairs.note(delay);
+        self.repaired = Some(now);
+    }
+
+    /// The latency that covers 95 % of the last units, and of the last repairs if there are any.
+    fn wanted_ns(&self, now: Time) -> i64 {
+        let repaired = self.repaired;
+        let are_recent = repaired.is_some_and(|last| nanos(now - last) < REPAIRS_NS);
+        let repairs = if are_recent {
+            self.repairs.percentile_ns()
+        } else {
+            0
+        };
+        let covered = self.units.percentile_ns().max(repairs);
+        (covered + MARGIN_NS).clamp(self.min_ns, self.max_ns)
     }
 
     /// Returns the deadline of a unit with this unwrapped time.
@@ -179,6 +189,43 @@ impl Playout {
     /// Returns the present latency.
     pub(super) fn latency(&self) -> Duration {
         Duration::from_nanos(self.latency_ns as u64)
+    }
+}
+
+/// The last `N` delays.
+#[derive(Debug)]
+struct Delays<const N: usize> {
+    /// The delays; the oldest is at `next` once all places are used.
+    delays_ns: Vec<i64>,
+    next: usize,
+}
+
+impl<const N: usize> Default for Delays<N> {
+    fn default() -> Delays<N> {
+        Delays {
+            delays_ns: Vec::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<const N: usize> Delays<N> {
+    fn note(&mut self, delay: Duration) {
+        if self.delays_ns.len() < N {
+            self.delays_ns.push(nanos(delay));
+        } else {
+            self.delays_ns[self.next] = nanos(delay);
+            self.next = (self.next + 1) % N;
+        }
+    }
+
+    /// The 95th percentile; 0 without delays.
+    fn percentile_ns(&self) -> i64 {
+        let mut sorted = [0; N];
+        let sorted = &mut sorted[..self.delays_ns.len()];
+        sorted.copy_from_slice(&self.delays_ns);
+        sorted.sort_unstable();
+        sorted.get(sorted.len() * 95 / 100).copied().unwrap_or(0)
     }
 }
 
@@ -251,6 +298,26 @@ mod tests {
         arrivals(&mut playout, 70, 600, jitter);
         let after_65_s = playout.latency().as_secs_f64();
         assert!((0.1..0.11).contains(&after_65_s), "{after_65_s}");
+    }
+
+    #[test]
+    fn the_latency_leaves_room_for_repairs_while_some_are_needed() {
+        let mut playout = Playout::new(ADAPTIVE);
+        // One unit in fifty needs a repair, which the percentile of all units does not show.
+        for number in 0..1_500_u32 {
+            let is_repaired = number % 50 == 0 && number < 1_000;
+            let transit_s = if is_repaired { 0.08 } else { 0.0 };
+            let now = Time::from_secs_f64(100.0 + f64::from(number) * 0.1 + transit_s);
+            let (_, delay) = playout.note_arrival(now, number.wrapping_mul(100_000));
+            if is_repaired {
+                playout.note_repair(now, delay);
+            }
+            playout.note_unit(now, delay);
+            if (500..1_200).contains(&number) {
+                assert!(playout.latency() >= delay.max(seconds(0.08)), "{number}");
+            }
+        }
+        assert!(playout.latency() < seconds(0.04), "{:?}", playout.latency());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod convergence;
 mod hop;
 mod relay;
+mod repair;
 mod rlm;
 mod sim;
 mod tcp;

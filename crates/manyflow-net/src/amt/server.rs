@@ -206,13 +206,12 @@ impl RelayServer {
         }
     }
 
-    /// Counts a message of data from the parent, if its flow is a group of a layered session.
-    pub(crate) fn handle_parent_data(&self, flow: usize, message: &[u8]) {
-        if let Some(streams) = &mut self.shared.machines().streams
-            && streams.has(flow)
-        {
-            streams.handle_parent_data(message);
-        }
+    /// Handles a message of data from the parent. Returns whether it has to be forwarded: one of a
+    /// layered session may have arrived before.
+    pub(crate) fn handle_parent_data(&self, flow: usize, message: &[u8]) -> bool {
+        let streams = &mut self.shared.machines().streams;
+        let streams = streams.as_mut();
+        streams.is_none_or(|streams| streams.handle_parent_data(flow, message))
     }
 
     /// Handles a hop message of the parent.

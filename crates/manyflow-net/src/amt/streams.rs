@@ -7,14 +7,13 @@ use std::sync::Arc;
 use manyflow_amt::{DownstreamLink, FlowMessages, Relay};
 use manyflow_core::{ConfigError, Time};
 use manyflow_layered::hop::HopRate;
-use manyflow_layered::relay::{Datagrams, HopStatus, RelayConfig, SessionInfo, StreamRelay};
+use manyflow_layered::relay::{
+    Datagrams, HopStatus, RelayConfig, SessionInfo, StreamRelay, inner_payload,
+};
+use manyflow_layered::repair::Arrival;
 use manyflow_layered::{Data, Feedback, Message};
 
 use super::random_seed;
-
-/// Bytes before the UDP payload of a Multicast Data message with an IPv4 and an IPv6 datagram.
-const PAYLOAD_AT_V4: usize = 2 + 20 + 8;
-const PAYLOAD_AT_V6: usize = 2 + 40 + 8;
 
 /// The layered sessions of a relay.
 #[derive(Clone, Debug)]
@@ -43,6 +42,8 @@ pub struct HopTotals {
     pub dropped: u64,
     /// Messages that were sent and have not arrived.
     pub lost: u64,
+    /// Messages that were queued to be sent again.
+    pub repairs: u64,
 }
 
 /// The layered sessions of a running relay.
@@ -125,7 +126,7 @@ impl Streams {
     /// Returns the session and the header of a message with data.
     fn data(&self, flow: usize, message: &[u8]) -> Option<(usize, Data)> {
         let (session, _) = self.groups[flow]?;
-        match Message::decode(payload(message)?) {
+        match Message::decode(inner_payload(message)?) {
             Ok(Message::Data(data)) => Some((session, data)),
             _ => None,
         }
@@ -193,9 +194,13 @@ impl Streams {
         }
     }
 
-    /// Counts a message of data from the parent.
-    pub(super) fn handle_parent_data(&mut self, message: &[u8]) {
-        self.relay.handle_parent_data(message.len());
+    /// Handles a message of data of a flow from the parent. Returns whether it is new, so that it
+    /// has to be forwarded.
+    pub(super) fn handle_parent_data(&mut self, flow: usize, message: &[u8]) -> bool {
+        let Some((session, _)) = self.groups.get(flow).copied().flatten() else {
+            return true;
+        };
+        self.relay.handle_parent_data(session, message) != Arrival::Duplicate
     }
 
     /// Handles a hop message of the parent.
@@ -230,6 +235,7 @@ impl Streams {
             totals.marked += hop.counters.marked;
             totals.dropped += hop.counters.dropped + hop.counters.displaced;
             totals.lost += hop.counters.lost;
+            totals.repairs += hop.counters.repairs;
         }
         totals
     }
@@ -240,13 +246,4 @@ impl Streams {
         let status = |child| Some((child, self.relay.hop(child)?));
         children.filter_map(status).collect()
     }
-}
-
-/// Returns the UDP payload of a Multicast Data message.
-fn payload(message: &[u8]) -> Option<&[u8]> {
-    let start = match message.get(2)? >> 4 {
-        4 => PAYLOAD_AT_V4,
-        _ => PAYLOAD_AT_V6,
-    };
-    message.get(start..)
 }

@@ -247,11 +247,12 @@ impl Forwarder {
                 self.status.foreign += 1;
                 continue;
             };
-            if let (Some(server), Some(message)) = (streams, packet.message) {
-                server.handle_parent_data(flow, message);
-            }
+            let is_new = match (streams, packet.message) {
+                (Some(server), Some(message)) => server.handle_parent_data(flow, message),
+                _ => true,
+            };
             // Packets of a flow that was left may still come for a moment.
-            if !self.demand.is_joined(flow) {
+            if !is_new || !self.demand.is_joined(flow) {
                 continue;
             }
             self.status.packets += 1;

@@ -267,7 +267,10 @@ impl Reported for StreamReceiveProgress {
         )?;
         out.counter("packets", "Packets received.", |got| got.packets)?;
         out.counter("bytes", "IP bytes of these packets.", |got| got.bytes)?;
-        out.counter("packets_lost", "Packets lost.", |got| got.lost)?;
+        out.counter("packets_lost", "Packets lost at first.", |got| got.lost)?;
+        out.counter("packets_repaired", "Packets that came late.", |got| {
+            got.repaired
+        })?;
         out.counter("packets_marked", "Packets with a mark.", |got| got.marked)?;
         out.counter("units", "Units delivered.", |got| got.units.units)?;
         out.counter(
@@ -399,5 +402,10 @@ fn report_hops<P>(
         "hops_lost",
         "Messages that the present gateways of streams have not received.",
         |hops| hops.lost,
+    )?;
+    gauge(
+        "hops_repairs",
+        "Messages sent again to the present gateways of streams.",
+        |hops| hops.repairs,
     )
 }

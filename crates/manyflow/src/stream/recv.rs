@@ -205,6 +205,7 @@ fn to_json(event: &str, progress: &StreamReceiveProgress) -> Value {
         "packets": progress.packets,
         "bytes": progress.bytes,
         "packets_lost": progress.lost,
+        "packets_repaired": progress.repaired,
         "packets_marked": progress.marked,
         "packets_refused": progress.refused,
         "units": progress.units.units,

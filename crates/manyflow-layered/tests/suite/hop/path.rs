@@ -92,6 +92,11 @@ impl Path {
         self.set_link(|config| config.loss = LossModel::Bernoulli(probability));
     }
 
+    /// Returns the packets that have not arrived, without soundings.
+    pub(crate) fn missing(&self) -> u64 {
+        self.hop.counters().sent - self.arrived
+    }
+
     /// Returns the packets and soundings that the link has dropped and lost.
     pub(crate) fn dropped(&self) -> u64 {
         let counters = self.down.counters();

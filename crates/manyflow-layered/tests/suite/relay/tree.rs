@@ -9,6 +9,7 @@ use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Rate, Time};
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
+use manyflow_layered::repair::Arrival;
 use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_layered::{Data, Feedback, Message};
 
@@ -125,7 +126,9 @@ impl Leaf {
             let _ = self.end.handle_datagram(bytes);
             return;
         }
-        self.end.handle_data(bytes.len());
+        if self.end.handle_data(SESSION, bytes) == Arrival::Duplicate {
+            return;
+        }
         assert!(checksum_is_right(&bytes[2..22]));
         let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
         let Message::Data(data) = header else {

@@ -281,7 +281,7 @@ async fn receive(mut gateway: GatewayClient, number: u32, received: Arc<AtomicU6
         while let Some(incoming) = gateway.next_received() {
             match incoming {
                 FromRelay::Packet(packet) => {
-                    end.handle_data(packet.message.len());
+                    end.handle_data(SESSION, packet.message);
                     bytes += packet.payload.len() as u64;
                     if let Ok(Message::Data(data)) = Message::decode(packet.payload)
                         && data.request != request

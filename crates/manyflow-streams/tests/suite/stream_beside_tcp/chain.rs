@@ -13,6 +13,7 @@ use manyflow_layered::hop::{HopConfig, is_hop_message};
 use manyflow_layered::relay::{
     HopStatus, RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where, inner_ecn,
 };
+use manyflow_layered::repair::Arrival;
 use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_netsim::{Network, NodeId, Probe};
 use manyflow_tcp::{TcpConfig, Variant};
@@ -182,7 +183,9 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     fn handle_data(&mut self, now: Time, bytes: &[u8]) {
-        self.end.handle_data(bytes.len());
+        if self.end.handle_data(SESSION, bytes) == Arrival::Duplicate {
+            return;
+        }
         let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
         let Message::Data(data) = header else {
             panic!("{header:?} is not data");

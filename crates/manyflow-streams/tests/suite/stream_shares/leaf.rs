@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use manyflow_core::link::{Carried, Link, LinkConfig, QueueLimit};
+use manyflow_core::link::{Carried, Link, LinkConfig, LossModel, QueueLimit};
 use manyflow_core::{Action, Channel, Destination, Ecn, Packet, Rate, Time};
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::ReportingEnd;
+use manyflow_layered::repair::Arrival;
 use manyflow_layered::unit::{Assembler, AssemblerConfig, Latency, Piece};
 use manyflow_layered::{Event, Feedback, Message};
 use manyflow_netsim::models::Lie;
@@ -93,6 +94,20 @@ impl Leaf {
         }
     }
 
+    /// Lets the links lose this share of all packets, and gives units a fixed latency.
+    pub(crate) fn set_losses(&mut self, share: f64, latency: Duration) {
+        for link in [&mut self.down, &mut self.up] {
+            let mut config = link.config().clone();
+            config.loss = LossModel::Bernoulli(share);
+            link.reconfigure(Time::ZERO, config);
+        }
+        self.end.set_wait(latency);
+        self.assembler = Assembler::new(AssemblerConfig {
+            latency: Latency::Fixed(latency),
+            ..AssemblerConfig::default()
+        });
+    }
+
     fn receive(&mut self, now: Time, bytes: &[u8]) {
         self.now.carried += bytes.len() as u64 + 28;
         if is_hop_message(bytes) {
@@ -100,7 +115,10 @@ impl Leaf {
             let _ = self.end.handle_datagram(bytes);
             return;
         }
-        self.end.handle_data(bytes.len());
+        let arrival = self.end.handle_data(SESSION, bytes);
+        if arrival == Arrival::Duplicate {
+            return;
+        }
         let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
         let Message::Data(data) = header else {
             panic!("{header:?} is not data");
@@ -108,7 +126,8 @@ impl Leaf {
         let payload = &bytes[INNER_BYTES + header.encode().as_bytes().len()..];
         for decoded in Piece::decode_all(payload) {
             let (piece, bytes) = decoded.expect("valid in this test");
-            self.assembler.handle_piece(now, piece, bytes);
+            self.assembler
+                .handle_arrival(now, piece, bytes, arrival == Arrival::Late);
         }
         let channel = Channel {
             session: SESSION,
@@ -238,6 +257,11 @@ impl Leaf {
         };
         let found = self.ticks.windows(per_s + 1).find(is_back);
         found.map_or(f64::INFINITY, |window| window[0].at_s - at_s)
+    }
+
+    /// Returns the whole units until now.
+    pub(crate) fn whole(&self) -> u64 {
+        self.assembler.stats().units_complete
     }
 
     /// Returns the share of units without a first byte until a time.

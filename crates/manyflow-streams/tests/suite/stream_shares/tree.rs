@@ -15,6 +15,7 @@ use manyflow_core::link::{Link, LinkConfig};
 use manyflow_core::{Action, Destination, EndpointId, Packet, Time};
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, SessionInfo, StreamRelay, Where};
+use manyflow_layered::repair::Arrival;
 use manyflow_layered::unit::{Cutter, PIECE_BYTES};
 use manyflow_layered::{Data, Event, GROUPS_MAX, Message};
 use manyflow_streams::{SendControl, live_hop_config, live_receiver_config};
@@ -252,7 +253,9 @@ impl Tree {
                 handled.expect("valid in this test");
                 continue;
             }
-            self.relay.handle_parent_data(bytes.len());
+            if self.relay.handle_parent_data(0, &bytes) == Arrival::Duplicate {
+                continue;
+            }
             let header = Message::decode(&bytes[INNER_BYTES..]).expect("valid in this test");
             if let Message::Data(data) = header {
                 self.distribute(&data, bytes.into());
@@ -323,7 +326,8 @@ impl Tree {
         }
         while let Some(event) = self.sender.poll_event() {
             if let Event::GroupRate { group, rate } = event {
-                self.rates[usize::from(group)] = rate.bits_per_s() as f64 / 8.0;
+                let rate = rate.bits_per_s() as f64 / 8.0;
+                self.rates[usize::from(group)] = rate;
             }
         }
         let mut out = Vec::new();
@@ -357,6 +361,7 @@ impl Tree {
             .push_unit(time_us, self.unit.clone(), self.unit_interval, &own);
     }
 
+    /// Sends a packet with the pieces that wait in its group.
     fn send(&mut self, packet: &Packet<Message>) {
         let Message::Data(mut data) = packet.header else {
             panic!("a sender sends data");

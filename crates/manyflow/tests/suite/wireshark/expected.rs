@@ -337,6 +337,19 @@ pub(crate) fn hop(bytes: &[u8]) -> Option<Fields> {
             put_stamp(&mut fields, &stamp);
             layered_header(&mut fields, &Layered::Experiment(experiment));
         }
+        HopMessage::Repair { stamp, wait, gaps } => {
+            put_stamp(&mut fields, &stamp);
+            fields.put("manyflow_hop.wait", wait.as_millis() as u64);
+            for group in gaps.iter() {
+                fields.put_all([
+                    ("manyflow_hop.session", group.session.into()),
+                    ("manyflow_hop.group", group.rank.into()),
+                    ("manyflow_hop.next", group.next.into()),
+                ]);
+                fields.put_bytes("manyflow_hop.missing", &group.missing.to_be_bytes());
+                count += 1;
+            }
+        }
     }
     fields.put("manyflow_hop.count", count);
     Some(fields)
