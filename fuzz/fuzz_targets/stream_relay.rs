@@ -203,6 +203,8 @@ impl World {
             request: 0,
             rate: 0,
             rtt_us: 1000,
+            next_rate: 0,
+            is_pair: false,
         };
         let mut message = vec![0; 30];
         (message[0], message[2], message[3]) = (6, 0x45, 2);
@@ -272,6 +274,8 @@ impl World {
             request: self.request,
             rate: 0,
             rtt_us: 1000,
+            next_rate: 0,
+            is_pair: false,
         };
         self.relay.observe_data(self.now, 0, &data);
         if ahead > 0 {

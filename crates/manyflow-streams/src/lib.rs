@@ -82,6 +82,7 @@ mod parent;
 mod receive;
 mod rows;
 mod send;
+mod sequences;
 mod sink;
 mod source;
 mod video_sink;

@@ -23,6 +23,7 @@ use super::config::{
 };
 use super::description::{StreamDescription, StreamProtocol};
 use super::parent::Parent;
+use super::sequences::Sequences;
 
 /// The bounds of the latency that follows the path.
 pub const LATENCY_AUTO: Latency = Latency::Adaptive {
@@ -516,87 +517,25 @@ fn is_newer(request: u16, than: u16) -> bool {
     request.wrapping_sub(than) as i16 > 0
 }
 
-/// The sequence numbers of each group, for the count of lost packets.
-#[derive(Debug)]
-struct Sequences {
-    /// The next expected number of each group; `None` before the first packet after a join.
-    next: Vec<Option<u32>>,
-}
-
-impl Sequences {
-    fn new(groups: u8) -> Sequences {
-        Sequences {
-            next: vec![None; groups.into()],
-        }
-    }
-
-    /// Begins a group again, whose packets before the join are not lost.
-    fn begin(&mut self, group: u8) {
-        if let Some(next) = self.next.get_mut(usize::from(group)) {
-            *next = None;
-        }
-    }
-
-    /// Returns the number of packets that are missing before this one. A late packet was counted as
-    /// lost before.
-    fn count_lost(&mut self, data: &Data) -> u64 {
-        let Some(next) = self.next.get_mut(usize::from(data.group)) else {
-            return 0;
-        };
-        let expected = next.unwrap_or(data.sequence);
-        let ahead = data.sequence.wrapping_sub(expected);
-        if ahead > u32::MAX / 2 {
-            return 0;
-        }
-        *next = Some(data.sequence.wrapping_add(1));
-        ahead.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn data(group: u8, sequence: u32) -> Data {
+    fn data(rtt_us: u32) -> Data {
         Data {
-            group,
-            sequence,
+            group: 0,
+            sequence: 1,
             request: 1,
             rate: 0,
-            rtt_us: 0,
+            rtt_us,
             next_rate: 0,
             is_pair: false,
         }
     }
 
     #[test]
-    fn missing_numbers_of_a_group_are_lost_packets() {
-        let mut sequences = Sequences::new(2);
-        let lost: Vec<u64> = [u32::MAX, 0, 3, 1, 4]
-            .map(|number| sequences.count_lost(&data(0, number)))
-            .into();
-        assert_eq!(lost, [0, 0, 2, 0, 0]);
-        assert_eq!(sequences.count_lost(&data(1, 700)), 0);
-        assert_eq!(sequences.count_lost(&data(9, 1)), 0, "no such group");
-    }
-
-    #[test]
-    fn packets_before_a_join_are_not_lost() {
-        let mut sequences = Sequences::new(1);
-        sequences.count_lost(&data(0, 1));
-        sequences.begin(0);
-        assert_eq!(sequences.count_lost(&data(0, 1_000)), 0);
-        assert_eq!(sequences.count_lost(&data(0, 1_002)), 1);
-    }
-
-    #[test]
     fn a_long_round_is_no_restart() {
-        let behind = |rtt_us| {
-            restart_after(&Data {
-                rtt_us,
-                ..data(0, 1)
-            })
-        };
+        let behind = |rtt_us| restart_after(&data(rtt_us));
         assert_eq!(behind(100_000), RESTART_AFTER);
         assert!(behind(2_000_000) > 4 * Duration::from_secs(2));
     }

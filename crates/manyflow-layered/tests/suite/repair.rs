@@ -51,6 +51,8 @@ fn message(unit: u32, piece: u32, now: Time) -> (Data, Arc<[u8]>) {
         request: 0,
         rate: 0,
         rtt_us: 0,
+        next_rate: 0,
+        is_pair: false,
     };
     let header = Piece {
         unit,
@@ -113,7 +115,7 @@ impl Leaf {
                 continue;
             }
             let payload = &inner_payload(&bytes).unwrap()[20..];
-            let (piece, bytes) = Piece::decode(payload).unwrap();
+            let (piece, bytes, _) = Piece::decode(payload).unwrap();
             let is_late = arrival == Arrival::Late;
             self.assembler.handle_arrival(now, piece, bytes, is_late);
         }

@@ -113,8 +113,8 @@ impl Site {
     }
 }
 
-/// Waits until the bridge has acknowledged all messages of a site's stream. What bridges that were
-/// killed have left takes long on a busy machine, so the limit is one without progress.
+/// Waits until the bridge has acknowledged all messages of a site's stream. Messages that bridges
+/// which were killed have left take long on a busy machine, so the limit is one without progress.
 async fn wait_until_acknowledged(site: &Site) {
     let (mut floor, mut since) = (Value::Null, Instant::now());
     loop {

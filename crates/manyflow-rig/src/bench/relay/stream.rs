@@ -257,6 +257,8 @@ impl Bench {
             request: self.request,
             rate: 1_000,
             rtt_us: 100_000,
+            next_rate: 0,
+            is_pair: false,
         });
         let mut packet = [7; PACKET_BYTES];
         let header = header.encode();
