@@ -71,7 +71,7 @@ struct Known {
 }
 
 /// Chooses members in proportion to the rates that their paths and servers carry, which it learns
-/// from their answers (see the [module](self)). It ignores keys.
+/// from their answers: `rate_aware.rs` has the rules. It ignores keys.
 #[derive(Clone, Debug, Default)]
 pub struct RateAware {
     /// The state of each member, by its number.
