@@ -65,6 +65,7 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
         "sim-cross",
         "TCP on link 2-5 has between half and twice the rate of the receivers behind it while both are there",
     ),
+    ("sim-beside", "receivers of SIM lose less than those of RLM"),
     (
         "cb-priority",
         "twice the priority gives about twice the rate",
