@@ -19,6 +19,8 @@ local f = {
     more = ProtoField.bool("manyflow_layered.more", "More feedback of this source follows", 8, nil, 0x80),
     pair = ProtoField.bool("manyflow_layered.pair", "Sent directly after the packet before it", 8, nil, 0x80),
     group = ProtoField.uint8("manyflow_layered.group", "Group", base.DEC, nil, 0x7f),
+    for_group = ProtoField.bool("manyflow_layered.for_group", "The request is for receivers with this top group", 8, nil, 0x40),
+    data_group = ProtoField.uint8("manyflow_layered.group", "Group", base.DEC, nil, 0xbf),
     whole_group = ProtoField.uint8("manyflow_layered.group", "Group"),
     request = ProtoField.uint16("manyflow_layered.request", "Request"),
     sequence = ProtoField.uint32("manyflow_layered.sequence", "Sequence number"),
@@ -118,8 +120,14 @@ local function packet(reader)
     if is_flagged then
         reader:show(kind == FEEDBACK and f.more or f.pair, 1)
     end
-    byte = reader:take(is_flagged and f.group or f.whole_group, 1)
+    local is_for_group = kind == DATA and byte and byte % 0x80 >= 0x40
+    if is_for_group then
+        reader:show(f.for_group, 1)
+    end
+    local masked = is_for_group and f.data_group or is_flagged and f.group or f.whole_group
+    byte = reader:take(masked, 1)
     local group = is_flagged and byte and byte - 0x80 or byte
+    group = is_for_group and group and group - 0x40 or group
     if group and group >= GROUPS_MAX then
         reader:refuse("group %d is above the last, %d", group, GROUPS_MAX - 1)
     elseif kind and not KINDS[kind] then

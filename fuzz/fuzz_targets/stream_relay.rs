@@ -96,7 +96,7 @@ struct World {
     /// The last sounding that each child has received.
     heard: [Option<Sounding>; 8],
     counter: u32,
-    /// The reports that were offered since the last request.
+    /// The reports that were offered since the last request to all.
     offered: u64,
 }
 
@@ -201,6 +201,7 @@ impl World {
             group: sequence % 3,
             sequence: u32::from(sequence) / 3,
             request: 0,
+            is_for_group: false,
             rate: 0,
             rtt_us: 1000,
             next_rate: 0,
@@ -272,13 +273,15 @@ impl World {
             group: group % 32,
             sequence: 0,
             request: self.request,
+            is_for_group: group & 0x40 != 0,
             rate: 0,
             rtt_us: 1000,
             next_rate: 0,
             is_pair: false,
         };
         self.relay.observe_data(self.now, 0, &data);
-        if ahead > 0 {
+        // Rounds of other groups go on.
+        if ahead > 0 && !data.is_for_group {
             self.check_summaries();
             self.offered = 0;
         }

@@ -21,6 +21,8 @@ pub enum Reason {
     Congested,
     /// More packets of the top group were lost, or late, than the bound allows.
     Lost,
+    /// No request of the top group, which has its own, arrived for long: its packets do not.
+    Unheard,
     /// The sender announced a rate of the top group above the rate that the path carries.
     RateExceeds,
     /// RLM's join timer has expired: the receiver tries the next group.
@@ -29,13 +31,14 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in their order.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 9] = [
         Reason::Entered,
         Reason::Stopped,
         Reason::Calm,
         Reason::RateAllows,
         Reason::Congested,
         Reason::Lost,
+        Reason::Unheard,
         Reason::RateExceeds,
         Reason::Trial,
     ];
@@ -54,6 +57,7 @@ impl Reason {
             Reason::RateAllows => "its path carries the rate of the next group",
             Reason::Congested => "it was congested while the rate of its top group increased",
             Reason::Lost => "it lost more packets than its bound allows",
+            Reason::Unheard => "the requests of its top group do not arrive",
             Reason::RateExceeds => "the rate of its top group exceeds what its path carries",
             Reason::Trial => "it tries the next group",
         }
@@ -68,6 +72,7 @@ impl Reason {
             Reason::RateAllows => "rate-allows",
             Reason::Congested => "congested",
             Reason::Lost => "lost",
+            Reason::Unheard => "unheard",
             Reason::RateExceeds => "rate-exceeds",
             Reason::Trial => "trial",
         }

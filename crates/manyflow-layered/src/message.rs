@@ -27,11 +27,15 @@ pub struct Data {
     /// 0 requests none. With RLC, the field has another meaning: [`POINT`](crate::rlc::POINT) or
     /// [`BURST`](crate::rlc::BURST).
     pub request: u16,
+    /// Whether the request is only for the receivers whose top group is that of the packet: each
+    /// group then has requests, rounds and a round-trip time of its own. Otherwise all receivers of
+    /// the session have the same requests, as in the paper.
+    pub is_for_group: bool,
     /// The cumulative rate of this group and all groups below it, in bytes per second.
     pub rate: u32,
-    /// The longest round-trip time of the session that the sender knows, in microseconds. Receivers
-    /// measure their intervals in it. With the second edition's rules, it is the minimum of the
-    /// longest round-trip time, which holds no queues.
+    /// The longest round-trip time that the sender knows of the receivers that the request is for,
+    /// in microseconds. They measure their intervals in it. With the second edition's rules, it is
+    /// the minimum of the longest round-trip time, which holds no queues.
     pub rtt_us: u32,
     /// The cumulative rate of the next higher group, in bytes per second; 0 if there is none, or if
     /// the sender does not state it.
@@ -82,6 +86,14 @@ pub struct Experiment {
     pub session: u32,
     /// The rank of the group that is being joined.
     pub group: u8,
+}
+
+impl Feedback {
+    /// Returns whether this is the report of a receiver about itself, and not that of an
+    /// aggregator, which states times.
+    pub(crate) fn is_of_receiver(&self) -> bool {
+        self.rtt_us == 0 && self.hold_us == 0
+    }
 }
 
 impl Message {

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!            0        1        2        3        4 ...
-//!   data        | 1      | p group| request         | sequence | rate | rtt_us | next_rate
+//!   data        | 1      |pg group| request         | sequence | rate | rtt_us | next_rate
 //!   feedback    | 2      | m group| request         | source | session | reports | congested | minimum | maximum
 //!                                                   | population | hold_us | rtt_us
 //!   experiment  | 3      | group  | reserved        | session
 //! ```
 //!
 //! `m` is the highest bit of its byte: more feedback of this source, in answer to this request,
-//! follows. `p` is the same bit in data: the packet is the second of a pair.
+//! follows. `p` is the same bit in data: the packet is the second of a pair. `g` is the bit below:
+//! the request is only for receivers whose top group is that of the packet.
 
 use manyflow_core::wire::{self, TooShort};
 
@@ -22,6 +23,8 @@ const EXPERIMENT: u8 = 3;
 const MORE: u8 = 0x80;
 /// The bit in the byte of the group that tells the second packet of a pair.
 const PAIR: u8 = 0x80;
+/// The bit in the byte of the group with which a request of data is for one group.
+const FOR_GROUP: u8 = 0x40;
 
 /// The length in bytes of the longest encoded header, that of feedback.
 pub const HEADER_BYTES_MAX: usize = 40;
@@ -70,7 +73,8 @@ impl Message {
             Message::Data(data) => {
                 let words = [data.sequence, data.rate, data.rtt_us, data.next_rate];
                 let pair = if data.is_pair { PAIR } else { 0 };
-                encode(DATA, data.group | pair, data.request, words)
+                let for_group = if data.is_for_group { FOR_GROUP } else { 0 };
+                encode(DATA, data.group | pair | for_group, data.request, words)
             }
             Message::Feedback(feedback) => encode(
                 FEEDBACK,
@@ -108,6 +112,12 @@ impl Message {
         };
         let is_flagged = kind != EXPERIMENT && group & MORE != 0;
         let group = if is_flagged { group & !MORE } else { group };
+        let is_for_group = kind == DATA && group & FOR_GROUP != 0;
+        let group = if is_for_group {
+            group & !FOR_GROUP
+        } else {
+            group
+        };
         if group >= GROUPS_MAX {
             return Err(WireError::Group(group));
         }
@@ -118,6 +128,7 @@ impl Message {
                     group,
                     sequence,
                     request,
+                    is_for_group,
                     rate,
                     rtt_us,
                     next_rate,
@@ -220,6 +231,7 @@ mod tests {
             group: 4,
             sequence: 0x0102_0304,
             request: 0x0506,
+            is_for_group: true,
             rate: 125_000,
             rtt_us: 100_000,
             next_rate: 0x1112_1314,
@@ -227,7 +239,7 @@ mod tests {
         });
         #[rustfmt::skip]
         let data_bytes = [
-            1, 0x84, 5, 6, 1, 2, 3, 4, 0, 0x01, 0xe8, 0x48, 0, 0x01, 0x86, 0xa0, 0x11, 0x12, 0x13, 0x14,
+            1, 0xc4, 5, 6, 1, 2, 3, 4, 0, 0x01, 0xe8, 0x48, 0, 0x01, 0x86, 0xa0, 0x11, 0x12, 0x13, 0x14,
         ];
         assert_eq!(data.encode().as_bytes(), data_bytes);
         let feedback = Message::Feedback(FEEDBACK_MESSAGE);
@@ -292,13 +304,15 @@ mod tests {
 
     fn any_data() -> impl Strategy<Value = Message> {
         let numbers = (any::<u32>(), any::<u16>(), any::<u32>(), any::<u32>());
-        let next = (any::<u32>(), any::<bool>());
-        (0..GROUPS_MAX, numbers, next).prop_map(|(group, numbers, (next_rate, is_pair))| {
+        let next = (any::<u32>(), any::<bool>(), any::<bool>());
+        (0..GROUPS_MAX, numbers, next).prop_map(|(group, numbers, next)| {
             let (sequence, request, rate, rtt_us) = numbers;
+            let (next_rate, is_pair, is_for_group) = next;
             Message::Data(Data {
                 group,
                 sequence,
                 request,
+                is_for_group,
                 rate,
                 rtt_us,
                 next_rate,

@@ -322,8 +322,9 @@ struct Reception {
     assembler: Assembler,
     parent: Parent,
     sequences: Sequences,
-    /// The sender's last request, and the time at which it came.
-    request: (u16, Time),
+    /// The sender's last request to this receiver, the time at which it came, and the group of its
+    /// packet if the request was for the receivers of that group.
+    request: (u16, Time, Option<u8>),
     last_packet: Time,
     progress: StreamReceiveProgress,
 }
@@ -341,7 +342,7 @@ impl Reception {
             assembler: Assembler::new(assembler),
             parent,
             sequences: Sequences::new(config.description.groups),
-            request: (0, Time::ZERO),
+            request: (0, Time::ZERO, None),
             last_packet: Time::ZERO,
             progress: StreamReceiveProgress::default(),
             config,
@@ -410,24 +411,31 @@ impl Reception {
             StreamProtocol::Rlm => self.assembler.stats().restarts != restarts,
         };
         if has_restarted {
-            self.restart(now, data.request);
+            self.restart(now, data);
         }
     }
 
     /// Notes the request of `data`. Returns whether newer ones have been missing for
     /// [`restart_after`], so that the sender must have started again.
     fn misses_requests(&mut self, now: Time, data: &Data) -> bool {
-        if is_newer(data.request, self.request.0) {
-            self.request = (data.request, now);
+        let group = data.is_for_group.then_some(data.group);
+        if group.is_some_and(|group| group + 1 != self.progress.groups) {
+            // The request is for others.
+            return false;
         }
-        now - self.request.1 >= restart_after(data)
+        let (last, since, of) = self.request;
+        if group != of || is_newer(data.request, last) {
+            self.request = (data.request, now, group);
+            return false;
+        }
+        now - since >= restart_after(data)
     }
 
     /// Begins again with a sender that has started again: its requests and sequence numbers are
     /// lower than before.
-    fn restart(&mut self, now: Time, request: u16) {
+    fn restart(&mut self, now: Time, data: &Data) {
         tracing::info!("the sender has started again");
-        self.request = (request, now);
+        self.request = (data.request, now, data.is_for_group.then_some(data.group));
         self.sequences = Sequences::new(self.config.description.groups);
         if let Ok(endpoint) = new_endpoint(&self.config, now) {
             self.endpoint = endpoint;
@@ -526,6 +534,7 @@ mod tests {
             group: 0,
             sequence: 1,
             request: 1,
+            is_for_group: false,
             rate: 0,
             rtt_us,
             next_rate: 0,

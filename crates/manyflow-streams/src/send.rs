@@ -25,6 +25,10 @@ const HEADER_BYTES: u32 = 48;
 /// the groups' rates are not saved up.
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 
+/// The number of requests without an answer about a group, the present one included, after which
+/// its receivers have left.
+const UNANSWERED_MAX: u16 = 2;
+
 /// The rate control of a sender, with its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendControl {
@@ -119,6 +123,9 @@ pub struct StreamSender {
     /// The number of the next packet of each group. Packets that are not sent have none, because
     /// receivers would take them for lost.
     sequences: [u32; GROUPS_MAX as usize],
+    /// The last request that a packet of each group has carried, and the round-trip time with it;
+    /// zero for groups that nobody receives.
+    requests: [(u16, Duration); GROUPS_MAX as usize],
     /// When the last unit came from the source.
     last_unit: Option<Time>,
     next_report: Time,
@@ -161,6 +168,7 @@ impl StreamSender {
             outlets,
             datagram: Vec::with_capacity(control.packet_bytes() as usize),
             sequences: [0; GROUPS_MAX as usize],
+            requests: [(0, Duration::ZERO); GROUPS_MAX as usize],
             last_unit: None,
             next_report: Time::ZERO,
             population: Population::default(),
@@ -251,13 +259,14 @@ impl StreamSender {
         let Destination::Channel(channel) = packet.destination else {
             return;
         };
-        if !self.outlets.wants(channel.number) {
-            return;
-        }
         let mut header = packet.header;
         let group = group_of(&header);
+        if !self.outlets.wants(channel.number) {
+            self.requests[usize::from(group)].1 = Duration::ZERO;
+            return;
+        }
         if let Message::Data(data) = &mut header {
-            self.progress.rtt = Duration::from_micros(data.rtt_us.into());
+            self.note_request(data);
             data.sequence = self.sequences[usize::from(group)];
         }
         self.datagram.clear();
@@ -271,6 +280,20 @@ impl StreamSender {
         self.progress.packets += 1;
         self.progress.bytes += self.datagram.len() as u64;
         self.outlets.push(channel.number, &self.datagram);
+    }
+
+    /// Notes the request of a packet and the round-trip time with it.
+    fn note_request(&mut self, data: &Data) {
+        let known = &mut self.requests[usize::from(data.group)];
+        let before = core::mem::replace(
+            known,
+            (data.request, Duration::from_micros(data.rtt_us.into())),
+        );
+        let rtts = self.requests.iter().map(|(_, rtt)| *rtt);
+        self.progress.rtt = rtts.max().unwrap_or_default();
+        if before.0 != data.request {
+            self.population.on_request(data);
+        }
     }
 
     /// Cuts a unit by the present rates of the groups.
@@ -306,7 +329,7 @@ impl StreamSender {
         let now = self.clock.now();
         self.progress.reports += 1;
         self.population.add(feedback);
-        self.progress.receivers = self.population.receivers;
+        self.progress.receivers = self.population.receivers();
         let to = Destination::Endpoint(EndpointId::UNSET);
         let packet = Packet::new(to, Message::Feedback(*feedback), 0);
         self.endpoint.handle_packet(now, &packet);
@@ -353,21 +376,35 @@ fn group_of(message: &Message) -> u8 {
     }
 }
 
-/// The number of receivers that the reports to one request describe.
+/// The receivers with each top group, by the last reports about them.
 #[derive(Debug, Default)]
 struct Population {
-    request: u16,
-    counted: u32,
-    receivers: u32,
+    /// The last request that was answered, and the number of receivers in the answer.
+    answered: [(u16, u32); GROUPS_MAX as usize],
 }
 
 impl Population {
-    /// Counts the receivers of a report. The number of the last whole request counts.
     fn add(&mut self, feedback: &Feedback) {
-        if feedback.request != self.request {
-            self.receivers = self.counted;
-            (self.request, self.counted) = (feedback.request, 0);
+        if let Some(answered) = self.answered.get_mut(usize::from(feedback.group)) {
+            *answered = (feedback.request, feedback.population);
         }
-        self.counted = self.counted.saturating_add(feedback.population);
+    }
+
+    /// Forgets receivers that have not answered the requests before this one.
+    fn on_request(&mut self, data: &Data) {
+        let groups = match data.is_for_group {
+            true => &mut self.answered[usize::from(data.group)..=usize::from(data.group)],
+            false => &mut self.answered[..],
+        };
+        for (request, receivers) in groups {
+            if data.request.wrapping_sub(*request) > UNANSWERED_MAX {
+                *receivers = 0;
+            }
+        }
+    }
+
+    fn receivers(&self) -> u32 {
+        let counts = self.answered.iter().map(|(_, receivers)| *receivers);
+        counts.fold(0, u32::saturating_add)
     }
 }

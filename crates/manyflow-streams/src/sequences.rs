@@ -48,6 +48,7 @@ mod tests {
             group,
             sequence,
             request: 1,
+            is_for_group: false,
             rate: 0,
             rtt_us: 0,
             next_rate: 0,

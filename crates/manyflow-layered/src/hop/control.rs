@@ -27,6 +27,9 @@ const NEARLY_USED: f64 = 0.4;
 const CONFIRMED: f64 = 0.85;
 /// The maximum number of times for which a draining rate is lowered again.
 const AGAIN_MAX: u8 = 2;
+/// The share of a draining rate that remains at least when it is lowered again, up to a rate of
+/// [`WINDOW_MIN`] packets per RTT.
+const AGAIN_KEPT: f64 = 0.67;
 /// The share of the delivered rate from which the rate grows.
 const GROW_FROM: f64 = 0.98;
 /// The increase of a growing rate in each round, as a share of the rate.
@@ -53,14 +56,25 @@ const DECREASE: f64 = 0.6;
 const WINDOW_MIN: f64 = 2.0;
 /// The increase of the window in each RTT, in packets. An increase of 3 (1 - d) / (1 + d), which is
 /// 0.75 for the decrease d above, gives the average window of Reno (RFC 5681). The hop paces its
-/// packets and so avoids the losses that TCP's bursts cause, for which it increases less.
+/// packets and so avoids the losses that TCP's bursts cause, for which it increases less. With a
+/// window of few packets TCP also waits for its timer, which a hop never does: there the increase
+/// is the second value, which was chosen after streams beside TCP had up to three times the rate of
+/// a simulated Reno.
 const INCREASE: f64 = 0.7;
+const INCREASE_SMALL: f64 = 0.5;
+/// The window in packets up to which the increase is that of a small one; from twice this window on
+/// it is the other.
+const SMALL_WINDOW: f64 = 8.0;
 /// The maximum multiple of the rate in use to which an unused window grows. It was 2 before streams
 /// beside TCP missed their bound (`docs/history.md`).
 const UNUSED_MAX: f64 = 8.0;
 /// The multiple of the time in which the hop alone would drain the queue, after which others fill
 /// it.
 const PATIENCE: f64 = 1.5;
+/// The number of RTTs after which a queue that the hop alone fills would have become shorter by
+/// this share of what the lower rate leaves.
+const TREND_ROUNDS: u32 = 4;
+const TREND_SHARE: f64 = 0.5;
 /// The maximum number of RTTs between two echoes for which a rate and a window increase. Soundings
 /// of a slow hop are rarer than one per RTT.
 const ROUNDS_MAX: f64 = 4.0;
@@ -89,6 +103,8 @@ enum Mode {
     },
     /// The rate is below the delivered rate until the queue is empty.
     Drain {
+        /// When the effect of the lower rate was first seen, and the queue at that time.
+        since: Option<(Time, Duration)>,
         /// The time from which other senders are taken to fill the queue; `None` until the effect
         /// of the lower rate is seen.
         until: Option<Time>,
@@ -286,6 +302,7 @@ impl Control {
             self.base = CLOSE * self.rate;
             self.rate = DRAIN * self.base;
             self.mode = Mode::Drain {
+                since: None,
                 until: None,
                 again: AGAIN_MAX,
             };
@@ -318,13 +335,30 @@ impl Control {
         let used = seen.delivered.filter(is_used);
         let used = used.map(|delivered| delivered / (1.0 - self.noise.share()));
         self.base = used.unwrap_or(self.rate).min(self.rate).max(self.minimum);
-        self.rate = DRAIN * self.base;
+        let drained = DRAIN * self.base;
+        self.rate = match again == AGAIN_MAX {
+            true => drained,
+            // With fewer packets, soundings are too rare to see who fills the queue.
+            false => {
+                let least = WINDOW_MIN * self.packet_bytes / seen.rtt.as_secs_f64().max(1e-4);
+                drained.max(least.min(AGAIN_KEPT * self.rate))
+            }
+        };
         self.settled = next;
-        self.mode = Mode::Drain { until: None, again };
+        self.mode = Mode::Drain {
+            since: None,
+            until: None,
+            again,
+        };
     }
 
     fn drain(&mut self, now: Time, seen: &Observation, next: u32, rtt: Duration) {
-        let Mode::Drain { until, again } = self.mode else {
+        let Mode::Drain {
+            since,
+            until,
+            again,
+        } = self.mode
+        else {
             return;
         };
         let queue = seen.standing.saturating_sub(seen.minimum);
@@ -345,11 +379,17 @@ impl Control {
             let alone = queue.div_f64(1.0 - DRAIN);
             now + alone.mul_f64(PATIENCE) + 4 * rtt.max(seen.span)
         });
+        let since = since.unwrap_or((now, queue));
         self.mode = Mode::Drain {
+            since: Some(since),
             until: Some(until),
             again,
         };
-        if now >= until {
+        let seen_for = now - since.0;
+        let drained = since.1.saturating_sub(queue);
+        let is_filled = seen_for >= TREND_ROUNDS * rtt.max(seen.span)
+            && drained < seen_for.mul_f64((1.0 - DRAIN) * TREND_SHARE);
+        if now >= until || is_filled {
             let window = (self.base * rtt.as_secs_f64()).max(WINDOW_MIN * self.packet_bytes);
             self.mode = Mode::Compete {
                 window,
@@ -395,13 +435,16 @@ impl Control {
                 self.rate = DRAIN * self.base;
                 // The delivered rate says little here: others are slow to take what the hop leaves.
                 self.mode = Mode::Drain {
+                    since: None,
                     until: None,
                     again: 0,
                 };
                 return;
             }
         } else if seen.is_busy || window < fair {
-            window += INCREASE * self.packet_bytes * rounds(seen, rtt).min(WINDOW_ROUNDS_MAX);
+            window += increase(window / self.packet_bytes)
+                * self.packet_bytes
+                * rounds(seen, rtt).min(WINDOW_ROUNDS_MAX);
         }
         self.rate = window / rtt_s;
         self.mode = Mode::Compete {
@@ -438,6 +481,12 @@ impl Control {
             }
         }
     }
+}
+
+/// Returns the increase of a window of this number of packets in each RTT, in packets.
+fn increase(window_packets: f64) -> f64 {
+    let large = ((window_packets - SMALL_WINDOW) / SMALL_WINDOW).clamp(0.0, 1.0);
+    INCREASE_SMALL + (INCREASE - INCREASE_SMALL) * large
 }
 
 /// Returns the queueing delay at which the rate decreases: a quarter of the minimum RTT, within 2

@@ -61,8 +61,9 @@
 //!   larger share is lost, losses without a queue do not slow the hop down. Other losses do, and
 //!   more so if TCP would be slower at the share that they add.
 //! - **Compete**: if the queue does not drain in one and a half times the time that the hop alone
-//!   would need, other senders fill it. The hop then keeps a window, nearly as Reno does (RFC
-//!   5681): 0.7 packets more per RTT, 0.6 of it after a loss, at least two packets. It returns to
+//!   would need, or has not become shorter by half of what it should after four RTTs, other senders
+//!   fill it. The hop then keeps a window, nearly as Reno does (RFC 5681): 0.7 packets more per RTT
+//!   (0.5 with a window below eight), 0.6 of it after a loss, at least two packets. It returns to
 //!   growing when the queue is short for eight RTTs in a row, or when it drains in a test after a
 //!   loss, at most every 10 s.
 //! - A rate that the application does not use does not grow, unless the hop competes: then it

@@ -12,6 +12,7 @@ use super::config::{Datagrams, LOWER_BYTES, RelayError, Where};
 use super::inner::{inner_data, inner_ecn, mark_inner};
 use crate::hop::{Direction, Hop, HopKey, RepairGaps, Stamp, Transmit};
 use crate::repair::{Place, SentPackets};
+use crate::sim::LATE_ROUNDS;
 use crate::{Experiment, Feedback, GROUPS_MAX};
 
 /// The maximum number of experiments that wait for a child.
@@ -87,26 +88,44 @@ impl Carried for Queued {
     }
 }
 
-/// The reports of one reporter about one session.
+/// The reports about the receivers that share requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reported {
+struct Reported {
     /// The last request that was answered.
     request: u16,
     /// The number of its answers.
     answers: u8,
 }
 
-impl Reported {
-    /// Counts an answer to `request`.
+/// The reports of one reporter about one session: those about each group that has requests of its
+/// own. Otherwise the first place counts for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reports(Box<[Reported]>);
+
+impl Reports {
+    pub(super) fn new(groups: u8) -> Reports {
+        Reports(vec![Reported::default(); groups.max(1).into()].into())
+    }
+
+    /// Counts an answer to `request` at one of the places. `newest` is the newest request there,
+    /// and not long before an answer that can be accepted. An answer to a request that was long
+    /// before `newest` says nothing about the order of this one.
     ///
     /// # Errors
     /// If there are more answers than groups, or a newer request was answered.
-    pub(super) fn count(&mut self, request: u16) -> Result<(), RelayError> {
-        match request.wrapping_sub(self.request) as i16 {
-            0 if self.answers >= GROUPS_MAX => return Err(RelayError::TooMany),
-            0 => self.answers += 1,
-            ..0 if self.answers > 0 => return Err(RelayError::Stale),
-            _ => (self.request, self.answers) = (request, 1),
+    pub(super) fn count(
+        &mut self,
+        place: usize,
+        request: u16,
+        newest: u16,
+    ) -> Result<(), RelayError> {
+        let last = self.0.get_mut(place).ok_or(RelayError::NoSession)?;
+        let is_known = last.answers > 0 && newest.wrapping_sub(last.request) < LATE_ROUNDS;
+        match request.wrapping_sub(last.request) as i16 {
+            0 if is_known && last.answers >= GROUPS_MAX => return Err(RelayError::TooMany),
+            0 if is_known => last.answers += 1,
+            ..0 if is_known => return Err(RelayError::Stale),
+            _ => (last.request, last.answers) = (request, 1),
         }
         Ok(())
     }
@@ -153,25 +172,38 @@ impl MarkedRounds {
 }
 
 /// The state of a child in one session.
-#[derive(Copy, Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Share {
     pub(super) top: Option<u8>,
-    pub(super) reported: Reported,
+    pub(super) reports: Reports,
     /// The request from which the child's silence counts.
     since: u16,
     marked: MarkedRounds,
 }
 
 impl Share {
+    pub(super) fn new(groups: u8) -> Share {
+        Share {
+            top: None,
+            reports: Reports::new(groups),
+            since: 0,
+            marked: MarkedRounds::default(),
+        }
+    }
+
     /// Notes a packet that the hop has taken.
     pub(super) fn on_packet(&mut self, newest: u16, is_marked: bool) {
         self.marked.on_packet(newest, is_marked);
     }
 
     /// Returns feedback of the child, in which all receivers are congested if the hop marked
-    /// packets of their top group in this round. They have seen the marks, unless they lie.
-    pub(super) fn with_marks(&self, feedback: &Feedback) -> Feedback {
-        let is_top = self.top.is_some_and(|top| feedback.group >= top);
+    /// packets of their top group in this round. They have seen the marks, unless they lie. If
+    /// groups have requests of their own, those of a higher group than the child's do not count.
+    pub(super) fn with_marks(&self, feedback: &Feedback, is_by_group: bool) -> Feedback {
+        let is_top = self.top.is_some_and(|top| match is_by_group {
+            true => feedback.group == top,
+            false => feedback.group >= top,
+        });
         let congested = match is_top && self.marked.had_mark(feedback.request) {
             true => feedback.reports,
             false => feedback.congested,
@@ -182,20 +214,32 @@ impl Share {
         }
     }
 
-    pub(super) fn set_top(&mut self, top: Option<u8>, newest: u16) {
-        if self.top.is_none() {
+    /// Sets the top group of the child. `newest` is the newest request to receivers with this top
+    /// group; if groups have requests of their own, the marks of another group no longer count.
+    pub(super) fn set_top(&mut self, top: Option<u8>, newest: u16, is_by_group: bool) {
+        let has_others = is_by_group && self.top != top;
+        if self.top.is_none() || has_others {
             self.since = newest;
+        }
+        if has_others {
+            self.marked = MarkedRounds::default();
         }
         self.top = top;
     }
 
-    pub(super) fn on_answer(&mut self, newest: u16) {
-        self.since = newest;
+    /// Notes an answer about a group. `newest` is the newest request to receivers of this group.
+    pub(super) fn on_answer(&mut self, group: u8, newest: u16, is_by_group: bool) {
+        if !is_by_group || self.top == Some(group) {
+            self.since = newest;
+        }
     }
 
-    /// Returns whether an answer of this child to the request `newest` is awaited.
-    pub(super) fn is_awaited(&self, newest: u16) -> bool {
-        self.top.is_some() && newest.wrapping_sub(self.since) <= PATIENCE_ROUNDS
+    /// Returns whether an answer of this child to the request `newest` is awaited. The request is
+    /// for receivers with the top group `of`, or for all.
+    pub(super) fn is_awaited(&self, newest: u16, of: Option<u8>) -> bool {
+        self.top.is_some()
+            && of.is_none_or(|group| self.top == Some(group))
+            && newest.wrapping_sub(self.since) <= PATIENCE_ROUNDS
     }
 }
 
@@ -224,7 +268,7 @@ impl Child {
         local: IpAddr,
         source: u32,
         hop: Hop<Queued>,
-        sessions: usize,
+        shares: Box<[Share]>,
     ) -> Child {
         Child {
             address,
@@ -232,7 +276,7 @@ impl Child {
             source,
             hop,
             sent: SentPackets::default(),
-            shares: vec![Share::default(); sessions].into(),
+            shares,
             last: Stamp::default(),
             sent_experiments: 0,
             experiments: VecDeque::new(),
@@ -383,8 +427,8 @@ mod tests {
 
     #[test]
     fn a_receiver_cannot_hide_marks_of_its_top_group() {
-        let mut share = Share::default();
-        share.set_top(Some(2), 0);
+        let mut share = Share::new(4);
+        share.set_top(Some(2), 0, false);
         share.on_packet(1, true);
         let feedback = |group, request| Feedback {
             group,
@@ -400,7 +444,8 @@ mod tests {
             hold_us: 0,
             rtt_us: 0,
         };
-        let congested = |group, request| share.with_marks(&feedback(group, request)).congested;
+        let congested =
+            |group, request| share.with_marks(&feedback(group, request), false).congested;
         assert_eq!(
             (congested(2, 1), congested(1, 1), congested(2, 2)),
             (3, 0, 0)

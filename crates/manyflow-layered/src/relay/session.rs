@@ -24,8 +24,11 @@ pub(super) struct RelaySession {
     pub(super) info: SessionInfo,
     id: u32,
     aggregator: Aggregator,
-    /// The newest request that passed here, in a packet of any group; 0 before the first.
-    newest: u16,
+    /// Whether each group has requests of its own.
+    is_by_group: bool,
+    /// The newest request that passed here, of each group if they have their own, otherwise in a
+    /// packet of any group; 0 before the first.
+    newest: [u16; GROUPS_MAX as usize],
     /// The number of data packets in a row with older requests.
     old_packets: u32,
     /// The last cumulative rate of each group; 0 before its first packet.
@@ -38,7 +41,8 @@ impl RelaySession {
             info,
             id,
             aggregator: Aggregator::new(info.session, id, EndpointId::UNSET),
-            newest: 0,
+            is_by_group: false,
+            newest: [0; GROUPS_MAX as usize],
             old_packets: 0,
             rates: [Rate::default(); GROUPS_MAX as usize],
         }
@@ -50,54 +54,79 @@ impl RelaySession {
         known.copied().unwrap_or_default()
     }
 
-    /// Returns the newest request.
-    pub(super) fn newest(&self) -> u16 {
-        self.newest
+    /// Returns the newest request to receivers with this top group.
+    pub(super) fn newest(&self, group: u8) -> u16 {
+        let known = self.newest.get(self.place(group));
+        known.copied().unwrap_or_default()
     }
 
-    /// Returns whether a data packet has a newer request than all before it.
+    /// Returns whether each group has requests of its own.
+    pub(super) fn is_by_group(&self) -> bool {
+        self.is_by_group
+    }
+
+    /// Returns the place of the requests to receivers with this top group.
+    pub(super) fn place(&self, group: u8) -> usize {
+        if self.is_by_group { group.into() } else { 0 }
+    }
+
+    /// Returns whether a data packet has a newer request than all before it that were for the same
+    /// receivers.
     pub(super) fn has_new_request(&self, data: &Data) -> bool {
-        let ahead = data.request.wrapping_sub(self.newest) as i16;
-        data.request != 0 && (self.newest == 0 || ahead > 0)
+        let newest = self.newest(data.group);
+        let ahead = data.request.wrapping_sub(newest) as i16;
+        let is_new = newest == 0 || ahead > 0 || data.is_for_group != self.is_by_group;
+        data.request != 0 && is_new
     }
 
     /// Notes the request of a data packet. Returns whether it is a new one, for which
     /// [`open_round`](RelaySession::open_round) is wanted.
     pub(super) fn observe(&mut self, data: &Data) -> bool {
+        if data.request != 0 && data.is_for_group != self.is_by_group {
+            *self = RelaySession::new(self.info, self.id);
+            self.is_by_group = data.is_for_group;
+        }
         if let Some(rate) = self.rates.get_mut(usize::from(data.group)) {
             *rate = Rate::from_bits_per_s(8 * u64::from(data.rate));
         }
-        let ahead = data.request.wrapping_sub(self.newest) as i16;
+        let ahead = data.request.wrapping_sub(self.newest(data.group)) as i16;
         match ahead {
             _ if data.request == 0 => false,
-            _ if self.has_new_request(data) => self.accept(data.request),
+            _ if self.has_new_request(data) => self.accept(data),
             0 => {
                 self.old_packets = 0;
                 false
             }
             _ if ahead.unsigned_abs() <= PATIENCE_ROUNDS => false,
-            _ => self.on_old_request(data.request),
+            _ => self.on_old_request(data),
         }
     }
 
-    fn accept(&mut self, request: u16) -> bool {
-        (self.newest, self.old_packets) = (request, 0);
+    fn accept(&mut self, data: &Data) -> bool {
+        let place = self.place(data.group);
+        if let Some(newest) = self.newest.get_mut(place) {
+            *newest = data.request;
+        }
+        self.old_packets = 0;
         true
     }
 
     /// Begins again after the sender has: its requests are then old ones for a long time.
-    fn on_old_request(&mut self, request: u16) -> bool {
+    fn on_old_request(&mut self, data: &Data) -> bool {
         self.old_packets += 1;
         if self.old_packets < RESTART_PACKETS {
             return false;
         }
-        *self = RelaySession::new(self.info, self.id);
-        self.accept(request)
+        *self = RelaySession {
+            is_by_group: data.is_for_group,
+            ..RelaySession::new(self.info, self.id)
+        };
+        self.accept(data)
     }
 
     /// Begins the round of a new request, to which `awaited` children will answer.
     pub(super) fn open_round(&mut self, now: Time, data: &Data, awaited: usize) {
-        self.aggregator.set_awaited(awaited);
+        self.aggregator.set_awaited(data, awaited);
         let channel = Channel {
             session: self.info.session,
             number: data.group.into(),
@@ -114,8 +143,9 @@ impl RelaySession {
         if feedback.group >= self.info.groups {
             return Err(RelayError::NoSession);
         }
-        let age = self.newest.wrapping_sub(feedback.request);
-        if self.newest == 0 || feedback.request == 0 || age >= LATE_ROUNDS {
+        let newest = self.newest(feedback.group);
+        let age = newest.wrapping_sub(feedback.request);
+        if newest == 0 || feedback.request == 0 || age >= LATE_ROUNDS {
             return Err(RelayError::Stale);
         }
         Ok(())

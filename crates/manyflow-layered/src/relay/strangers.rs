@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use manyflow_core::Time;
 
-use super::child::Reported;
-use super::config::RelayError;
+use super::child::Reports;
+use super::config::{RelayError, SessionInfo};
 
 /// The time after which an address that does not report can be forgotten.
 const LIFETIME: Duration = Duration::from_secs(30);
@@ -20,7 +20,8 @@ pub(super) struct Stranger {
     /// The source of its reports, for the aggregators of this relay.
     pub(super) source: u32,
     heard: Time,
-    pub(super) reported: Box<[Reported]>,
+    /// Its reports about each session.
+    pub(super) reported: Box<[Reports]>,
 }
 
 /// All receivers without a hop.
@@ -28,16 +29,18 @@ pub(super) struct Stranger {
 pub(super) struct Strangers {
     known: BTreeMap<SocketAddr, Stranger>,
     maximum: usize,
-    sessions: usize,
+    /// The reports of one that has not reported yet, of each session.
+    unreported: Box<[Reports]>,
     searched: Time,
 }
 
 impl Strangers {
-    pub(super) fn new(maximum: usize, sessions: usize) -> Strangers {
+    pub(super) fn new(maximum: usize, sessions: &[SessionInfo]) -> Strangers {
+        let unreported = sessions.iter().map(|info| Reports::new(info.groups));
         Strangers {
             known: BTreeMap::new(),
             maximum,
-            sessions,
+            unreported: unreported.collect(),
             searched: Time::ZERO,
         }
     }
@@ -58,11 +61,11 @@ impl Strangers {
                 return Err(RelayError::Full);
             }
         }
-        let sessions = self.sessions;
+        let unreported = &self.unreported;
         let stranger = self.known.entry(from).or_insert_with(|| Stranger {
             source: source(),
             heard: now,
-            reported: vec![Reported::default(); sessions].into(),
+            reported: unreported.clone(),
         });
         stranger.heard = now;
         Ok(stranger)

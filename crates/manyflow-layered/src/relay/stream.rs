@@ -10,7 +10,7 @@ use manyflow_core::{ConfigError, Time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::child::{Child, Queued};
+use super::child::{Child, Queued, Share};
 use super::config::{Datagrams, RelayConfig, RelayError, SessionInfo, Where};
 use super::reporting::ReportingEnd;
 use super::session::RelaySession;
@@ -70,7 +70,7 @@ impl StreamRelay {
             places: BTreeMap::new(),
             free: Vec::new(),
             wakes: BinaryHeap::new(),
-            strangers: Strangers::new(config.strangers_max, sessions.len()),
+            strangers: Strangers::new(config.strangers_max, sessions),
             next_source: 0,
             experiments: TokenBucket::new(now, EXPERIMENTS_PER_S, EXPERIMENTS_BURST),
             parent,
@@ -118,7 +118,11 @@ impl StreamRelay {
         let hop = Hop::new(config, nonce, seed, now).map_err(|_| RelayError::Full)?;
         self.strangers.remove(&address);
         let source = self.new_source();
-        let child = Child::new(address, local, source, hop, self.sessions.len());
+        let sessions = self.sessions.iter();
+        let shares = sessions
+            .map(|known| Share::new(known.info.groups))
+            .collect();
+        let child = Child::new(address, local, source, hop, shares);
         let place = self.free.pop().unwrap_or_else(|| {
             self.children.push(None);
             self.children.len() as u32 - 1
@@ -176,12 +180,14 @@ impl StreamRelay {
         let Some(child) = child.and_then(|child| child.as_deref_mut()) else {
             return Err(RelayError::NoHop);
         };
-        if let Some(top) = child.shares[session].top {
+        let share = &mut child.shares[session];
+        if let Some(top) = share.top {
             child.hop.expect(now, self.sessions[session].rate(top));
         }
         let pushed = child.hop.push(now, item, bytes);
         if let Ok(is_marked) = pushed {
-            child.shares[session].on_packet(self.sessions[session].newest(), is_marked);
+            let top = share.top.unwrap_or_default();
+            share.on_packet(self.sessions[session].newest(top), is_marked);
         }
         self.schedule(place);
         pushed.map(|_| ()).map_err(|_| RelayError::Dropped)
@@ -201,14 +207,16 @@ impl StreamRelay {
         top: Option<u8>,
     ) -> Result<(), RelayError> {
         let known = self.sessions.get(session).ok_or(RelayError::NoSession)?;
-        let (number, newest) = (known.info.session, known.newest());
+        let number = known.info.session;
+        let newest = known.newest(top.unwrap_or_default());
+        let is_by_group = known.is_by_group();
         let place = match (top, self.places.get(&child)) {
             (None, None) => return Ok(()),
             _ => self.place(now, child, local, self.config.hop.rate)?,
         };
         if let Some(child) = self.child(place) {
             child.hop.set_top(number, top);
-            child.shares[session].set_top(top, newest);
+            child.shares[session].set_top(top, newest, is_by_group);
         }
         Ok(())
     }
@@ -237,9 +245,10 @@ impl StreamRelay {
         if !known.observe(data) {
             return;
         }
-        let newest = known.newest();
+        let newest = known.newest(data.group);
+        let of = data.is_for_group.then_some(data.group);
         let children = self.children.iter().flatten();
-        let awaited = children.filter(|child| child.shares[session].is_awaited(newest));
+        let awaited = children.filter(|child| child.shares[session].is_awaited(newest, of));
         known.open_round(now, data, awaited.count());
         self.pass_summaries(now, session);
     }
@@ -314,12 +323,14 @@ impl StreamRelay {
             .take_stamp(stamp)?;
         for feedback in feedbacks.iter() {
             let session = self.check(&feedback)?;
-            let newest = self.sessions[session].newest();
+            let known = &self.sessions[session];
+            let newest = known.newest(feedback.group);
+            let (at, is_by_group) = (known.place(feedback.group), known.is_by_group());
             let child = self.child(place).ok_or(RelayError::NoHop)?;
             let share = &mut child.shares[session];
-            share.reported.count(feedback.request)?;
-            share.on_answer(newest);
-            let feedback = share.with_marks(&feedback);
+            share.reports.count(at, feedback.request, newest)?;
+            share.on_answer(feedback.group, newest, is_by_group);
+            let feedback = share.with_marks(&feedback, is_by_group);
             let source = child.source;
             self.sessions[session].add(now, source, &feedback);
             self.pass_summaries(now, session);
@@ -335,12 +346,14 @@ impl StreamRelay {
     ) -> Result<(), RelayError> {
         for feedback in feedbacks.iter() {
             let session = self.check(&feedback)?;
+            let known = &self.sessions[session];
+            let (at, newest) = (known.place(feedback.group), known.newest(feedback.group));
             let next = &mut self.next_source;
             let stranger = self.strangers.at(now, from, || {
                 *next = next.wrapping_add(1);
                 *next
             })?;
-            stranger.reported[session].count(feedback.request)?;
+            stranger.reported[session].count(at, feedback.request, newest)?;
             let source = stranger.source;
             self.sessions[session].add(now, source, &feedback);
             self.pass_summaries(now, session);

@@ -208,6 +208,7 @@ mod tests {
             group,
             sequence,
             request,
+            is_for_group: false,
             rate: 0,
             rtt_us: 0,
             next_rate: 0,

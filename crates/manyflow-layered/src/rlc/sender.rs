@@ -131,6 +131,7 @@ impl Sender {
             group: rank,
             sequence: group.sequence,
             request: group.signal,
+            is_for_group: false,
             rate: u32::try_from(cumulative).unwrap_or(u32::MAX),
             rtt_us: 0,
             next_rate: 0,

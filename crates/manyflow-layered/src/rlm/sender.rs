@@ -114,6 +114,7 @@ impl Sender {
             group: rank as u8,
             sequence: group.sequence,
             request: 0,
+            is_for_group: false,
             rate: group.cumulative,
             rtt_us: 0,
             next_rate: 0,

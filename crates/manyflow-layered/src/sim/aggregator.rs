@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::round::Round;
 use crate::Event;
-use crate::{Feedback, Message};
+use crate::{Data, Feedback, Message};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, EndpointId, Packet};
@@ -22,13 +22,43 @@ pub struct Aggregator {
     session: u32,
     id: u32,
     parent: EndpointId,
-    round: Round,
-    /// The time until which answers of the round are awaited; `None` if they have been passed on.
-    deadline: Option<Time>,
+    /// The round of the session, or those of its groups.
+    parts: Vec<Part>,
+    /// Whether requests are for the receivers with one top group.
+    is_by_group: bool,
     /// Whether it has joined the lowest group. It needs the requests only while receivers below it
     /// answer them.
     is_joined: bool,
     actions: VecDeque<Action<Message>>,
+}
+
+/// The present round of the receivers that share requests.
+#[derive(Debug)]
+struct Part {
+    round: Round,
+    /// The time until which answers of the round are awaited; `None` if they have been passed on.
+    deadline: Option<Time>,
+}
+
+impl Part {
+    fn new() -> Part {
+        Part {
+            round: Round::new(),
+            deadline: None,
+        }
+    }
+
+    /// Begins the round of a request that passed here at `opened`. The answers are awaited for
+    /// twice the longest round-trip time to the receivers below; `unknown` is taken for it until
+    /// one is measured.
+    fn begin(&mut self, now: Time, request: u16, opened: Option<Time>, unknown: Duration) {
+        self.round.begin(request, opened);
+        let rtt = match self.round.longest_rtt() {
+            Duration::ZERO => unknown,
+            known => known,
+        };
+        self.deadline = Some(now + WAIT_MIN.max(2 * rtt));
+    }
 }
 
 impl Aggregator {
@@ -38,18 +68,38 @@ impl Aggregator {
             session,
             id,
             parent,
-            round: Round::new(),
-            deadline: None,
+            parts: vec![Part::new()],
+            is_by_group: false,
             is_joined: false,
             actions: VecDeque::new(),
         }
     }
 
-    /// Sets the number of children that are known to answer the following requests. A round is not
-    /// complete before that many have answered, even if none of them has reported before. Initially
-    /// 0: children are known by their reports alone.
-    pub fn set_awaited(&mut self, children: usize) {
-        self.round.awaited = children;
+    /// Sets the number of children that are known to answer the requests that follow like that of
+    /// `data`. A round is not complete before that many have answered, even if none of them has
+    /// reported before. Initially 0: children are known by their reports alone.
+    pub fn set_awaited(&mut self, data: &Data, children: usize) {
+        let place = self.place_of(data);
+        self.parts[place].round.awaited = children;
+    }
+
+    /// Returns the place of the round that a packet of data belongs to. Begins again if the sender
+    /// has changed from requests for the session to those for groups, or back.
+    fn place_of(&mut self, data: &Data) -> usize {
+        if data.is_for_group != self.is_by_group {
+            self.is_by_group = data.is_for_group;
+            self.parts = vec![Part::new()];
+        }
+        self.place(data.group)
+    }
+
+    /// Returns the place of the round of receivers with this top group.
+    fn place(&mut self, group: u8) -> usize {
+        let place = if self.is_by_group { group.into() } else { 0 };
+        if self.parts.len() <= place {
+            self.parts.resize_with(place + 1, Part::new);
+        }
+        place
     }
 
     fn base(&self) -> Channel {
@@ -61,36 +111,34 @@ impl Aggregator {
 
     /// Handles a new request: passes on the remaining reports of the previous round, and begins a
     /// new one.
-    fn on_request(&mut self, now: Time, request: u16, session_rtt: Duration) {
-        if !self.round.is_newer(request) {
+    fn on_request(&mut self, now: Time, data: &Data) {
+        let place = self.place_of(data);
+        if !self.parts[place].round.is_newer(data.request) {
             return;
         }
-        if self.deadline.is_some() {
-            self.send_summaries(now);
+        if self.parts[place].deadline.is_some() {
+            self.send_summaries(now, place);
         }
-        self.round.begin(request, Some(now));
-        // The wait is twice the longest round-trip time to the receivers below, or of the session
-        // until one is measured.
-        let rtt = match self.round.longest_rtt() {
-            Duration::ZERO => session_rtt,
-            known => known,
-        };
-        self.deadline = Some(now + WAIT_MIN.max(2 * rtt));
+        let stated = Duration::from_micros(data.rtt_us.into());
+        self.parts[place].begin(now, data.request, Some(now), stated);
     }
 
     fn on_feedback(&mut self, now: Time, feedback: &Feedback) {
         self.set_joined(true);
-        if self.round.is_newer(feedback.request) {
+        let place = self.place(feedback.group);
+        if self.parts[place].round.is_newer(feedback.request) {
             // The request was not seen here, so this round has no time from which to measure.
-            if self.deadline.is_some() {
-                self.send_summaries(now);
+            if self.parts[place].deadline.is_some() {
+                self.send_summaries(now, place);
             }
-            self.round.begin(feedback.request, None);
-            self.deadline = Some(now + WAIT_MIN.max(2 * self.round.longest_rtt()));
+            self.parts[place].begin(now, feedback.request, None, Duration::ZERO);
         }
-        self.round.add(now, feedback);
-        if feedback.population == 0 && self.round.is_childless() {
-            self.deadline = None;
+        self.parts[place].round.add(now, feedback);
+        if feedback.is_of_receiver() {
+            self.forget_elsewhere(now, place, feedback.source);
+        }
+        if feedback.population == 0 && self.is_childless() {
+            self.parts.iter_mut().for_each(|part| part.deadline = None);
             let source = self.id;
             let feedback = Feedback {
                 source,
@@ -99,31 +147,52 @@ impl Aggregator {
             self.actions.push_back(report(self.parent, feedback));
             self.set_joined(false);
         }
-        if self.deadline.is_some() && self.round.is_complete() {
-            self.send_summaries(now);
+        self.send_if_complete(now, place);
+    }
+
+    /// Returns whether no child is known.
+    fn is_childless(&self) -> bool {
+        self.parts.iter().all(|part| part.round.is_childless())
+    }
+
+    /// Handles a receiver that reports about another top group than before: it is no longer awaited
+    /// in the rounds of the former one.
+    fn forget_elsewhere(&mut self, now: Time, place: usize, source: u32) {
+        for other in (0..self.parts.len()).filter(|other| *other != place) {
+            if self.parts[other].round.forget(source) {
+                self.send_if_complete(now, other);
+            }
+        }
+    }
+
+    fn send_if_complete(&mut self, now: Time, place: usize) {
+        let Part { round, deadline } = &self.parts[place];
+        if deadline.is_some() && round.is_complete() {
+            self.send_summaries(now, place);
         }
     }
 
     /// Sends the parent a summary for each group with reports. An aggregator without children
     /// leaves the lowest group, because it needs no requests.
-    fn send_summaries(&mut self, now: Time) {
-        self.deadline = None;
-        if self.round.is_childless() {
+    fn send_summaries(&mut self, now: Time, place: usize) {
+        self.parts[place].deadline = None;
+        if self.is_childless() {
             self.set_joined(false);
         }
+        let round = &self.parts[place].round;
         let micros = |span: Duration| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
-        let hold_us = self.round.opened().map_or(0, |opened| micros(now - opened));
+        let hold_us = round.opened().map_or(0, |opened| micros(now - opened));
         // The first summary states the longest round-trip time of all, even if its receiver is
         // late. Otherwise the sender would take the session for shorter when a report is missing.
-        let longest = self.round.longest_rtt();
-        let last = self.round.summaries().count();
-        for (place, (group, summary)) in self.round.summaries().enumerate() {
+        let longest = round.longest_rtt();
+        let last = round.summaries().count();
+        for (place, (group, summary)) in round.summaries().enumerate() {
             let feedback = Feedback {
                 source: self.id,
                 session: self.session,
                 group,
                 more: place + 1 < last,
-                request: self.round.request(),
+                request: round.request(),
                 reports: summary.reports,
                 congested: summary.congested,
                 minimum: summary.minimum,
@@ -160,10 +229,7 @@ impl Endpoint for Aggregator {
 
     fn handle_packet(&mut self, now: Time, packet: &Packet<Message>) {
         match &packet.header {
-            Message::Data(data) => {
-                let session_rtt = Duration::from_micros(data.rtt_us.into());
-                self.on_request(now, data.request, session_rtt);
-            }
+            Message::Data(data) => self.on_request(now, data),
             Message::Feedback(feedback) if feedback.session == self.session => {
                 self.on_feedback(now, feedback);
             }
@@ -172,8 +238,11 @@ impl Endpoint for Aggregator {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.send_summaries(now);
+        for place in 0..self.parts.len() {
+            let deadline = self.parts[place].deadline;
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.send_summaries(now, place);
+            }
         }
     }
 
@@ -182,7 +251,8 @@ impl Endpoint for Aggregator {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.deadline
+        let deadlines = self.parts.iter().filter_map(|part| part.deadline);
+        deadlines.min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -58,6 +58,10 @@ pub struct SenderConfig {
     /// cumulative rate than `decrease`, the rate falls to the share that they get, but not below
     /// this factor. A value from `decrease` up is the paper's rule.
     pub decrease_min: f64,
+    /// Whether each group has requests and rounds of its own, as long as the round-trip times of
+    /// the receivers whose top group it is. Otherwise a round is as long as the slowest receiver of
+    /// the session needs, as in the paper; always so with the second edition.
+    pub group_rounds: bool,
     /// The longest round-trip time of the session until reports give it, 1 ms to 10 s.
     pub initial_rtt: Duration,
     /// The maximum factor by which the longest round-trip time grows in a round; above 1. One late
@@ -110,6 +114,7 @@ impl Default for SenderConfig {
             tcp_fair: false,
             decrease: 0.9375,
             decrease_min: 0.25,
+            group_rounds: false,
             initial_rtt: Duration::from_millis(100),
             rtt_growth_max: 1000.0,
             menu_rtts: 50,
@@ -218,6 +223,11 @@ impl SenderConfig {
                 self.rtt_growth_max > 1.0,
             ),
             ("the menu interval", "at least 2 RTTs", self.menu_rtts >= 2),
+            (
+                "the rounds of each group",
+                "off with the second edition",
+                !(self.group_rounds && self.edition == Edition::Second),
+            ),
         ])
     }
 }

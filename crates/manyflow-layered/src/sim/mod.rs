@@ -59,6 +59,17 @@
 //!   decrease the next lower group while its queue drains.
 //! - **Late reports** count as reports of the present round. Behind a long queue all reports are
 //!   late; without them, the rate that fills the queue would never decrease.
+//! - **Rounds of each group** (`group_rounds`, off by default). Each group has requests, rounds and
+//!   a round-trip time of its own, those of the receivers whose top group it is, so that a receiver
+//!   behind a slow link sets the pace of its own group only. Only the packets of a group carry its
+//!   requests (`cycle.rs`). An aggregator therefore needs the packets of all groups below it, as a
+//!   relay has them. With rounds of its own,
+//!   - a group that has not been congested for some rounds takes larger steps;
+//!   - a round is lossy only if more is lost than a TCP at this rate would lose, by two standard
+//!     deviations of as few packets, and more than the last fall of the rate will end; a receiver
+//!     leaves its group after six such rounds, because rounds are short;
+//!   - a receiver that hears no request for eight round-trip times and a second leaves the group: a
+//!     full queue drops from the top.
 //! - **Fairness to TCP on each path** (`tcp_fair`, off by default). A round is as long as the
 //!   slowest receiver needs. On a path with a tenth of that round-trip time, an increase of one
 //!   packet per round-trip time of the session is far less than TCP's, and at TCP's share of marks
@@ -119,6 +130,7 @@ mod aggregator;
 mod arrivals;
 mod base_rtt;
 mod config;
+mod cycle;
 mod measured;
 mod menu;
 mod path;

@@ -234,6 +234,7 @@ mod tests {
             group: 0,
             sequence,
             request: 1,
+            is_for_group: false,
             rate: 125_000,
             rtt_us: 40_000,
             next_rate: 250_000,

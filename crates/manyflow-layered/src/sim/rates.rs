@@ -19,6 +19,11 @@ const SHORTFALL: f64 = 0.8;
 /// again: its path has become faster, or the receivers that were congested have left.
 const RESTART: f64 = 1.25;
 
+/// The number of rounds in a row without congestion after which the maximum step of a group grows:
+/// by half of the first in each further round, up to this share of the rate.
+const CALM_ROUNDS: u32 = 4;
+const STEP_CALM_MAX: f64 = 0.2;
+
 /// The share of a rate that receivers get in a round in which they lose little.
 const NEARLY_ALL: f64 = 0.9;
 
@@ -63,6 +68,8 @@ pub(super) struct Rates {
     /// Groups that were decreased in the last round: the present reports are from before the
     /// decrease took effect.
     held: Vec<bool>,
+    /// The number of rounds in a row without congestion of each group.
+    calm: Vec<u32>,
     /// Groups that have not been congested yet: their rates grow by a factor.
     starting: Vec<bool>,
     /// The rate at which each group was congested for the last time; infinite before that.
@@ -75,6 +82,7 @@ pub(super) struct Rates {
     initial: f64,
     increase: f64,
     tcp_fair: bool,
+    group_rounds: bool,
     start_factor: f64,
     first_factor: f64,
     minimum: f64,
@@ -97,6 +105,7 @@ impl Rates {
                 .collect(),
             idle: vec![0; config.groups.into()],
             held: vec![false; config.groups.into()],
+            calm: vec![0; config.groups.into()],
             starting: vec![true; config.groups.into()],
             limit: vec![f64::INFINITY; config.groups.into()],
             can_start_again: !config.tcp_fair && config.decrease_min < config.decrease,
@@ -104,6 +113,7 @@ impl Rates {
             initial,
             increase: config.increase,
             tcp_fair: config.tcp_fair,
+            group_rounds: config.group_rounds,
             start_factor: config.start_factor,
             first_factor: config.first_factor.max(config.start_factor),
             minimum: bytes_per_s(config.minimum_rate),
@@ -139,34 +149,46 @@ impl Rates {
         self.cumulative[group] - below
     }
 
-    /// Returns how a group is adjusted in a round, which lasts two round-trip times of the session.
-    /// `rtt` is the longest round-trip time to the receivers of the group, or zero if it is
-    /// unknown.
-    fn adjustment(&self, group: usize, rtt: Duration, session_rtt: Duration) -> Adjustment {
+    /// Returns how a group is adjusted in a round, which lasts two round-trip times `round_rtt`: of
+    /// the session, or of the group if it has rounds of its own. `rtt` is the longest round-trip
+    /// time to the receivers of the group, or zero if it is unknown.
+    fn adjustment(&self, group: usize, rtt: Duration, round_rtt: Duration) -> Adjustment {
         let rate = self.cumulative[group];
         if self.tcp_fair && !rtt.is_zero() {
-            return self.tcp_adjustment(group, rtt.as_secs_f64(), session_rtt.as_secs_f64());
+            return self.tcp_adjustment(group, rtt.as_secs_f64(), round_rtt.as_secs_f64());
         }
-        let step = 2.0 * self.increase * self.packet_bytes / session_rtt.as_secs_f64();
+        let step = 2.0 * self.increase * self.packet_bytes / round_rtt.as_secs_f64();
         Adjustment {
-            step: step.min(self.step_max * rate),
+            step: step.min(self.step_max(group) * rate),
             decrease: self.decrease,
+        }
+    }
+
+    /// Returns the maximum step of a group as a share of its rate. It grows with the rounds without
+    /// congestion if these are the group's own: a path that has become faster has let them pass.
+    fn step_max(&self, group: usize) -> f64 {
+        let most = self.step_max.max(STEP_CALM_MAX);
+        let calm = f64::from(self.calm[group].saturating_sub(CALM_ROUNDS)) / 2.0;
+        match self.group_rounds {
+            true if self.starting[group] => self.step_max,
+            true => (self.step_max * calm.max(1.0)).min(most),
+            false => self.step_max,
         }
     }
 
     /// Returns the adjustment that gives a group TCP's rate on the path of its receivers.
     ///
-    /// A round has 2 `session_rtt` / `rtt` round-trip times of the path, with w packets of the
+    /// A round has 2 `round_rtt` / `rtt` round-trip times of the path, with w packets of the
     /// group and those below it in each. TCP adds one packet in each of them, which makes the rate
     /// grow by a share x in the round. If w is TCP's window, a packet is marked with the
     /// probability p = 3 / (2 w^2), so that the round has 3/2 x marks on average. Only packets of
     /// the top group are marked. A round without a mark then has the probability e^-marks, and the
     /// decrease is that with which the rate stays the same on average. If that were below TCP's,
     /// the step is smaller.
-    fn tcp_adjustment(&self, group: usize, rtt_s: f64, session_rtt_s: f64) -> Adjustment {
+    fn tcp_adjustment(&self, group: usize, rtt_s: f64, round_rtt_s: f64) -> Adjustment {
         let rate = self.cumulative[group];
         let window = rate * rtt_s / self.packet_bytes;
-        let growth = 2.0 * session_rtt_s / rtt_s / window;
+        let growth = 2.0 * round_rtt_s / rtt_s / window;
         let marks = (1.5 * growth * self.own(group) / rate).min(MARKS_MAX);
         // The ratio of the probabilities of congested rounds and others.
         let odds = libm::expm1(marks);
@@ -180,15 +202,16 @@ impl Rates {
         }
     }
 
-    /// Adjusts the rates after a round. `reports` holds the reports about each group, and
-    /// `session_rtt` is the longest round-trip time of the session.
-    pub(super) fn on_round(&mut self, reports: &[Reports], session_rtt: Duration) {
+    /// Adjusts the rates of the groups from `first` on after a round, which has lasted two
+    /// round-trip times `round_rtt`. `reports` holds the reports about each of them.
+    pub(super) fn on_round(&mut self, first: usize, reports: &[Reports], round_rtt: Duration) {
+        debug_assert!(first + reports.len() <= self.cumulative.len());
         if let Some(mut second) = self.second.take() {
-            self.follow(&mut second, reports, session_rtt);
+            self.follow(&mut second, reports, round_rtt);
             self.second = Some(second);
             return;
         }
-        for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
+        for (group, reports) in (first..).zip(reports) {
             let rate = self.cumulative[group];
             if reports.all == 0 {
                 if reports.is_asked {
@@ -204,6 +227,10 @@ impl Rates {
             }
             self.held[group] = self.is_congested(group, *reports);
             self.starting[group] &= !self.held[group];
+            self.calm[group] = match self.held[group] {
+                true => 0,
+                false => self.calm[group].saturating_add(1),
+            };
             if self.held[group] {
                 self.note_congested_rate(group);
             }
@@ -211,14 +238,15 @@ impl Rates {
                 true => self.growth(),
                 false => 1.0,
             };
-            let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, session_rtt);
+            let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, round_rtt);
             self.cumulative[group] = match self.held[group] {
                 true => rate * self.remainder(group, *reports, decrease),
                 false => self.within_menu(group, (rate + step).max(rate * factor), step),
             };
         }
         let top = self.cumulative.len() - 1;
-        if top > 0 && reports[top].all > 0 && self.is_congested(top, reports[top]) {
+        let of_top = reports.get(top - first).filter(|reports| reports.all > 0);
+        if top > 0 && of_top.is_some_and(|reports| self.is_congested(top, *reports)) {
             self.menu.activate();
         }
         self.keep_order();

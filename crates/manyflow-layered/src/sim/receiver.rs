@@ -31,6 +31,11 @@ const OWN_DECREASE_ROUNDS: u32 = 3;
 const INTERRUPTION_RTTS: u32 = 2;
 const INTERRUPTION_PACKETS: f64 = 8.0;
 
+/// The time without a request, in round-trip times and beyond, after which the top group does not
+/// arrive. A round lasts four of them while answers are missing, and packets can be rare.
+const UNHEARD_RTTS: u32 = 8;
+const UNHEARD_MIN: Duration = Duration::from_secs(1);
+
 /// The share of congested rounds from which a receiver counts as congested over an interval.
 const PERSISTENT: f64 = 0.9;
 
@@ -53,8 +58,12 @@ pub struct Receiver {
     arrivals: Vec<Arrivals>,
     /// The last request, and its time. Measurements since that time answer the next request.
     asked: Option<(u16, Time)>,
-    /// The time of the last packet, and the session's round-trip time in it. The sender takes an
-    /// interruption for a longer round-trip time.
+    /// When the top group was joined or the one above it was left, or an interruption ended.
+    changed: Time,
+    /// Whether the last packet was one whose request is for the receivers with one top group.
+    is_asked_by_group: bool,
+    /// The time of the last packet, and the last round-trip time that this receiver was given. The
+    /// sender takes an interruption for a longer round-trip time.
     heard: Option<(Time, Duration)>,
     /// The length of the longest packet so far: packets that carry little are shorter.
     packet_bytes: u32,
@@ -88,8 +97,8 @@ struct Interval {
     lost: u32,
     /// The last rate of the top subscribed group.
     top_rate: Option<u32>,
-    /// Whether the rate decreased in this round.
-    round_fell: bool,
+    /// The share by which the rate decreased in this round.
+    round_fall: f64,
     /// The rate increased.
     rose: bool,
     /// The rate decreased, and this receiver did not cause it.
@@ -110,7 +119,8 @@ impl Interval {
         if let Some(last) = self.top_rate {
             self.rose |= rate > last;
             self.fell |= rate < last && !is_own_doing;
-            self.round_fell |= rate < last;
+            let kept = f64::from(rate) / f64::from(last.max(1));
+            self.round_fall = 1.0 - (1.0 - self.round_fall) * kept.min(1.0);
         }
         self.top_rate = Some(rate);
     }
@@ -152,6 +162,8 @@ impl Receiver {
             subscribed: 0,
             arrivals: Vec::new(),
             asked: None,
+            changed: Time::ZERO,
+            is_asked_by_group: false,
             heard: None,
             packet_bytes: 0,
             received_bytes: 0,
@@ -198,6 +210,7 @@ impl Receiver {
             1 => 0,
             _ => SETTLING_ROUNDS_UP,
         });
+        self.begin_requests(now);
         self.actions.push_back(Action::Join(channel));
         self.events.push_back(Event::Joined(channel));
         self.explain(reason);
@@ -223,9 +236,20 @@ impl Receiver {
         self.on_change(now, false);
         let channel = self.channel(self.subscribed);
         self.interval = Interval::settling(SETTLING_ROUNDS_DOWN);
+        self.begin_requests(now);
         self.actions.push_back(Action::Leave(channel));
         self.events.push_back(Event::Left(channel));
         self.explain(reason);
+    }
+
+    /// Begins with the requests of another group, if each group has its own: the first one ends no
+    /// round of this receiver, which takes the place of a settling round.
+    fn begin_requests(&mut self, now: Time) {
+        self.changed = now;
+        if self.is_asked_by_group {
+            self.asked = None;
+            self.interval.settling = self.interval.settling.saturating_sub(1);
+        }
     }
 
     fn leave(&mut self, now: Time) {
@@ -253,8 +277,12 @@ impl Receiver {
     /// that includes the interruption would lower the group's rate for everyone.
     fn resume_after_interruption(&mut self, now: Time, data: &Data, bytes: u32) {
         self.packet_bytes = self.packet_bytes.max(bytes);
-        let heard = (now, Duration::from_micros(data.rtt_us.into()));
-        let Some((last, rtt)) = self.heard.replace(heard) else {
+        let stated = Duration::from_micros(data.rtt_us.into());
+        let given = match self.heard {
+            Some((_, rtt)) if !self.is_asked_by(data) => rtt,
+            _ => stated,
+        };
+        let Some((last, rtt)) = self.heard.replace((now, given)) else {
             return;
         };
         let awaited_bytes = f64::from(data.rate) * (now - last).as_secs_f64();
@@ -264,7 +292,7 @@ impl Receiver {
             return;
         }
         self.arrivals.fill(Arrivals::default());
-        (self.asked, self.rate) = (None, None);
+        (self.asked, self.rate, self.changed) = (None, None, now);
         (self.received_bytes, self.is_marked) = (0, false);
         (self.received_packets, self.lost_packets) = (0, 0);
         self.calm_rounds = 0;
@@ -273,6 +301,11 @@ impl Receiver {
         if let Some(measured) = &mut self.measured {
             measured.on_interruption();
         }
+    }
+
+    /// Returns whether the request of a packet is for this receiver, too.
+    fn is_asked_by(&self, data: &Data) -> bool {
+        !data.is_for_group || data.group + 1 == self.subscribed
     }
 
     /// Reports the packets that are lost since the last report, by an event.
@@ -287,6 +320,7 @@ impl Receiver {
 
     fn on_data(&mut self, now: Time, data: &Data, bytes: u32, is_marked: bool) {
         debug_assert_eq!(self.arrivals.len(), usize::from(self.subscribed));
+        self.is_asked_by_group = data.is_for_group;
         self.resume_after_interruption(now, data, bytes);
         let arrivals = &mut self.arrivals[usize::from(data.group)];
         let missing = arrivals.missing();
@@ -303,10 +337,25 @@ impl Receiver {
             None => data.request != 0,
             Some((last, _)) => (data.request.wrapping_sub(last) as i16) > 0,
         };
-        if is_new {
+        if is_new && self.is_asked_by(data) {
             self.on_request(now, data);
+        } else {
+            self.leave_unheard(now);
         }
         self.measure(now, data, bytes, lost, is_marked);
+    }
+
+    /// Drops the top group if it has requests of its own and none of them arrives, although packets
+    /// of lower groups do: a full queue drops from the top.
+    fn leave_unheard(&mut self, now: Time) {
+        let Some((_, rtt)) = self.heard.filter(|_| self.is_asked_by_group) else {
+            return;
+        };
+        let since = self.asked.map_or(self.changed, |(_, asked)| asked);
+        if self.subscribed > 1 && now - since > UNHEARD_MIN + UNHEARD_RTTS * rtt {
+            let interval = self.config.selection_rtts * rtt;
+            self.fail(now, interval, self.subscribed - 1, Reason::Unheard);
+        }
     }
 
     /// Measures the path, and leaves groups at once that it does not carry (second edition).
@@ -360,7 +409,11 @@ impl Receiver {
             rate + self.config.rate_weight * (measured - rate)
         });
         self.rate = Some(rate);
-        let fell = core::mem::take(&mut self.interval.round_fell);
+        if data.is_for_group {
+            let rounds = f64::from(data.rtt_us) / 1e6 / (now - since).as_secs_f64();
+            self.trials.set_window(f64::from(received) * rounds);
+        }
+        let fell = core::mem::take(&mut self.interval.round_fall);
         let is_overloaded = self.trials.on_round(received, lost, fell) && self.measured.is_none();
         if is_overloaded && self.subscribed > 1 {
             self.fail(now, interval, self.subscribed - 1, Reason::Lost);

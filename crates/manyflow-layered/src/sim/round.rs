@@ -192,8 +192,11 @@ impl Round {
     /// answer, without the time for which the child held it.
     fn measure(&self, now: Time, age: u16, feedback: &Feedback) -> Option<Duration> {
         // Aggregators have joined the lowest group only, receivers the groups up to theirs.
-        let is_receiver = feedback.rtt_us == 0 && feedback.hold_us == 0;
-        let top = if is_receiver { feedback.group } else { 0 };
+        let top = if feedback.is_of_receiver() {
+            feedback.group
+        } else {
+            0
+        };
         let opened = self.opened[usize::from(age)].get(usize::from(top))?;
         let span = now - (*opened)?;
         let held = Duration::from_micros(feedback.hold_us.into());
@@ -213,6 +216,14 @@ impl Round {
     pub(super) fn is_open(&self, group: u8) -> bool {
         let opened = self.opened[0].get(usize::from(group));
         opened.is_some_and(Option::is_some)
+    }
+
+    /// Forgets a receiver that has changed its top group and is no longer awaited here. Returns
+    /// whether it was known.
+    pub(super) fn forget(&mut self, source: u32) -> bool {
+        let before = self.children.len();
+        self.children.retain(|child| child.source != source);
+        self.children.len() < before
     }
 
     /// Returns whether any report has arrived in this round.

@@ -1,22 +1,19 @@
 //! The sender: paces the groups, requests feedback in each round, and sets the rates by the
 //! reports.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::base_rtt::BaseRtt;
 use super::config::{ConfigError, Edition, SenderConfig};
+use super::cycle::Cycle;
 use super::rates::{Rates, Reports};
-use super::round::Round;
 use crate::Event;
-use crate::{Data, Message, Offer};
+use crate::{Data, Feedback, Message, Offer};
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::units::Rate;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, Packet};
-
-/// The number of rounds in a row without any report after which rates decrease.
-const SILENT_ROUNDS: u32 = 5;
 
 /// The number of packets in a round below which a received rate is too coarse.
 const COARSE_PACKETS: f64 = 4.0;
@@ -24,8 +21,9 @@ const COARSE_PACKETS: f64 = 4.0;
 /// The bytes of a packet that are not payload: 28 of IPv4 and UDP, and 20 of the data header.
 const HEADER_BYTES: u32 = 48;
 
-/// The longest time without a packet of the lowest group while nothing waits: that of this number
-/// of full packets, and at least a round-trip time, so that receivers notice no interruption.
+/// The longest time without a packet while nothing waits, of the lowest group or of each that has
+/// rounds of its own: that of this number of full packets of the group and those below it, and at
+/// least a round-trip time, so that receivers notice no interruption.
 const QUIET_PACKETS: f64 = 4.0;
 const QUIET_MAX: Duration = Duration::from_millis(100);
 
@@ -37,16 +35,9 @@ pub struct Sender {
     stop: Option<Time>,
     rates: Rates,
     groups: Vec<Group>,
-    round: Round,
-    /// When the round began.
-    round_since: Time,
-    /// Whether the reports of the round have been acted on.
-    is_adjusted: bool,
-    silent_rounds: u32,
-    /// The longest round-trip time of the session.
-    rtt: Duration,
-    /// The minimum of the longest round-trip time, in which the second edition counts.
-    base_rtt: BaseRtt,
+    /// The rounds of the session, or those of each group.
+    cycles: Vec<Cycle>,
+    start: Time,
     menu_due: Time,
     started: bool,
     actions: VecDeque<Action<Message>>,
@@ -84,17 +75,18 @@ impl Sender {
             sent: start,
             offered: None,
         };
+        let cycles = if config.group_rounds {
+            config.groups
+        } else {
+            1
+        };
         Ok(Sender {
             session,
             stop,
             rates: Rates::new(&config),
             groups: (0..config.groups).map(group).collect(),
-            round: Round::new(),
-            round_since: start,
-            is_adjusted: false,
-            silent_rounds: 0,
-            rtt: config.initial_rtt,
-            base_rtt: BaseRtt::new(start, config.initial_rtt),
+            cycles: (0..cycles).map(|_| Cycle::new(&config, start)).collect(),
+            start,
             menu_due: start + config.menu_rtts * config.initial_rtt,
             started: false,
             actions: VecDeque::new(),
@@ -118,27 +110,21 @@ impl Sender {
 
     /// Returns the longest round-trip time of the session, as learned from reports.
     pub fn rtt(&self) -> Duration {
-        self.rtt
+        let active = self.cycles.iter().filter(|cycle| cycle.received.is_some());
+        let rtts = active.map(Cycle::rtt);
+        rtts.max().unwrap_or_else(|| self.cycles[0].rtt())
     }
 
-    fn begin_round(&mut self, now: Time) {
-        let request = self.round.request().wrapping_add(1).max(1);
-        self.round.begin(request, None);
-        (self.round_since, self.is_adjusted) = (now, false);
+    /// Returns the cycle that the receivers with this top group belong to.
+    fn cycle_of(&self, group: u8) -> usize {
+        usize::from(group).min(self.cycles.len() - 1)
     }
 
-    /// Returns the end of the round: two round-trip times after its start, or four while answers
-    /// are missing. Without known receivers, the round-trip time is that of the next one, which is
-    /// not known, and counts from the packet of the lowest group that carries the request.
-    fn round_due(&self) -> Time {
-        if self.round.is_childless() {
-            let asked = self.round.opened().unwrap_or(self.groups[0].due);
-            return asked.max(self.round_since) + 2 * self.rtt.max(self.config.initial_rtt);
-        }
-        match (self.is_adjusted, self.is_second()) {
-            (true, true) => self.round_since + 2 * self.base_rtt.get(),
-            (true, false) => self.round_since + 2 * self.rtt,
-            (false, _) => self.round_since + 4 * self.rtt,
+    /// Returns the groups whose rates a cycle adjusts.
+    fn groups_of(&self, cycle: usize) -> Range<u8> {
+        match self.config.group_rounds {
+            true => cycle as u8..cycle as u8 + 1,
+            false => 0..self.config.groups,
         }
     }
 
@@ -146,36 +132,34 @@ impl Sender {
         self.config.edition == Edition::Second
     }
 
-    /// Returns the round-trip time in which the session counts its intervals.
-    fn interval_rtt(&self) -> Duration {
-        match self.config.edition {
-            Edition::Paper => self.rtt,
-            Edition::Second => self.base_rtt.get(),
-        }
+    fn round_due(&self, cycle: usize) -> Time {
+        self.cycles[cycle].due(self.groups[cycle].due)
     }
 
-    fn on_round_end(&mut self, now: Time) {
-        if !self.is_adjusted {
-            self.adjust(now);
+    fn on_round_end(&mut self, now: Time, cycle: usize) {
+        if !self.cycles[cycle].is_adjusted {
+            self.adjust(now, cycle);
         }
         if self.menu_due <= now {
             self.rates.menu.on_interval();
-            self.menu_due = now + self.config.menu_rtts * self.rtt;
+            self.menu_due = now + self.config.menu_rtts * self.rtt();
         }
-        self.begin_round(now);
+        self.cycles[cycle].begin(now);
     }
 
-    /// Sets the rates by the reports of the round.
-    fn adjust(&mut self, now: Time) {
-        self.is_adjusted = true;
+    /// Sets the rates of the groups of a cycle by the reports of its round.
+    fn adjust(&mut self, now: Time, cycle: usize) {
+        self.cycles[cycle].is_adjusted = true;
+        let groups = self.groups_of(cycle);
         let mut reports = [Reports::default(); crate::GROUPS_MAX as usize];
-        for (group, reports) in (0..self.config.groups).zip(&mut reports) {
-            reports.is_asked = self.round.is_open(group);
+        let mut received: Option<(u32, u32)> = None;
+        let round = &self.cycles[cycle].round;
+        for (group, reports) in groups.clone().zip(&mut reports) {
+            reports.is_asked = round.is_open(group);
         }
-        let (mut low, mut high) = (u32::MAX, 0);
-        let known = |(group, _): &(u8, _)| *group < self.config.groups;
-        for (group, summary) in self.round.summaries().filter(known) {
-            reports[usize::from(group)] = Reports {
+        let known = |(group, _): &(u8, _)| groups.contains(group);
+        for (group, summary) in round.summaries().filter(known) {
+            reports[usize::from(group - groups.start)] = Reports {
                 is_asked: true,
                 all: summary.reports,
                 congested: summary.congested,
@@ -185,55 +169,54 @@ impl Sender {
                     false => [summary.minimum.into(), summary.maximum.into()],
                 },
             };
-            (low, high) = (low.min(summary.minimum), high.max(summary.maximum));
+            received = Some(
+                received.map_or((summary.minimum, summary.maximum), |(low, high)| {
+                    (low.min(summary.minimum), high.max(summary.maximum))
+                }),
+            );
         }
-        if low > high {
-            self.on_silent_round(now);
-        } else {
-            self.silent_rounds = 0;
-            self.rates.menu.on_reports(low.into(), high.into());
-            self.learn_rtt();
-            self.base_rtt.add(now, self.rtt);
-            let rtt = self.interval_rtt();
-            self.rates.on_round(&reports[..self.groups.len()], rtt);
+        match received {
+            Some(received) => {
+                self.cycles[cycle].on_reports(now, received);
+                self.report_range();
+                let rtt = self.cycles[cycle].interval_rtt();
+                let reports = &reports[..groups.len()];
+                self.rates.on_round(groups.start.into(), reports, rtt);
+            }
+            None => self.on_silent_round(now, cycle, reports[0]),
         }
-        for group in 0..self.config.groups {
+        for group in groups {
             let rate = self.rate(group);
             self.events.push_back(Event::GroupRate { group, rate });
         }
     }
 
-    /// Handles a round without reports. The next receiver can have another round-trip time than
-    /// those that have left.
-    fn on_silent_round(&mut self, now: Time) {
-        self.silent_rounds = self.silent_rounds.saturating_add(1);
-        if self.silent_rounds >= SILENT_ROUNDS {
+    /// Handles a round without reports. A group with rounds of its own is idle; of the others, only
+    /// several such rounds count.
+    fn on_silent_round(&mut self, now: Time, cycle: usize, reports: Reports) {
+        let is_silent = self.cycles[cycle].on_silent_round(now);
+        if self.config.group_rounds {
+            let rtt = self.cycles[cycle].rtt();
+            self.rates.on_round(cycle, &[reports], rtt);
+        } else if is_silent {
             self.rates.on_silence();
-            self.rtt = self.rtt.max(self.config.initial_rtt);
-            self.base_rtt = BaseRtt::new(now, self.rtt);
         }
     }
 
-    /// Learns the longest round-trip time of all receivers. Adopts a longer one at once, up to the
-    /// maximum growth of a round, and approaches a shorter one slowly.
-    fn learn_rtt(&mut self) {
-        let limit = self.rtt.as_secs_f64() * self.config.rtt_growth_max;
-        let longest = self.round.longest_rtt().min(seconds(limit));
-        if longest.is_zero() {
-            return;
+    /// Lets the menu know the lowest and highest received rates of the session.
+    fn report_range(&mut self) {
+        let received = self.cycles.iter().filter_map(|cycle| cycle.received);
+        let range = received.reduce(|(low, high), (a, b)| (low.min(a), high.max(b)));
+        if let Some((low, high)) = range {
+            self.rates.menu.on_reports(low.into(), high.into());
         }
-        let smoothed = if longest > self.rtt {
-            longest
-        } else {
-            self.rtt - (self.rtt - longest) / 8
-        };
-        self.rtt = smoothed.clamp(Duration::from_millis(1), Duration::from_secs(10));
     }
 
     /// Returns whether a round has too few packets of a group and those below it to measure a
     /// received rate. Then the reported rates do not count.
     fn is_coarse(&self, group: u8) -> bool {
-        let bytes = self.rates.cumulative(group.into()) * 2.0 * self.rtt.as_secs_f64();
+        let rtt = self.cycles[self.cycle_of(group)].rtt();
+        let bytes = self.rates.cumulative(group.into()) * 2.0 * rtt.as_secs_f64();
         bytes < COARSE_PACKETS * f64::from(self.config.packet_bytes)
     }
 
@@ -251,12 +234,20 @@ impl Sender {
         }
     }
 
-    /// Returns whether a packet without a payload is sent: only in the lowest group, if it carries
-    /// a request, or if receivers would notice an interruption.
+    /// Returns whether a packet without a payload is sent: if it carries a request, or if receivers
+    /// would notice an interruption. Only packets of the lowest group do so, unless each group has
+    /// rounds of its own.
     fn sends_empty(&self, now: Time, group: u8) -> bool {
-        let packet = f64::from(self.config.packet_bytes) / self.rates.own(0);
-        let quiet = seconds(QUIET_PACKETS * packet).max(self.rtt).min(QUIET_MAX);
-        group == 0 && (!self.round.is_open(0) || now - self.groups[0].sent >= quiet)
+        let cycle = &self.cycles[self.cycle_of(group)];
+        let is_first = group == 0;
+        let asks = is_first || self.config.group_rounds;
+        let is_heard = is_first || (self.config.group_rounds && cycle.received.is_some());
+        let packet = f64::from(self.config.packet_bytes) / self.rates.cumulative(group.into());
+        let quiet = seconds(QUIET_PACKETS * packet)
+            .max(cycle.rtt())
+            .min(QUIET_MAX);
+        let is_quiet = now - self.groups[usize::from(group)].sent >= quiet;
+        (asks && !cycle.round.is_open(0)) || (is_heard && is_quiet)
     }
 
     fn send_due(&mut self, now: Time) {
@@ -293,7 +284,10 @@ impl Sender {
         own.offered = own.offered.map(|_| 0);
         own.sent = now;
         self.actions.push_back(Action::Send(packet));
-        self.round.open(now, group);
+        // With rounds of its own, only the packets of a group carry its requests.
+        let cycle = self.cycle_of(group);
+        let from = if self.config.group_rounds { 0 } else { group };
+        self.cycles[cycle].round.open(now, from);
     }
 
     /// Lets the time pass that this number of bytes takes at the rate of a group.
@@ -309,13 +303,15 @@ impl Sender {
     }
 
     fn packet(&self, group: u8, is_pair: bool) -> Packet<Message> {
-        let rtt_us = u32::try_from(self.interval_rtt().as_micros()).unwrap_or(u32::MAX);
+        let cycle = &self.cycles[self.cycle_of(group)];
+        let rtt_us = u32::try_from(cycle.interval_rtt().as_micros()).unwrap_or(u32::MAX);
         let has_next = self.is_second() && group + 1 < self.config.groups;
         let next = has_next.then(|| self.rates.cumulative(usize::from(group) + 1) as u32);
         let header = Message::Data(Data {
             group,
             sequence: self.groups[usize::from(group)].sequence,
-            request: self.round.request(),
+            request: cycle.round.request(),
+            is_for_group: self.config.group_rounds,
             rate: self.rates.cumulative(group.into()) as u32,
             rtt_us,
             next_rate: next.unwrap_or(0),
@@ -335,6 +331,19 @@ impl Sender {
         .with_ecn(Ecn::Capable)
     }
 
+    /// A receiver that reports about another top group than before is no longer awaited in the
+    /// rounds of the former one.
+    fn forget_elsewhere(&mut self, cycle: usize, feedback: &Feedback) {
+        if !feedback.is_of_receiver() {
+            return;
+        }
+        for (place, other) in self.cycles.iter_mut().enumerate() {
+            if place != cycle {
+                other.round.forget(feedback.source);
+            }
+        }
+    }
+
     fn is_over(&self, now: Time) -> bool {
         self.stop.is_some_and(|stop| stop <= now)
     }
@@ -352,22 +361,27 @@ impl Endpoint for Sender {
         if feedback.session != self.session || self.is_over(now) {
             return;
         }
-        self.round.add(now, feedback);
-        if !self.is_adjusted && self.round.is_complete() && self.round.has_reports() {
-            self.adjust(now);
+        if feedback.group >= self.config.groups {
+            return;
+        }
+        let cycle = self.cycle_of(feedback.group);
+        self.forget_elsewhere(cycle, feedback);
+        if self.cycles[cycle].add(now, feedback) {
+            self.adjust(now, cycle);
         }
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        if self.is_over(now) || now < self.round_since {
+        if self.is_over(now) || now < self.start {
             return;
         }
-        if !self.started {
-            self.started = true;
-            self.begin_round(now);
+        if !core::mem::replace(&mut self.started, true) {
+            self.cycles.iter_mut().for_each(|cycle| cycle.begin(now));
         }
-        if self.round_due() <= now {
-            self.on_round_end(now);
+        for cycle in 0..self.cycles.len() {
+            if self.round_due(cycle) <= now {
+                self.on_round_end(now, cycle);
+            }
         }
         self.send_due(now);
     }
@@ -379,9 +393,10 @@ impl Endpoint for Sender {
     fn poll_timeout(&self) -> Option<Time> {
         let packets = (0..self.config.groups).map(|group| self.packet_due(group));
         let due = if self.started {
-            packets.fold(self.round_due(), Time::min)
+            let rounds = (0..self.cycles.len()).map(|cycle| self.round_due(cycle));
+            packets.chain(rounds).fold(Time::MAX, Time::min)
         } else {
-            self.round_since
+            self.start
         };
         self.stop.is_none_or(|stop| due < stop).then_some(due)
     }

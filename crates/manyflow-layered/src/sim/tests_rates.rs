@@ -33,7 +33,7 @@ fn falls(rates: &Rates, group: usize, all: u32, congested: u32) -> bool {
     let mut round = vec![Reports::default(); rates.cumulative.len()];
     round[group] = reports(all, congested);
     let before = rates.cumulative(group);
-    rates.on_round(&round, rtt_of_step(10.0));
+    rates.on_round(0, &round, rtt_of_step(10.0));
     rates.cumulative(group) < before
 }
 
@@ -53,11 +53,13 @@ fn a_congested_top_group_activates_the_menu() {
     let mut rates = rates(3);
     rates.menu.on_reports(1e3, 1e6);
     rates.on_round(
+        0,
         &[reports(1, 1), reports(1, 1), reports(2, 1)],
         rtt_of_step(10.0),
     );
     assert!(!rates.menu.is_active());
     rates.on_round(
+        0,
         &[reports(1, 0), reports(1, 0), reports(2, 2)],
         rtt_of_step(10.0),
     );
@@ -73,7 +75,7 @@ fn a_group_at_its_bound_falls_back_and_rises_again() {
     let mut fell = 0;
     for _ in 0..100 {
         let before = rates.cumulative(1);
-        rates.on_round(&round, rtt_of_step(1e3));
+        rates.on_round(0, &round, rtt_of_step(1e3));
         fell += u32::from(rates.cumulative(1) < before);
         // In the end, the lowest group pushes group 1 up.
         if rates.cumulative(0) + rates.minimum >= 29e3 {
@@ -94,7 +96,7 @@ fn a_group_grows_by_a_factor_until_it_is_congested() {
     };
     let mut grown = |round: [Reports; 5]| {
         let before = rates.cumulative(4);
-        rates.on_round(&round, rtt_of_step(1.0));
+        rates.on_round(0, &round, rtt_of_step(1.0));
         rates.cumulative(4) / before
     };
     assert!((grown(round(1, 0)) - 1.25).abs() < 1e-9);
@@ -113,7 +115,7 @@ fn a_group_far_above_the_rate_of_its_last_congestion_starts_again() {
         let before = rates.cumulative(4);
         let mut round = [Reports::default(); 5];
         round[4] = reports(1, congested);
-        rates.on_round(&round, rtt_of_step(1e9));
+        rates.on_round(0, &round, rtt_of_step(1e9));
         rates.cumulative(4) / before
     };
     let mut of_limit = grown(1) * grown(1);
@@ -136,7 +138,7 @@ fn a_start_waits_for_receivers_that_get_less_than_the_rate() {
             received: [share * before; 2],
             ..reports(1, 0)
         };
-        rates.on_round(&round, rtt_of_step(1.0));
+        rates.on_round(0, &round, rtt_of_step(1.0));
         rates.cumulative(4) / before
     };
     assert!(
@@ -151,7 +153,7 @@ fn a_start_waits_for_receivers_that_get_less_than_the_rate() {
 fn a_step_is_at_most_a_share_of_the_rate() {
     let mut rates = rates(1);
     let before = rates.cumulative(0);
-    rates.on_round(&[reports(1, 0)], rtt_of_step(1e9));
+    rates.on_round(0, &[reports(1, 0)], rtt_of_step(1e9));
     assert!((rates.cumulative(0) / before - 1.0625).abs() < 1e-9);
 }
 
@@ -166,7 +168,7 @@ fn a_rate_falls_to_the_received_rate_even_after_a_decrease() {
             received,
             ..reports(1, 1)
         }];
-        rates.on_round(&round, rtt_of_step(1.0));
+        rates.on_round(0, &round, rtt_of_step(1.0));
         rates.cumulative(0) / before
     };
     assert!((factor(0.9) - 0.9).abs() < 1e-9);
@@ -182,11 +184,11 @@ fn the_rate_of_an_idle_group_falls_until_receivers_start_it_again() {
     rates.cumulative[1] = 1e6;
     rates.starting[1] = false;
     let idle = [reports(1, 1), reports(0, 0)];
-    (1..IDLE_ROUNDS).for_each(|_| rates.on_round(&idle, rtt_of_step(1.0)));
+    (1..IDLE_ROUNDS).for_each(|_| rates.on_round(0, &idle, rtt_of_step(1.0)));
     assert!((rates.cumulative(1) - 1e6).abs() < 1.0);
-    rates.on_round(&idle, rtt_of_step(1.0));
+    rates.on_round(0, &idle, rtt_of_step(1.0));
     assert!((rates.cumulative(1) - 0.9375e6).abs() < 1.0);
-    rates.on_round(&[reports(1, 1), reports(1, 0)], rtt_of_step(1.0));
+    rates.on_round(0, &[reports(1, 1), reports(1, 0)], rtt_of_step(1.0));
     assert!((rates.cumulative(1) - 1.25 * 0.9375e6).abs() < 1.0);
 }
 
@@ -195,6 +197,7 @@ fn cumulative_rates_remain_in_order() {
     let mut rates = rates(3);
     for _ in 0..1000 {
         rates.on_round(
+            0,
             &[reports(1, 0), reports(0, 0), reports(1, 1)],
             rtt_of_step(1e4),
         );
@@ -225,10 +228,10 @@ fn a_group_is_idle_only_in_rounds_whose_request_it_carries() {
     let mut rates = rates(2);
     rates.cumulative[0] = 1e6;
     let unasked = [Reports::default(), reports(1, 1)];
-    (0..100).for_each(|_| rates.on_round(&unasked, rtt_of_step(1.0)));
+    (0..100).for_each(|_| rates.on_round(0, &unasked, rtt_of_step(1.0)));
     assert!((rates.cumulative(0) - 1e6).abs() < 1.0);
     let asked = [reports(0, 0), reports(1, 1)];
-    (0..100).for_each(|_| rates.on_round(&asked, rtt_of_step(1.0)));
+    (0..100).for_each(|_| rates.on_round(0, &asked, rtt_of_step(1.0)));
     assert!(rates.cumulative(0) < 1e5);
 }
 
@@ -277,6 +280,7 @@ fn a_fair_rate_grows_by_the_round_trip_time_of_its_receivers() {
         let rtt = Duration::from_millis(rtt_ms);
         let before = rates.cumulative(0);
         rates.on_round(
+            0,
             &[Reports {
                 rtt,
                 ..reports(1, 0)

@@ -11,11 +11,25 @@ use manyflow_core::time::Time;
 /// group is too much.
 const LOSSY_ROUNDS: u32 = 3;
 
+/// The same number if the group has rounds of its own: time for the rate to fall to what this
+/// receiver reports, which takes more rounds if a queue has just grown.
+const LOSSY_ROUNDS_OF_GROUP: u32 = 6;
+
+/// The square of TCP's window in packets is this constant over the share of packets that are lost
+/// (Mathis et al., "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997).
+const TCP_CONSTANT: f64 = 1.5;
+
+/// The maximum share of losses that is taken for TCP's: at a window of two packets, it lives by its
+/// timer.
+const TCP_SHARE_MAX: f64 = 0.25;
+
 /// The losses of a receiver, and its failed trials.
 #[derive(Clone, Debug)]
 pub(super) struct Trials {
     /// The share of lost packets above which a round is lossy.
     loss_max: f64,
+    /// The share that a TCP at the present rate would lose; 0 if it is not known.
+    tcp_share: f64,
     /// The maximum number of failures that lengthen the wait.
     backoffs: u32,
     /// The number of lossy rounds in a row in which the top group's rate did not fall.
@@ -30,6 +44,7 @@ impl Trials {
     pub(super) fn new(config: &ReceiverConfig) -> Trials {
         Trials {
             loss_max: config.loss_max,
+            tcp_share: 0.0,
             backoffs: config.backoffs,
             lossy_rounds: 0,
             is_trial: false,
@@ -47,26 +62,47 @@ impl Trials {
         self.failed[usize::from(groups)].1 <= now
     }
 
-    /// Ends a round with this number of received and lost packets. Returns whether the top group is
-    /// too much.
-    pub(super) fn on_round(&mut self, received: u32, lost: u32, rate_fell: bool) -> bool {
-        self.lossy_rounds = match self.is_lossy(received, lost) && !rate_fell {
+    /// Sets the number of packets that arrive in a round-trip time. A TCP with this window loses a
+    /// share of them, which is no reason to leave a group.
+    pub(super) fn set_window(&mut self, packets: f64) {
+        self.tcp_share = (TCP_CONSTANT / (packets * packets)).min(TCP_SHARE_MAX);
+    }
+
+    /// Ends a round with this number of received and lost packets, in which the rate fell by a
+    /// share. Returns whether the top group is too much.
+    pub(super) fn on_round(&mut self, received: u32, lost: u32, fall: f64) -> bool {
+        let (received, lost) = (f64::from(received), f64::from(lost));
+        let is_lossy = match self.tcp_share > 0.0 {
+            // The fall will have ended as large a share of the losses.
+            true => self.is_lossy(received, (lost - fall * (received + lost)).max(0.0)),
+            false => self.is_lossy(received, lost) && fall == 0.0,
+        };
+        self.lossy_rounds = match is_lossy {
             true => self.lossy_rounds.saturating_add(1),
             false => 0,
         };
-        self.lossy_rounds >= LOSSY_ROUNDS
+        self.lossy_rounds
+            >= match self.tcp_share > 0.0 {
+                true => LOSSY_ROUNDS_OF_GROUP,
+                false => LOSSY_ROUNDS,
+            }
     }
 
-    /// Returns whether more than the maximum share of packets is lost.
-    fn is_lossy(&self, received: u32, lost: u32) -> bool {
-        let all = f64::from(received) + f64::from(lost);
-        f64::from(lost) > self.loss_max * all
+    /// Returns whether more than the maximum share of packets is lost. If TCP's share is known, the
+    /// larger of both counts, and few packets have to show it by two standard deviations.
+    fn is_lossy(&self, received: f64, lost: f64) -> bool {
+        let most = self.loss_max.max(self.tcp_share) * (received + lost);
+        let deviation = match self.tcp_share > 0.0 {
+            true => libm::sqrt(most),
+            false => 0.0,
+        };
+        lost > most + 2.0 * deviation
     }
 
     /// Returns whether congestion with these losses is a reason to leave the top group. A receiver
     /// that does not look at losses leaves it by marks alone.
     pub(super) fn is_harmful(&self, received: u32, lost: u32) -> bool {
-        self.loss_max >= 1.0 || self.is_lossy(received, lost)
+        self.loss_max >= 1.0 || self.is_lossy(received.into(), lost.into())
     }
 
     /// Handles an interruption of the path, which ends a trial without a result.
@@ -111,12 +147,12 @@ mod tests {
             loss_max: 0.0625,
             ..ReceiverConfig::default()
         });
-        assert!(!trials.on_round(8, 2, false) && !trials.on_round(8, 2, false));
-        assert!(trials.on_round(8, 2, false));
-        assert!(!trials.on_round(8, 2, true), "the rate falls");
-        assert!(!trials.on_round(8, 2, false) && !trials.on_round(8, 2, false));
-        assert!(!trials.on_round(100, 1, false), "few losses");
-        assert!(!trials.on_round(0, 0, false), "no packets");
+        assert!(!trials.on_round(8, 2, 0.0) && !trials.on_round(8, 2, 0.0));
+        assert!(trials.on_round(8, 2, 0.0));
+        assert!(!trials.on_round(8, 2, 0.5), "the rate falls");
+        assert!(!trials.on_round(8, 2, 0.0) && !trials.on_round(8, 2, 0.0));
+        assert!(!trials.on_round(100, 1, 0.0), "few losses");
+        assert!(!trials.on_round(0, 0, 0.0), "no packets");
     }
 
     #[test]

@@ -48,6 +48,7 @@ fn request(group: u8, request: u16) -> Data {
         group,
         sequence: 0,
         request,
+        is_for_group: false,
         rate: 100_000,
         rtt_us: 50_000,
         next_rate: 0,

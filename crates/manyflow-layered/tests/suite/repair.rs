@@ -49,6 +49,7 @@ fn message(unit: u32, piece: u32, now: Time) -> (Data, Arc<[u8]>) {
         group: (piece / half) as u8,
         sequence: unit * half + piece % half,
         request: 0,
+        is_for_group: false,
         rate: 0,
         rtt_us: 0,
         next_rate: 0,

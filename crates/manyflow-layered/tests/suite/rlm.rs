@@ -226,6 +226,7 @@ impl Driven {
                 group,
                 sequence: self.sequence,
                 request: 0,
+                is_for_group: false,
                 rate: 0,
                 rtt_us: 0,
                 next_rate: 0,

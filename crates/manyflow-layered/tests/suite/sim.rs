@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
-use manyflow_layered::sim::{Aggregator, Receiver, ReceiverConfig, Sender, SenderConfig};
-use manyflow_layered::{Data, Feedback, Message};
+use manyflow_layered::sim::{Aggregator, Edition, Receiver, ReceiverConfig, Sender, SenderConfig};
+use manyflow_layered::{Data, Feedback, Message, Offer};
 use proptest::prelude::*;
 
 const SESSION: u32 = 7;
@@ -26,6 +26,7 @@ fn data(group: u8, request: u16, rate: u32, ecn: Ecn) -> Packet<Message> {
             group,
             sequence: 0,
             request,
+            is_for_group: false,
             rate,
             rtt_us: RTT.as_micros() as u32,
             next_rate: 0,
@@ -403,4 +404,49 @@ fn a_receiver_leaves_all_groups_when_it_stops() {
     let left = actions.filter(|action| matches!(action, Action::Leave(_)));
     assert_eq!(left.count(), 2);
     assert_eq!(watched.receiver.poll_timeout(), None);
+}
+
+#[test]
+fn a_group_with_rounds_of_its_own_asks_even_if_nothing_waits_in_it() {
+    let config = SenderConfig {
+        groups: 3,
+        group_rounds: true,
+        ..SenderConfig::default()
+    };
+    let mut sender = Sender::new(config, SESSION, at(0), None).expect("valid in this test");
+    let mut requests: [Vec<u16>; 3] = Default::default();
+    let mut now = at(0);
+    while now < at(3000) {
+        (0..3).for_each(|group| sender.offer(group, 0));
+        sender.handle_timeout(now);
+        while let Some(Action::Send(packet)) = sender.poll_action(now) {
+            let Message::Data(data) = packet.header else {
+                panic!("a sender sends data");
+            };
+            assert!(data.is_for_group && packet.payload_bytes() == 0);
+            requests[usize::from(data.group)].push(data.request);
+        }
+        now = sender.poll_timeout().expect("it has no end");
+    }
+    println!("{requests:?}");
+    requests[0].dedup();
+    for of_group in requests {
+        // A round lasts two initial round-trip times, and up to the next packet of 80 ms.
+        assert!(of_group.len() >= 3000 / 280 - 1);
+        let numbers: Vec<u16> = (1..).take(of_group.len()).collect();
+        assert_eq!(of_group, numbers, "each request once");
+    }
+}
+
+#[test]
+fn the_second_edition_has_no_rounds_of_each_group() {
+    let config = SenderConfig {
+        group_rounds: true,
+        ..SenderConfig::of(Edition::Second)
+    };
+    let refused = Sender::new(config, SESSION, at(0), None).expect_err("it has one cycle");
+    assert_eq!(
+        refused.to_string(),
+        "the rounds of each group must be off with the second edition"
+    );
 }

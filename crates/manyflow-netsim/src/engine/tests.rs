@@ -407,6 +407,7 @@ impl Endpoint for Layer {
                 group: self.group.number as u8,
                 sequence: 0,
                 request: 0,
+                is_for_group: false,
                 rate: 0,
                 rtt_us: 0,
                 next_rate: 0,

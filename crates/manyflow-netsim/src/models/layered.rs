@@ -111,6 +111,7 @@ mod tests {
                 group: 0,
                 sequence: request.into(),
                 request,
+                is_for_group: false,
                 rate: 1000,
                 rtt_us: 100_000,
                 next_rate: 0,

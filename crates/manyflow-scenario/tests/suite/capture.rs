@@ -258,6 +258,7 @@ fn any_layered() -> impl Strategy<Value = Packet> {
                 group,
                 sequence,
                 request,
+                is_for_group: false,
                 rate,
                 rtt_us,
                 next_rate,

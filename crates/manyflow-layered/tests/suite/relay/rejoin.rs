@@ -20,6 +20,8 @@ pub(crate) fn live_tree(links: &[(u64, Duration)]) -> Tree {
         decrease: 0.96,
         start_factor: 1.15,
         rtt_growth_max: 2.0,
+        group_rounds: true,
+        decrease_min: 0.5,
         ..SenderConfig::default()
     };
     let receiver = ReceiverConfig {

@@ -35,6 +35,7 @@ pub(crate) fn data_message(group: u8, bytes: usize, ecn: u8) -> Vec<u8> {
         group,
         sequence: 0,
         request: 0,
+        is_for_group: false,
         rate: 0,
         rtt_us: 0,
         next_rate: 0,

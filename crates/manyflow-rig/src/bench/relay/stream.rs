@@ -255,6 +255,7 @@ impl Bench {
             group,
             sequence: *sequence,
             request: self.request,
+            is_for_group: false,
             rate: 1_000,
             rtt_us: 100_000,
             next_rate: 0,

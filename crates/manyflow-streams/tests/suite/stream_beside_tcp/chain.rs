@@ -9,7 +9,7 @@ use manyflow_core::{
     Action, Channel, Destination, Ecn, Endpoint, EndpointId, Header, Packet, Rate, Time,
 };
 use manyflow_layered::Message;
-use manyflow_layered::hop::{HopConfig, is_hop_message};
+use manyflow_layered::hop::{HopConfig, HopCounters, is_hop_message};
 use manyflow_layered::relay::{
     HopStatus, RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where, inner_ecn,
 };
@@ -49,6 +49,7 @@ impl Header for Datagram {
 /// The sender, and its end of the hops.
 pub(crate) struct Source {
     sender: Sender,
+    groups: u8,
     relay: StreamRelay,
     /// The receivers, and the number of groups that each has joined.
     children: Vec<(EndpointId, u8)>,
@@ -66,6 +67,12 @@ impl Source {
     /// Returns the state of the hop to a child.
     pub(crate) fn hop(&self, place: usize) -> Option<HopStatus> {
         self.relay.hop(address(place))
+    }
+
+    /// Returns the cumulative rate of each group in kbit/s, and the longest round-trip time.
+    pub(crate) fn rates(&self) -> (Vec<u64>, Duration) {
+        let rates = (0..self.groups).map(|group| self.sender.rate(group).bits_per_s() / 1000);
+        (rates.collect(), self.sender.rtt())
     }
 
     fn send_data(&mut self, now: Time) {
@@ -300,6 +307,7 @@ impl Chain {
         let source = Source {
             sender: Sender::new(config.sender.clone(), SESSION, Time::ZERO, None)
                 .expect("valid in this test"),
+            groups,
             relay: StreamRelay::new(
                 RelayConfig {
                     hop: config.hop.clone(),
@@ -397,6 +405,25 @@ impl Chain {
         leaves
             .map(|(leaf, [cubic, reno])| [bytes(leaf.id()), bytes(*cubic), bytes(*reno)])
             .collect()
+    }
+
+    /// Prints the time, the rates of the groups, and for each receiver the shares of its link, its
+    /// groups and its hop.
+    pub(crate) fn print(&self, now_s: f64, shares: &[[f64; 3]]) {
+        let source = self.source.get();
+        let (rates, rtt) = source.rates();
+        print!("{now_s:4} s, {} ms, {rates:?} kbit/s", rtt.as_millis());
+        for (place, [stream, cubic, reno]) in shares.iter().enumerate() {
+            let groups = self.leaves[place].get().receiver.subscribed();
+            print!(" | {stream:.2} {cubic:.2} {reno:.2}, {groups} groups");
+            if let Some(hop) = source.hop(place) {
+                let rtt = hop.rtt.unwrap_or_default().0.as_millis();
+                let (rate, queued) = (hop.rate.bits_per_s() / 1000, hop.queued.0);
+                let HopCounters { marked, lost, .. } = hop.counters;
+                print!(", hop {rate} {rtt} ms, queue {queued} marked {marked} lost {lost}");
+            }
+        }
+        println!();
     }
 
     pub(crate) fn run_until(&mut self, end_s: f64) {

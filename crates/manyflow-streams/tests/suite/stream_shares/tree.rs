@@ -57,8 +57,8 @@ pub(crate) struct Tree {
     sender_packet_bytes: u32,
     /// The number of the next packet of each group that is sent.
     sequences: [u32; GROUPS_MAX as usize],
-    /// The longest RTT that the sender has announced.
-    rtt: Duration,
+    /// The last request of each group that was sent, and the RTT with it.
+    rtts: [Duration; GROUPS_MAX as usize],
     cutter: Cutter,
     rates: Vec<f64>,
     root: StreamRelay,
@@ -113,7 +113,7 @@ impl Tree {
             sender: sender(control),
             sender_packet_bytes: control.packet_bytes(),
             sequences: [0; GROUPS_MAX as usize],
-            rtt: Duration::ZERO,
+            rtts: [Duration::ZERO; GROUPS_MAX as usize],
             cutter: Cutter::new(control.groups(), Duration::from_secs(1))
                 .in_pieces_of(control.packet_bytes() as usize - 48 - PIECE_BYTES),
             rates: initial_rates(control),
@@ -146,7 +146,8 @@ impl Tree {
 
     /// Returns two selection intervals of the receivers, in seconds.
     pub(crate) fn two_selections_s(&self) -> f64 {
-        2.0 * (live_receiver_config().selection_rtts * self.rtt).as_secs_f64()
+        let longest = *self.rtts.iter().max().expect("there are groups");
+        2.0 * (live_receiver_config().selection_rtts * longest).as_secs_f64()
     }
 
     /// Changes the rate of the link to a receiver.
@@ -366,10 +367,12 @@ impl Tree {
         let Message::Data(mut data) = packet.header else {
             panic!("a sender sends data");
         };
-        if !self.is_wanted(data.group) {
+        let rtt = Duration::from_micros(data.rtt_us.into());
+        let is_wanted = self.is_wanted(data.group);
+        self.rtts[usize::from(data.group)] = if is_wanted { rtt } else { Duration::ZERO };
+        if !is_wanted {
             return;
         }
-        self.rtt = Duration::from_micros(data.rtt_us.into());
         data.sequence = self.sequences[usize::from(data.group)];
         let mut payload = Vec::new();
         let length = packet.payload_bytes() as usize;
