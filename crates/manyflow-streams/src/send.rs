@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use manyflow_core::units::Rate;
 use manyflow_core::{Action, ConfigError, Destination, EndpointId, Packet, Time};
-use manyflow_layered::unit::{Cutter, CutterStats, PIECE_BYTES};
+use manyflow_layered::unit::{Cutter, CutterStats, PIECE_BYTES, unit_share};
 use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, Offer, rlm, sim};
 use manyflow_net::amt::{RelayServer, RelayStats};
 use manyflow_net::clock::Clock;
@@ -302,27 +302,22 @@ impl StreamSender {
         let measured = self.last_unit.replace(now).map(|last| now - last);
         let interval = unit.interval.or(measured).unwrap_or_default();
         let time_us = ((now - Time::ZERO).as_micros() & u128::from(u32::MAX)) as u32;
-        let share = self.payload_share();
+        let interval = interval.min(INTERVAL_MAX);
+        let headers = self.packet_bytes - piece_bytes(self.packet_bytes) as u32;
         let mut below = 0.0;
         let own_rate = |(group, rate): (u16, &Rate)| {
             let cumulative = rate.bits_per_s() as f64 / 8.0;
             let own = cumulative - std::mem::replace(&mut below, cumulative);
             // Bytes of a group that nobody receives would be late for its first receiver.
             if self.outlets.wants(group) {
-                own * share
+                own * unit_share(own * interval.as_secs_f64(), self.packet_bytes, headers)
             } else {
                 0.0
             }
         };
         let rates = &self.progress.rates[..self.progress.groups.into()];
         let own: Vec<f64> = (0..).zip(rates).map(own_rate).collect();
-        self.cutter
-            .push_unit(time_us, unit.bytes, interval.min(INTERVAL_MAX), &own);
-    }
-
-    /// Returns the share of a packet on a link that is a unit's bytes.
-    fn payload_share(&self) -> f64 {
-        piece_bytes(self.packet_bytes) as f64 / f64::from(self.packet_bytes)
+        self.cutter.push_unit(time_us, unit.bytes, interval, &own);
     }
 
     fn handle_report(&mut self, feedback: &Feedback) {

@@ -91,6 +91,21 @@ struct Share {
     bytes: Bytes,
 }
 
+/// Returns the share of a group's bytes on a link that is bytes of units, where the group has
+/// `bytes` for a unit and a full packet has `packet_bytes`, `header_bytes` of which are headers.
+///
+/// A unit that takes less than a packet has the headers of a whole one. Without regard to that, its
+/// packets would take longer than units take to come, and be late by more and more. If less than
+/// the headers is left, units share packets, and the share is that of full ones.
+pub fn unit_share(bytes: f64, packet_bytes: u32, header_bytes: u32) -> f64 {
+    let (packet, headers) = (f64::from(packet_bytes), f64::from(header_bytes));
+    let full = 1.0 - headers / packet;
+    if bytes >= packet || bytes < 2.0 * headers {
+        return full;
+    }
+    full.min(0.95 - headers / bytes)
+}
+
 impl Cutter {
     /// Creates a cutter for a session of `groups` groups. Bytes of a group wait for at most
     /// `backlog_max` at the group's present rate; more than the latency of the receivers is of no

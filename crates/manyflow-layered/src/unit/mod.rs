@@ -70,7 +70,7 @@ mod playout;
 mod wire;
 
 pub use assembler::{Assembler, AssemblerConfig, AssemblerEvent, AssemblerStats, Unit};
-pub use cutter::{Cutter, CutterStats};
+pub use cutter::{Cutter, CutterStats, unit_share};
 pub use playout::Latency;
 pub use wire::{PIECE_BYTES, Piece, PieceError};
 

@@ -10,7 +10,7 @@ use manyflow_scenario::*;
 const EVENTFUL: &str = include_str!("../eventful.toml");
 
 /// All kinds of events in traces, as listed in the manual.
-pub(super) const EVENTS: [&str; 43] = [
+pub(super) const EVENTS: [&str; 44] = [
     "acceptable",
     "allowed",
     "change",
@@ -25,6 +25,7 @@ pub(super) const EVENTS: [&str; 43] = [
     "finished",
     "graft",
     "group-rate",
+    "groups-changed",
     "join",
     "join-timeout",
     "latency",

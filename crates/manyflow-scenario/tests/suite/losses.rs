@@ -204,12 +204,6 @@ fn observables_of_losses_are_refused_where_nothing_reports_them() {
             "WEBRC (`flow`) does not report `drops`",
         ),
         (
-            &webrc,
-            "loss",
-            "flow/R",
-            "WEBRC (`flow/R`) does not report `loss`",
-        ),
-        (
             &session("flow", CBR),
             "retransmissions",
             "flow",

@@ -244,6 +244,10 @@ macro_rules! tables {
                 "sessions.overlay",
                 $list::<protocols::OverlaySessionTable>(),
             ),
+            (
+                "sessions.overlay.layers",
+                $list::<protocols::UnitLayerTable>(),
+            ),
             ("sessions", $list::<schema::SessionTable>()),
             ("sessions.receivers", $list::<schema::ReceiverTable>()),
             ("sessions.webrc", $list::<protocols::WebrcTable>()),

@@ -34,7 +34,8 @@ pub(crate) struct RowUnits {
 
 impl RowUnits {
     /// Reads the text that `open` opens, and takes the rows of each `interval` together, at most
-    /// `rows_max` of them. `from` names the text in messages.
+    /// `rows_max` of them. With an interval of 0, a unit waits until it has that many. `from` names
+    /// the text in messages.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -85,8 +86,14 @@ impl Iterator for RowUnits {
         let mut bytes = first.len();
         let mut rows = vec![first];
         while rows.len() < self.rows_max && bytes < UNIT_BYTES {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.found.recv_timeout(left) {
+            let found = match self.interval.is_zero() {
+                true => self.found.recv().map_err(RecvTimeoutError::from),
+                false => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    self.found.recv_timeout(left)
+                }
+            };
+            match found {
                 Ok(Found::Row(row)) => {
                     bytes += row.len();
                     rows.push(row);

@@ -16,7 +16,7 @@ use manyflow_core::{Action, Destination, EndpointId, Packet, Time};
 use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, SessionInfo, StreamRelay, Where};
 use manyflow_layered::repair::Arrival;
-use manyflow_layered::unit::{Cutter, PIECE_BYTES};
+use manyflow_layered::unit::{Cutter, PIECE_BYTES, unit_share};
 use manyflow_layered::{Data, Event, GROUPS_MAX, Message};
 use manyflow_streams::{SendControl, live_hop_config, live_receiver_config};
 
@@ -345,14 +345,14 @@ impl Tree {
     }
 
     fn cut_unit(&mut self) {
-        let share = f64::from(self.sender_packet_bytes - 48 - PIECE_BYTES as u32)
-            / f64::from(self.sender_packet_bytes);
+        let (packet, interval) = (self.sender_packet_bytes, self.unit_interval.as_secs_f64());
+        let headers = 48 + PIECE_BYTES as u32;
         let mut below = 0.0;
         let mut own = Vec::new();
         for (group, cumulative) in (0..).zip(&self.rates) {
             let rate = cumulative - std::mem::replace(&mut below, *cumulative);
             own.push(if self.is_wanted(group) {
-                rate * share
+                rate * unit_share(rate * interval, packet, headers)
             } else {
                 0.0
             });
