@@ -277,8 +277,8 @@ impl Sender {
             if self.packet_due(group) > now {
                 continue;
             }
-            // A group in which nothing waits keeps the place of one packet: to wait for the next one
-            // of a slow group can take longer than a unit.
+            // A group in which nothing waits keeps the place of one packet: to wait for the next
+            // one of a slow group can take longer than a unit.
             let offered = self.groups[usize::from(group)].offered;
             if offered == Some(0) && !self.sends_empty(now, group) {
                 self.groups[usize::from(group)].is_idle = true;
