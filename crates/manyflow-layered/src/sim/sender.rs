@@ -54,6 +54,8 @@ struct Group {
     sent: Time,
     /// The payload that waits, if the driver offers it; at most that of a full packet.
     offered: Option<u32>,
+    /// Whether a packet was due while nothing waited.
+    is_idle: bool,
 }
 
 impl Sender {
@@ -74,6 +76,7 @@ impl Sender {
             sequence: 0,
             sent: start,
             offered: None,
+            is_idle: false,
         };
         let cycles = if config.group_rounds {
             config.groups
@@ -234,20 +237,39 @@ impl Sender {
         }
     }
 
-    /// Returns whether a packet without a payload is sent: if it carries a request, or if receivers
-    /// would notice an interruption. Only packets of the lowest group do so, unless each group has
-    /// rounds of its own.
-    fn sends_empty(&self, now: Time, group: u8) -> bool {
+    /// Returns when a group needs a call although nothing new is offered.
+    fn wake_due(&self, group: u8) -> Time {
+        let own = &self.groups[usize::from(group)];
+        match own.is_idle {
+            false => self.packet_due(group),
+            true if self.is_heard(group) => own.sent + self.quiet(group),
+            true => Time::MAX,
+        }
+    }
+
+    /// Returns whether receivers would notice an interruption of a group: the lowest one, and any
+    /// that has receivers and rounds of its own.
+    fn is_heard(&self, group: u8) -> bool {
         let cycle = &self.cycles[self.cycle_of(group)];
-        let is_first = group == 0;
-        let asks = is_first || self.config.group_rounds;
-        let is_heard = is_first || (self.config.group_rounds && cycle.received.is_some());
+        group == 0 || (self.config.group_rounds && cycle.received.is_some())
+    }
+
+    /// Returns the time without a packet of a group after which receivers would notice an
+    /// interruption.
+    fn quiet(&self, group: u8) -> Duration {
+        let rtt = self.cycles[self.cycle_of(group)].rtt();
         let packet = f64::from(self.config.packet_bytes) / self.rates.cumulative(group.into());
-        let quiet = seconds(QUIET_PACKETS * packet)
-            .max(cycle.rtt())
-            .min(QUIET_MAX);
-        let is_quiet = now - self.groups[usize::from(group)].sent >= quiet;
-        (asks && !cycle.round.is_open(0)) || (is_heard && is_quiet)
+        seconds(QUIET_PACKETS * packet).max(rtt).min(QUIET_MAX)
+    }
+
+    /// Returns whether a packet without a payload is sent: if it carries a request, or if receivers
+    /// would notice an interruption. Only packets of the lowest group carry requests, unless each
+    /// group has rounds of its own.
+    fn sends_empty(&self, now: Time, group: u8) -> bool {
+        let asks = group == 0 || self.config.group_rounds;
+        let is_asked = self.cycles[self.cycle_of(group)].round.is_open(0);
+        let is_quiet = now - self.groups[usize::from(group)].sent >= self.quiet(group);
+        (asks && !is_asked) || (self.is_heard(group) && is_quiet)
     }
 
     fn send_due(&mut self, now: Time) {
@@ -255,11 +277,11 @@ impl Sender {
             if self.packet_due(group) > now {
                 continue;
             }
-            // A group in which nothing waits lets its time pass. So groups do not send together as
-            // soon as a unit comes.
+            // A group in which nothing waits keeps the place of one packet: to wait for the next
+            // one of a slow group can take longer than a unit.
             let offered = self.groups[usize::from(group)].offered;
             if offered == Some(0) && !self.sends_empty(now, group) {
-                self.charge(now, group, self.config.packet_bytes);
+                self.groups[usize::from(group)].is_idle = true;
                 continue;
             }
             let is_full = offered.is_none_or(|payload| payload >= self.room());
@@ -294,7 +316,10 @@ impl Sender {
     fn charge(&mut self, now: Time, group: u8, bytes: u32) {
         let interval = seconds(f64::from(bytes) / self.rates.own(group.into()));
         let own = &mut self.groups[usize::from(group)];
-        own.due = now.max(own.due + interval);
+        own.due = match core::mem::take(&mut own.is_idle) {
+            true => now + interval,
+            false => now.max(own.due + interval),
+        };
     }
 
     /// Returns the payload of a full packet.
@@ -391,7 +416,7 @@ impl Endpoint for Sender {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let packets = (0..self.config.groups).map(|group| self.packet_due(group));
+        let packets = (0..self.config.groups).map(|group| self.wake_due(group));
         let due = if self.started {
             let rounds = (0..self.cycles.len()).map(|cycle| self.round_due(cycle));
             packets.chain(rounds).fold(Time::MAX, Time::min)
