@@ -37,8 +37,8 @@ pub struct Data {
     /// in microseconds. They measure their intervals in it. With the second edition's rules, it is
     /// the minimum of the longest round-trip time, which holds no queues.
     pub rtt_us: u32,
-    /// The cumulative rate of the next higher group, in bytes per second; 0 if there is none, or if
-    /// the sender does not state it.
+    /// The cumulative rate of the next higher group, in bytes per second. It is 0 for the highest
+    /// group, and with senders that do not state it.
     pub next_rate: u32,
     /// Whether this packet was sent directly after the one before it in its group, so that the time
     /// between both at a receiver shows the rate of the slowest link.

@@ -21,9 +21,9 @@
 //! 3. Pictures that no other picture needs, every second one of a group after the others, so that a
 //!    longer prefix increases the picture rate evenly.
 //!
-//! In HEVC, pictures of a lower temporal sub-layer come before all those of a higher one. Streams
-//! of H.264 whose pictures are all references lose the end of each group of pictures instead of
-//! every second picture: encode with B pictures.
+//! In HEVC, pictures of a lower temporal sub-layer come before all those of a higher one. If all
+//! pictures of an H.264 stream are references, a slow receiver gets the first part of each group of
+//! pictures, and not every second picture. B pictures avoid that.
 //!
 //! # Groups of pictures that are not closed
 //!

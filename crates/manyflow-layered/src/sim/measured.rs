@@ -128,22 +128,22 @@ impl Measured {
         (self.is_trial, self.is_climbing) = (false, false);
     }
 
+    /// Notes a marked packet.
+    pub(super) fn on_mark(&mut self, now: Time) {
+        self.marked = Some(now);
+    }
+
     /// Handles a packet of a joined group. Returns the number of groups to keep, and the reason, if
     /// some have to be left at once.
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn on_packet(
         &mut self,
         now: Time,
         data: &Data,
         bytes: u32,
         lost: u32,
-        is_marked: bool,
         groups: u8,
         interval: Duration,
     ) -> Option<(u8, Reason)> {
-        if is_marked {
-            self.marked = Some(now);
-        }
         if data.group + 1 == groups {
             self.is_top_heard = true;
             self.top.add(data.rate.into());

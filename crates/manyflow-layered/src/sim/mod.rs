@@ -111,7 +111,7 @@
 //! # Second edition
 //!
 //! [`Edition::Second`] has other rules for groups, in place of selective participation by trial and
-//! of the menu. Everything else is as above. The paper's rules are the default.
+//! of the menu. The other rules are the same. The default is [`Edition::Paper`].
 //!
 //! | rule | by | file |
 //! |---|---|---|

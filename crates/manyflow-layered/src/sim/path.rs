@@ -115,7 +115,8 @@ impl Path {
         (highest > 0.0).then_some(highest)
     }
 
-    /// Returns the last announced cumulative rate of this number of groups; 0 if there is none.
+    /// Returns the cumulative rate that was last announced for this number of groups, or 0 if none
+    /// was.
     pub(super) fn announced(&self, groups: u8) -> f64 {
         let group = usize::from(groups).checked_sub(1);
         group.map_or(0.0, |group| self.announced[group].into())

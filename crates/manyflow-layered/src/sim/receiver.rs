@@ -345,8 +345,8 @@ impl Receiver {
         self.measure(now, data, bytes, lost, is_marked);
     }
 
-    /// Drops the top group if it has requests of its own and none of them arrives, although packets
-    /// of lower groups do: a full queue drops from the top.
+    /// Drops the top group if it has requests of its own, and packets of lower groups arrive but no
+    /// such request. The reason is a full queue, which drops packets of the top group first.
     fn leave_unheard(&mut self, now: Time) {
         let Some((_, rtt)) = self.heard.filter(|_| self.is_asked_by_group) else {
             return;
@@ -365,7 +365,10 @@ impl Receiver {
         };
         let interval = self.config.selection_rtts * Duration::from_micros(data.rtt_us.into());
         let groups = self.subscribed;
-        let left = measured.on_packet(now, data, bytes, lost, is_marked, groups, interval);
+        if is_marked {
+            measured.on_mark(now);
+        }
+        let left = measured.on_packet(now, data, bytes, lost, groups, interval);
         if let Some((keep, reason)) = left {
             self.fail(now, interval, keep, reason);
         } else if !measured.has_reported && measured.is_known() && data.request != 0 {

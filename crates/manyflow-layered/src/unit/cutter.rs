@@ -91,19 +91,24 @@ struct Share {
     bytes: Bytes,
 }
 
-/// Returns the share of a group's bytes on a link that is bytes of units, where the group has
-/// `bytes` for a unit and a full packet has `packet_bytes`, `header_bytes` of which are headers.
+/// The share of a group's bytes that its short packets may take, headers included. The rest lets a
+/// backlog drain. Without a rest, units were late by as much as they had ever been.
+const SHORT_USE: f64 = 0.95;
+
+/// Returns the share of a group's bytes on a link that is left for units. The group has `bytes` in
+/// the time of a unit. A full packet has `packet_bytes`, and each packet `header_bytes` of headers.
 ///
-/// A unit that takes less than a packet has the headers of a whole one. Without regard to that, its
-/// packets would take longer than units take to come, and be late by more and more. If less than
-/// the headers is left, units share packets, and the share is that of full ones.
+/// A unit with less than a full packet in this group still needs all headers of a packet. If they
+/// did not count, its packet would take longer than the time of a unit, and each unit would be
+/// later than the one before. With fewer bytes than two packets' headers, several units share a
+/// packet, which is then a full one.
 pub fn unit_share(bytes: f64, packet_bytes: u32, header_bytes: u32) -> f64 {
     let (packet, headers) = (f64::from(packet_bytes), f64::from(header_bytes));
     let full = 1.0 - headers / packet;
     if bytes >= packet || bytes < 2.0 * headers {
         return full;
     }
-    full.min(0.95 - headers / bytes)
+    full.min(SHORT_USE - headers / bytes)
 }
 
 impl Cutter {
@@ -336,6 +341,19 @@ mod tests {
 
     fn cutter(groups: u8) -> Cutter {
         Cutter::new(groups, Duration::from_secs(1)).starting_at(u32::MAX)
+    }
+
+    #[test]
+    fn short_packets_of_a_group_take_no_longer_than_units_come() {
+        let full = 1.0 - 70.0 / 1400.0;
+        assert_eq!(unit_share(1400.0, 1400, 70), full);
+        assert_eq!(unit_share(1e6, 1400, 70), full);
+        for bytes in [140.0, 200.0, 625.0, 1399.0] {
+            let share = unit_share(bytes, 1400, 70);
+            assert!((0.0..=full).contains(&share), "{bytes}: {share}");
+            assert!(share * bytes + 70.0 < bytes, "{bytes}: {share}");
+        }
+        assert_eq!(unit_share(100.0, 1400, 70), full, "units share packets");
     }
 
     #[test]

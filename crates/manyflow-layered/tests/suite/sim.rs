@@ -439,6 +439,34 @@ fn a_group_with_rounds_of_its_own_asks_even_if_nothing_waits_in_it() {
 }
 
 #[test]
+fn a_group_that_was_idle_sends_one_packet_at_once_and_the_next_at_its_rate() {
+    let config = SenderConfig {
+        groups: 2,
+        ..SenderConfig::default()
+    };
+    let mut sender = Sender::new(config, SESSION, at(0), None).expect("valid in this test");
+    let sent_in_top = |sender: &mut Sender, now, waiting| {
+        (0..2).for_each(|group| sender.offer(group, waiting));
+        sender.handle_timeout(now);
+        let actions = std::iter::from_fn(|| sender.poll_action(now));
+        let is_top = |action: &Action<Message>| {
+            matches!(action, Action::Send(packet)
+                if matches!(packet.header, Message::Data(data) if data.group == 1))
+        };
+        actions.filter(is_top).count()
+    };
+    let mut now = at(0);
+    while now < at(1000) {
+        assert_eq!(sent_in_top(&mut sender, now, 0), 0, "nothing waits");
+        now = sender.poll_timeout().expect("it has no end");
+    }
+    assert_eq!(sent_in_top(&mut sender, now, 1000), 1, "at once");
+    assert_eq!(sent_in_top(&mut sender, now, 1000), 0, "not two");
+    let next = sender.poll_timeout().expect("it has no end");
+    assert!(next > now, "no call before something is due");
+}
+
+#[test]
 fn the_second_edition_has_no_rounds_of_each_group() {
     let config = SenderConfig {
         group_rounds: true,

@@ -3,7 +3,7 @@
 use manyflow_model::Problem;
 
 /// The keys that every session of TCP has: segments of 1500 bytes with headers, the initial window
-/// of RFC 6928, and a receiver's window that is too long to limit the rate.
+/// of RFC 6928, and a receive window so large that it never limits the rate.
 const TCP: &str = "segment = \"1460 B\"\ninitial-window = 10\nmaximum-window = 100_000";
 
 /// Keeps window-based flows from falling into step.

@@ -196,7 +196,8 @@ fn line_of(record: &csv::ByteRecord) -> Option<Vec<u8>> {
     Some(line)
 }
 
-/// Warns of rows that are no rows and are left out: of the first, the second, the fourth and so on.
+/// Warns of lines that are not valid rows and are left out: of the first, the second, the fourth,
+/// and so on.
 struct Skipped<'a> {
     from: &'a str,
     count: u64,

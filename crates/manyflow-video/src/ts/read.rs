@@ -32,7 +32,7 @@ pub(crate) struct PesPacket {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads MPEG-TS. Bytes that are no packet, and packets of other programs, are skipped.
+/// Reads MPEG-TS. It skips packets of other programs, and bytes between packets.
 pub(crate) struct TsReader {
     packets: TsPacketReader<Feed>,
     /// Bytes that are no whole packet yet.

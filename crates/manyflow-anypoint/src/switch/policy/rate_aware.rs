@@ -80,6 +80,8 @@ pub struct RateAware {
     total: f64,
     /// The candidates' unanswered frames when the policy last chose.
     waiting: f64,
+    /// The sum of the candidates' rates. Members that are gone must not count.
+    rates: f64,
     /// The peer's window in bytes, as its latest frame states it.
     window: f64,
 }
@@ -107,9 +109,10 @@ impl RateAware {
         }
         let mean = if known > 0.0 { total / known } else { 1.0 };
         let least = LEAST * mean;
-        self.total = 0.0;
+        (self.total, self.rates) = (0.0, 0.0);
         for candidate in candidates {
             let member = &mut self.known[candidate.member.index()];
+            self.rates += member.rate;
             member.share = match member.share {
                 0.0 => mean,
                 share => share.max(least),
@@ -209,7 +212,8 @@ impl<P> Policy<P> for RateAware {
             return;
         };
         let rtt = round.rtt.as_secs_f64().max(1e-6);
-        known.rate = f64::from(round.answers) / rtt;
+        let rate = f64::from(round.answers) / rtt;
+        self.rates += rate - core::mem::replace(&mut known.rate, rate);
         known.shortest = match known.shortest {
             0.0 => rtt,
             shortest => (shortest * AGEING).min(rtt),
@@ -219,10 +223,9 @@ impl<P> Policy<P> for RateAware {
         }
         let queue = rtt - known.shortest;
         let is_full = queue > (QUEUE * known.shortest).max(NOISE.as_secs_f64());
-        let (share, rate) = (known.share, known.rate);
-        let rates: f64 = self.known.iter().map(|known| known.rate).sum();
+        let share = known.share;
         let change = match is_full {
-            true => (rate / rates * self.total - share).min(0.0),
+            true => (rate / self.rates * self.total - share).min(0.0),
             false => (GROWTH - 1.0) * share,
         };
         self.move_share(member, change);
@@ -339,6 +342,11 @@ mod tests {
             round(&mut policy, 0, 40, 10);
         }
         assert!((policy.share(MemberId(0)) - 0.2).abs() < 0.01);
+        // Without member 1, these rates are all there are.
+        route(&mut policy, &[10]);
+        round(&mut policy, 0, 40, 10);
+        assert_eq!(policy.share(MemberId(0)), 1.0);
+        route(&mut policy, &[10; 2]);
         (0..20).for_each(|_| round(&mut policy, 1, 20, 20));
         assert!(
             policy.share(MemberId(0)) < 0.05,
