@@ -208,8 +208,8 @@ fn second_edition(figure: &str, cells: &[usize]) -> Vec<Environment> {
 }
 
 /// The best menu of five groups gives the receiver behind 4 Mbit/s three quarters of its path's
-/// rate, and the fifteen others theirs. A group sends at most 97 % of what paths carry. This bound on
-/// the efficiency replaced one on each group's rate, within 8 % of the paper's menu, which the
+/// rate, and the fifteen others theirs. A group sends at most 97 % of what paths carry. This bound
+/// on the efficiency replaced one on each group's rate, within 8 % of the paper's menu, which the
 /// second edition misses (docs/layered.md).
 #[test]
 fn the_second_edition_ends_within_5_percent_of_the_best_menu_of_figure_2_without_losses() {
