@@ -15,4 +15,10 @@ pub trait Offer: Endpoint<Rx = Message, Tx = Message, Event = Event> {
     /// itself. A group for which nothing was ever offered sends full packets, as the sources of the
     /// papers do.
     fn offer(&mut self, group: u8, payload_bytes: u32);
+
+    /// Sends the packets of a group no faster than this, in bytes per second on a link: what waits
+    /// is spread over the time until more of it comes. In bursts at the rate of the group, a queue
+    /// would overflow that carries the same bytes evenly. Groups without such a bound send at their
+    /// rate, as those of fixed rates always do.
+    fn spread(&mut self, _group: u8, _bytes_per_s: f64) {}
 }

@@ -318,6 +318,7 @@ impl StreamSender {
         let rates = &self.progress.rates[..self.progress.groups.into()];
         let own: Vec<f64> = (0..).zip(rates).map(own_rate).collect();
         self.cutter.push_unit(time_us, unit.bytes, interval, &own);
+        self.cutter.spread(&mut *self.endpoint, interval, headers);
     }
 
     fn handle_report(&mut self, feedback: &Feedback) {

@@ -34,6 +34,14 @@ const TCP_DECREASE: f64 = 0.5;
 /// says nothing about the rate.
 const MARKS_MAX: f64 = 3.0;
 
+/// The multiple of the rate that is used up to which a rate grows by a factor (RFC 7661 section 4.3
+/// has the same for TCP). A rate that grows by steps is at most a step above what is used.
+const USED_AT_START: f64 = 2.0;
+
+/// The share of its rate that a group uses whose driver has enough to send, headers and the ends of
+/// units included.
+const ALL_USED: f64 = 0.9;
+
 /// The reports about one group in a round.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Reports {
@@ -47,6 +55,30 @@ pub(super) struct Reports {
     pub(super) received: [f64; 2],
     /// The longest round-trip time to the receivers that report.
     pub(super) rtt: Duration,
+    /// The rate that the group and those below it have used lately, in bytes per second; `None` if
+    /// that is not known.
+    pub(super) used: Option<f64>,
+}
+
+impl Reports {
+    /// Returns whether all of a rate is used, so that the reports say whether the paths carry it.
+    fn is_used(&self, rate: f64) -> bool {
+        self.used.is_none_or(|used| used >= ALL_USED * rate)
+    }
+
+    /// Returns the rate to which a rate may grow by a step or by a factor, of which 1 is none.
+    fn grown(&self, rate: f64, step: f64, factor: f64) -> f64 {
+        let by_step = rate + step;
+        let by_factor = rate * factor;
+        let Some(used) = self.used else {
+            return by_step.max(by_factor);
+        };
+        let tested = used / ALL_USED + step;
+        by_step
+            .min(tested)
+            .max(by_factor.min(USED_AT_START * used))
+            .max(rate)
+    }
 }
 
 /// How a rate changes in a round.
@@ -229,7 +261,7 @@ impl Rates {
             self.starting[group] &= !self.held[group];
             self.calm[group] = match self.held[group] {
                 true => 0,
-                false => self.calm[group].saturating_add(1),
+                false => self.calm[group].saturating_add(reports.is_used(rate).into()),
             };
             if self.held[group] {
                 self.note_congested_rate(group);
@@ -241,7 +273,7 @@ impl Rates {
             let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, round_rtt);
             self.cumulative[group] = match self.held[group] {
                 true => rate * self.remainder(group, *reports, decrease),
-                false => self.within_menu(group, (rate + step).max(rate * factor), step),
+                false => self.within_menu(group, reports.grown(rate, step, factor), step),
             };
         }
         let top = self.cumulative.len() - 1;

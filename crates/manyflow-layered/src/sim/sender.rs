@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use super::config::{ConfigError, Edition, SenderConfig};
 use super::cycle::Cycle;
 use super::rates::{Rates, Reports};
+use super::usage::{Usage, Used};
 use crate::Event;
 use crate::{Data, Feedback, Message, Offer};
 use manyflow_core::time::{Time, seconds};
@@ -26,6 +27,9 @@ const HEADER_BYTES: u32 = 48;
 /// least a round-trip time, so that receivers notice no interruption.
 const QUIET_PACKETS: f64 = 4.0;
 const QUIET_MAX: Duration = Duration::from_millis(100);
+
+/// The share of its rate at which a group sends at least, if anything waits.
+const PACE_MIN: f64 = 0.125;
 
 /// The sender of a session.
 #[derive(Debug)]
@@ -50,12 +54,17 @@ struct Group {
     /// When the rate permits the next packet.
     due: Time,
     sequence: u32,
+    /// The bytes that were sent so far, on a link.
+    bytes: u64,
     /// When the last packet was sent.
     sent: Time,
     /// The payload that waits, if the driver offers it; at most that of a full packet.
     offered: Option<u32>,
     /// Whether a packet was due while nothing waited.
     is_idle: bool,
+    /// The bound of the driver on its rate, in bytes per second.
+    bound: f64,
+    usage: Usage,
 }
 
 impl Sender {
@@ -74,9 +83,12 @@ impl Sender {
         let group = |_| Group {
             due: start,
             sequence: 0,
+            bytes: 0,
             sent: start,
             offered: None,
             is_idle: false,
+            bound: f64::INFINITY,
+            usage: Usage::default(),
         };
         let cycles = if config.group_rounds {
             config.groups
@@ -162,6 +174,9 @@ impl Sender {
         }
         let known = |(group, _): &(u8, _)| groups.contains(group);
         for (group, summary) in round.summaries().filter(known) {
+            let usage = self.usage(group);
+            let range =
+                [summary.minimum, summary.maximum].map(|rate| f64::from(rate) / usage.share);
             reports[usize::from(group - groups.start)] = Reports {
                 is_asked: true,
                 all: summary.reports,
@@ -169,14 +184,14 @@ impl Sender {
                 rtt: summary.rtt,
                 received: match self.is_coarse(group) && !self.is_second() {
                     true => [f64::INFINITY; 2],
-                    false => [summary.minimum.into(), summary.maximum.into()],
+                    false => range,
                 },
+                used: usage.rate.is_finite().then_some(usage.rate),
             };
-            received = Some(
-                received.map_or((summary.minimum, summary.maximum), |(low, high)| {
-                    (low.min(summary.minimum), high.max(summary.maximum))
-                }),
-            );
+            let [lowest, highest] = range.map(|rate| rate as u32);
+            received = Some(received.map_or((lowest, highest), |(low, high)| {
+                (low.min(lowest), high.max(highest))
+            }));
         }
         match received {
             Some(received) => {
@@ -230,7 +245,7 @@ impl Sender {
         match own.offered {
             Some(payload @ 1..) if 2 * payload < self.config.packet_bytes => {
                 let rest = self.room().saturating_sub(payload);
-                let early = seconds(f64::from(rest) / self.rates.own(group.into()));
+                let early = seconds(f64::from(rest) / self.pace(group));
                 Time::ZERO + (own.due - Time::ZERO).saturating_sub(early)
             }
             _ => own.due,
@@ -305,16 +320,56 @@ impl Sender {
         own.sequence = own.sequence.wrapping_add(1);
         own.offered = own.offered.map(|_| 0);
         own.sent = now;
+        let bytes = u64::from(packet.wire_bytes());
         self.actions.push_back(Action::Send(packet));
-        // With rounds of its own, only the packets of a group carry its requests.
+        self.open_round(now, group);
+        // The packet of a request comes behind it.
+        self.groups[usize::from(group)].bytes += bytes;
+    }
+
+    /// Returns how much of its cumulative rate a group has used; all of it if no driver offers
+    /// payloads.
+    fn usage(&self, group: u8) -> Used {
+        let own = &self.groups[usize::from(group)];
+        own.offered.map_or(Used::ALL, |_| own.usage.used())
+    }
+
+    /// Returns the rate of a group's packets, in bytes per second. Requests must not wait long for
+    /// the next packet, so some of the rate is always used.
+    fn pace(&self, group: u8) -> f64 {
+        let own = self.rates.own(group.into());
+        own.min(self.groups[usize::from(group)].bound.max(PACE_MIN * own))
+    }
+
+    /// Notes that a packet carries the request of its group. With rounds of its own, only the
+    /// packets of a group do; otherwise the receivers with higher top groups get it, too.
+    fn open_round(&mut self, now: Time, group: u8) {
         let cycle = self.cycle_of(group);
-        let from = if self.config.group_rounds { 0 } else { group };
+        let (from, asked) = match self.config.group_rounds {
+            true => (0, group..group + 1),
+            false => (group, group..self.config.groups),
+        };
+        for of in asked {
+            if !self.cycles[cycle]
+                .round
+                .is_open(if from == 0 { from } else { of })
+            {
+                let sent = self.groups[..=usize::from(of)]
+                    .iter()
+                    .map(|own| own.bytes)
+                    .sum();
+                let rate = self.rates.cumulative(of.into());
+                self.groups[usize::from(of)]
+                    .usage
+                    .on_request(now, sent, rate);
+            }
+        }
         self.cycles[cycle].round.open(now, from);
     }
 
     /// Lets the time pass that this number of bytes takes at the rate of a group.
     fn charge(&mut self, now: Time, group: u8, bytes: u32) {
-        let interval = seconds(f64::from(bytes) / self.rates.own(group.into()));
+        let interval = seconds(f64::from(bytes) / self.pace(group));
         let own = &mut self.groups[usize::from(group)];
         own.due = match core::mem::take(&mut own.is_idle) {
             true => now + interval,
@@ -435,6 +490,12 @@ impl Offer for Sender {
     fn offer(&mut self, group: u8, payload_bytes: u32) {
         if let Some(own) = self.groups.get_mut(usize::from(group)) {
             own.offered = Some(payload_bytes);
+        }
+    }
+
+    fn spread(&mut self, group: u8, bytes_per_s: f64) {
+        if let Some(own) = self.groups.get_mut(usize::from(group)) {
+            own.bound = bytes_per_s;
         }
     }
 }

@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 
 use super::{PIECE_BYTES, Piece, UNIT_BYTES_MAX};
-use crate::GROUPS_MAX;
+use crate::{GROUPS_MAX, Offer};
 
 /// The maximum number of units of which bytes wait in one group: those of some seconds, at a
 /// thousand per second.
@@ -110,6 +110,10 @@ pub fn unit_share(bytes: f64, packet_bytes: u32, header_bytes: u32) -> f64 {
     }
     full.min(SHORT_USE - headers / bytes)
 }
+
+/// The time before the next unit at which the bytes of a unit have been sent, at most half of the
+/// interval: room for packets that are late.
+const SLACK: Duration = Duration::from_millis(50);
 
 impl Cutter {
     /// Creates a cutter for a session of `groups` groups. Bytes of a group wait for at most
@@ -199,6 +203,22 @@ impl Cutter {
             let pieces = group.pieces(payload_max);
             pieces.map(|bytes| PIECE_BYTES + bytes).sum()
         })
+    }
+
+    /// Lets the sender spread what waits in each group over the time until the next unit, which is
+    /// `interval`. Each packet has `header_bytes` of headers.
+    pub fn spread(&self, to: &mut (impl Offer + ?Sized), interval: Duration, header_bytes: u32) {
+        let time_s = (interval - SLACK.min(interval / 2)).as_secs_f64();
+        for (group, own) in (0..).zip(&self.groups) {
+            let packets = own.backlog.div_ceil(self.piece_bytes).max(own.shares.len());
+            let bytes = own.backlog as f64 + packets as f64 * f64::from(header_bytes);
+            let rate = if time_s > 0.0 {
+                bytes / time_s
+            } else {
+                f64::INFINITY
+            };
+            to.spread(group, rate);
+        }
     }
 
     /// Returns the bytes of units that wait in a group, without headers.

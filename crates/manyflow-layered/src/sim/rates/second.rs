@@ -139,12 +139,12 @@ impl Rates {
         };
         // Without a consistent report of the lowest rate, the highest one is the bound.
         self.cumulative[group] = match lowest.or(Some(reports.received[1])) {
-            Some(lowest) if lowest > rate => (rate + step)
-                .max(rate * factor)
+            Some(lowest) if lowest > rate => reports
+                .grown(rate, step, factor)
                 .min(HEADROOM * lowest)
                 .max(rate),
             Some(lowest) if lowest < HELD * rate => rate,
-            _ => rate + step,
+            _ => reports.grown(rate, step, 1.0),
         };
     }
 

@@ -360,6 +360,8 @@ impl Tree {
         let time_us = (self.now - Time::ZERO).as_micros() as u32;
         self.cutter
             .push_unit(time_us, self.unit.clone(), self.unit_interval, &own);
+        self.cutter
+            .spread(&mut *self.sender, self.unit_interval, headers);
     }
 
     /// Sends a packet with the pieces that wait in its group.
