@@ -300,3 +300,35 @@ fn a_fair_rate_grows_by_the_round_trip_time_of_its_receivers() {
         "an unknown round-trip time"
     );
 }
+
+#[test]
+fn a_rate_grows_to_a_step_above_what_is_used() {
+    let grown = |used: Option<f64>| {
+        let mut rates = rates(1);
+        rates.cumulative = vec![10e3];
+        rates.starting[0] = false;
+        let round = Reports {
+            used,
+            ..reports(1, 0)
+        };
+        (0..20).for_each(|_| rates.on_round(0, &[round], rtt_of_step(100.0)));
+        rates.cumulative(0)
+    };
+    assert_eq!(grown(None), 12e3, "20 steps");
+    assert_eq!(grown(Some(4e3)), 10e3, "it does not fall");
+    let limit = 9.9e3 / ALL_USED + 100.0;
+    assert!((grown(Some(9.9e3)) - limit).abs() < 1e-6);
+}
+
+#[test]
+fn a_rate_that_starts_grows_to_twice_what_is_used() {
+    let mut rates = rates(1);
+    rates.first_factor = 1.5;
+    rates.cumulative = vec![10e3];
+    let round = Reports {
+        used: Some(9e3),
+        ..reports(1, 0)
+    };
+    (0..20).for_each(|_| rates.on_round(0, &[round], rtt_of_step(1.0)));
+    assert_eq!(rates.cumulative(0), 18e3);
+}

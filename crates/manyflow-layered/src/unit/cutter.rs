@@ -334,6 +334,8 @@ fn bytes_at(rate: f64, time: Duration) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use manyflow_core::{Action, Packet, Time};
+
     use super::*;
 
     const INTERVAL: Duration = Duration::from_millis(100);
@@ -484,6 +486,53 @@ mod tests {
         }
         let without = cutter.stats().units_without_base;
         assert!((70..100).contains(&without), "{without}");
+    }
+
+    /// Notes the bounds of the groups.
+    #[derive(Default)]
+    struct Bounds(Vec<f64>);
+
+    impl manyflow_core::Endpoint for Bounds {
+        type Rx = crate::Message;
+        type Tx = crate::Message;
+        type Event = crate::Event;
+
+        fn handle_packet(&mut self, _: Time, _: &Packet<crate::Message>) {}
+        fn handle_timeout(&mut self, _: Time) {}
+        fn poll_action(&mut self, _: Time) -> Option<Action<crate::Message>> {
+            None
+        }
+        fn poll_timeout(&self) -> Option<Time> {
+            None
+        }
+        fn poll_event(&mut self) -> Option<crate::Event> {
+            None
+        }
+    }
+
+    impl Offer for Bounds {
+        fn offer(&mut self, _: u8, _: u32) {}
+        fn spread(&mut self, group: u8, bytes_per_s: f64) {
+            assert_eq!(usize::from(group), self.0.len());
+            self.0.push(bytes_per_s);
+        }
+    }
+
+    #[test]
+    fn units_are_spread_over_their_interval() {
+        let rates = |interval_ms: u64| {
+            let mut cutter = cutter(3).in_pieces_of(100);
+            let (interval, mut bounds) = (Duration::from_millis(interval_ms), Bounds::default());
+            let own = [1_000.0, 500.0, 0.0].map(|bytes| bytes / interval.as_secs_f64());
+            cutter.push_unit(0, vec![0; 1_500].into(), interval, &own);
+            cutter.spread(&mut bounds, interval, 10);
+            bounds.0
+        };
+        assert_eq!(rates(1_050), [1_100.0, 550.0, 0.0], "with headers");
+        assert_eq!(rates(20), [110_000.0, 55_000.0, 0.0], "in half of it");
+        let mut bounds = Bounds::default();
+        cutter(1).spread(&mut bounds, Duration::ZERO, 10);
+        assert_eq!(bounds.0, [f64::INFINITY], "the first unit");
     }
 
     #[test]
