@@ -212,12 +212,16 @@ impl Cutter {
         for (group, own) in (0..).zip(&self.groups) {
             let packets = own.backlog.div_ceil(self.piece_bytes).max(own.shares.len());
             let bytes = own.backlog as f64 + packets as f64 * f64::from(header_bytes);
-            let rate = if time_s > 0.0 {
-                bytes / time_s
-            } else {
-                f64::INFINITY
-            };
-            to.spread(group, rate);
+            // A request waits for no packet of a group in which nothing waits.
+            let is_bounded = own.backlog > 0 && time_s > 0.0;
+            to.spread(
+                group,
+                if is_bounded {
+                    bytes / time_s
+                } else {
+                    f64::INFINITY
+                },
+            );
         }
     }
 
@@ -528,8 +532,9 @@ mod tests {
             cutter.spread(&mut bounds, interval, 10);
             bounds.0
         };
-        assert_eq!(rates(1_050), [1_100.0, 550.0, 0.0], "with headers");
-        assert_eq!(rates(20), [110_000.0, 55_000.0, 0.0], "in half of it");
+        let none = f64::INFINITY;
+        assert_eq!(rates(1_050), [1_100.0, 550.0, none], "with headers");
+        assert_eq!(rates(20), [110_000.0, 55_000.0, none], "in half of it");
         let mut bounds = Bounds::default();
         cutter(1).spread(&mut bounds, Duration::ZERO, 10);
         assert_eq!(bounds.0, [f64::INFINITY], "the first unit");
