@@ -137,6 +137,7 @@ impl Hosts {
 mod tests {
     use super::*;
     use crate::membership::{GroupRecord, RecordType};
+    use crate::relay::LeaveReason;
 
     const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
     const SOURCE: [u8; 4] = [192, 0, 2, 1];
@@ -192,7 +193,10 @@ mod tests {
         assert_eq!(hosts.poll_event(), None);
         assert!(hosts.is_joined(1) && !hosts.is_joined(0));
         report(&mut hosts, at(2), 8, RecordType::Block, 1);
-        assert_eq!(hosts.poll_event(), Some(RelayEvent::Left(1)));
+        assert_eq!(
+            hosts.poll_event(),
+            Some(RelayEvent::Left(1, LeaveReason::Left))
+        );
     }
 
     #[test]
@@ -206,8 +210,11 @@ mod tests {
         report(&mut hosts, at(31), 7, RecordType::IsInclude, 1);
         hosts.handle_timeout(at(100));
         assert_eq!(hosts.hosts(), 1);
+        assert_eq!(hosts.poll_event(), Some(RelayEvent::Joined(1)));
         hosts.handle_timeout(at(101));
         assert_eq!(hosts.hosts(), 0);
+        let expired = RelayEvent::Left(1, LeaveReason::Expired);
+        assert_eq!(hosts.poll_event(), Some(expired));
     }
 
     #[test]

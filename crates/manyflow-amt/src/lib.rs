@@ -105,7 +105,8 @@ pub use self::gateway::{
 };
 pub use self::hosts::Hosts;
 pub use self::relay::{
-    DownstreamLink, FlowMessages, Prefix, Relay, RelayConfig, RelayCounters, RelayEvent,
+    DownstreamLink, FlowMessages, LeaveReason, Prefix, Relay, RelayConfig, RelayCounters,
+    RelayEvent,
 };
 
 /// An IP version, and with it the group membership protocol: IGMPv3 or MLDv2.

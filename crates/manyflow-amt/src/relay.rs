@@ -131,8 +131,19 @@ pub struct RelayCounters {
 pub enum RelayEvent {
     /// The first gateway has joined this flow.
     Joined(usize),
-    /// The last gateway has left this flow, or its join has expired.
-    Left(usize),
+    /// The last gateway of this flow no longer receives it, for this reason.
+    Left(usize, LeaveReason),
+}
+
+/// The reason why a gateway no longer receives a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaveReason {
+    /// The gateway has left the flow, or has torn its tunnel down.
+    Left,
+    /// The gateway has not refreshed its join.
+    Expired,
+    /// Another gateway of the same address has taken the place of this one, which was silent.
+    GaveWay,
 }
 
 /// An AMT relay for a list of flows. It has no clock and no socket.
@@ -222,7 +233,7 @@ impl Relay {
                 gateway,
             }) => {
                 if self.authenticates(mac, gateway, nonce) {
-                    self.tunnels.remove(gateway);
+                    self.tunnels.remove(gateway, LeaveReason::Left);
                 }
             }
             _ => self.counters.ignored += 1,
@@ -401,9 +412,9 @@ impl Relay {
     pub fn poll_event(&mut self) -> Option<RelayEvent> {
         self.tunnels
             .poll_change()
-            .map(|(flow, is_joined)| match is_joined {
+            .map(|(flow, is_joined, reason)| match is_joined {
                 true => RelayEvent::Joined(flow),
-                false => RelayEvent::Left(flow),
+                false => RelayEvent::Left(flow, reason),
             })
     }
 
@@ -554,7 +565,7 @@ impl Relay {
         if !self.has_free_place(gateway)
             && let Some(dead) = self.dead_neighbour(now, gateway)
         {
-            self.tunnels.remove(dead);
+            self.tunnels.remove(dead, LeaveReason::GaveWay);
         }
         self.has_free_place(gateway)
     }

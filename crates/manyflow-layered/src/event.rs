@@ -79,6 +79,87 @@ impl Reason {
     }
 }
 
+/// The reason why a sender of SIM has changed the rate of a group.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RateReason {
+    /// The group grows by a factor: it was never congested, or is far above the rate at which it
+    /// was.
+    Starting,
+    /// The receivers of the group report no congestion, and the rate grows by a step.
+    Calm,
+    /// Receivers of the group report congestion.
+    Congested,
+    /// The rate has reached the bound that the menu has for the group.
+    Menu,
+    /// No receiver has the group as its top group.
+    Idle,
+    /// No report of the session has arrived for several rounds.
+    Silent,
+    /// The rate was at its minimum, and is raised a little so that receivers can see it fall.
+    Raised,
+    /// The minimum of this group or the rates of the groups beside it leave no other rate.
+    Order,
+    /// The second edition's menu moves groups to rates that receivers can use.
+    Moved,
+}
+
+impl RateReason {
+    /// All reasons, in their order.
+    pub const ALL: [RateReason; 9] = [
+        RateReason::Starting,
+        RateReason::Calm,
+        RateReason::Congested,
+        RateReason::Menu,
+        RateReason::Idle,
+        RateReason::Silent,
+        RateReason::Raised,
+        RateReason::Order,
+        RateReason::Moved,
+    ];
+
+    /// Returns the place in [`RateReason::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns whether the rate of a group in use changes for this reason again and again, so that
+    /// a log of all changes would be long.
+    pub fn is_routine(self) -> bool {
+        matches!(self, RateReason::Calm | RateReason::Congested)
+    }
+
+    /// Returns why the rate changes, as the end of a sentence.
+    pub fn because(self) -> &'static str {
+        match self {
+            RateReason::Starting => "it grows until its receivers report congestion",
+            RateReason::Calm => "its receivers report no congestion",
+            RateReason::Congested => "its receivers report congestion",
+            RateReason::Menu => "it has reached its bound in the menu",
+            RateReason::Idle => "it is the top group of no receiver",
+            RateReason::Silent => "no report arrives",
+            RateReason::Raised => "it was at its minimum",
+            RateReason::Order => "the groups beside it leave no other rate",
+            RateReason::Moved => "the menu moves to rates that receivers can use",
+        }
+    }
+
+    /// Returns the reason's name in logs, traces and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            RateReason::Starting => "starting",
+            RateReason::Calm => "calm",
+            RateReason::Congested => "congested",
+            RateReason::Menu => "menu",
+            RateReason::Idle => "idle",
+            RateReason::Silent => "silent",
+            RateReason::Raised => "raised",
+            RateReason::Order => "order",
+            RateReason::Moved => "moved",
+        }
+    }
+}
+
 /// An event of SIM, RLM or RLC.
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -108,6 +189,8 @@ pub enum Event {
         group: u8,
         /// The cumulative rate of this group and all groups below it.
         rate: Rate,
+        /// The reason for the change; `None` if the rate is that of the group's event before.
+        reason: Option<RateReason>,
     },
 }
 
@@ -120,6 +203,13 @@ mod tests {
         for (place, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), place);
             let same = Reason::ALL
+                .iter()
+                .filter(|other| other.name() == reason.name());
+            assert_eq!(same.count(), 1);
+        }
+        for (place, reason) in RateReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), place);
+            let same = RateReason::ALL
                 .iter()
                 .filter(|other| other.name() == reason.name());
             assert_eq!(same.count(), 1);

@@ -70,7 +70,7 @@ pub mod sim;
 pub mod unit;
 mod wire;
 
-pub use event::{Event, Reason};
+pub use event::{Event, RateReason, Reason};
 pub use message::{Data, Experiment, Feedback, Message};
 pub use offer::Offer;
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use manyflow_core::units::Rate;
 use manyflow_core::{Action, ConfigError, Destination, EndpointId, Packet, Time};
 use manyflow_layered::unit::{Cutter, CutterStats, PIECE_BYTES, unit_share};
-use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, Offer, rlm, sim};
+use manyflow_layered::{Data, Event, Feedback, GROUPS_MAX, Message, Offer, RateReason, rlm, sim};
 use manyflow_net::amt::{RelayServer, RelayStats};
 use manyflow_net::clock::Clock;
 use manyflow_net::outlets::Outlets;
@@ -100,6 +100,10 @@ pub struct StreamSendProgress {
     pub rates: [Rate; GROUPS_MAX as usize],
     /// Number of groups.
     pub groups: u8,
+    /// How often the rate of a group changed for each reason, in the order of [`RateReason::ALL`].
+    pub reasons: [u64; RateReason::ALL.len()],
+    /// The reason of the last change of each group's rate.
+    pub last_reasons: [Option<RateReason>; GROUPS_MAX as usize],
     /// The longest round-trip time of the session, as the sender announces it; zero with RLM.
     pub rtt: Duration,
     /// Reports that have arrived at the sender.
@@ -235,13 +239,30 @@ impl StreamSender {
         }
         self.outlets.flush();
         while let Some(event) = self.endpoint.poll_event() {
-            if let Event::GroupRate { group, rate } = event
-                && let Some(known) = self.progress.rates.get_mut(usize::from(group))
+            if let Event::GroupRate {
+                group,
+                rate,
+                reason,
+            } = event
             {
-                *known = rate;
+                self.note_rate(group, rate, reason);
             }
         }
         self.report_if_due(now);
+    }
+
+    /// Notes the rate of a group, and the reason if it has changed. Those of each round are only in
+    /// the detailed log.
+    fn note_rate(&mut self, group: u8, rate: Rate, reason: Option<RateReason>) {
+        let place = usize::from(group);
+        self.progress.rates[place] = rate;
+        let Some(reason) = reason else { return };
+        self.progress.reasons[reason.index()] += 1;
+        let before = self.progress.last_reasons[place].replace(reason);
+        match reason.is_routine() || before == Some(reason) {
+            true => tracing::debug!("group {group} has {rate}: {}", reason.because()),
+            false => tracing::info!("group {group} has {rate}: {}", reason.because()),
+        }
     }
 
     /// Says what waits in each group, so that packets are charged by what they carry.

@@ -9,7 +9,8 @@
 //! | `output.rs` | lines on standard output, and their error |
 //! | `events.rs` | [`events::Table`]: the objects of `--json`, which builds with assertions check |
 //! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
-//! | `status/` | the status page of commands that send and receive files |
+//! | `status/` | the status pages: of commands that send and receive files, and of tables |
+//! | `streams.rs` | streams and relays: their objects and status pages |
 //! | `openmetrics.rs` | the metrics of roles, as the lab shows them |
 //! | `received.rs` | the progress and the result of a receiver of files |
 //! | `shown.rs` | text from the network, made safe for a terminal |
@@ -29,6 +30,7 @@ pub mod receivers;
 pub mod shown;
 pub mod signals;
 pub mod status;
+pub mod streams;
 
 pub use display::{Display, OutputError};
 pub use failure::usage;

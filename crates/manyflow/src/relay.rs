@@ -27,12 +27,12 @@ use tokio::sync::watch;
 use crate::address::cannot_listen;
 use crate::cli::RelayArgs;
 use crate::keygen::trusted_keys;
-use crate::metrics;
+use crate::metrics::Pages;
 use crate::recv::{announce_route, way};
 use crate::stream::read_key;
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::interrupted;
-use manyflow_terminal::usage;
+use manyflow_terminal::{streams, usage};
 
 /// Maximum number of groups in the range of `--groups`.
 const GROUPS_MAX: u128 = 4_096;
@@ -48,7 +48,9 @@ pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
         error => error.into(),
     })?;
     let progress = forwarder.progress();
-    let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], display).await?;
+    let pages =
+        Pages::of(vec![(None, progress.clone())]).with_all(streams::relay_pages(progress.clone()));
+    let _metrics = pages.serve(args.metrics, display).await?;
     let interruption = interrupted();
     announce(&forwarder, &args, display)?;
     let (watching, unheard) = display::watch(watch_progress(progress, display.clone()));
@@ -63,7 +65,7 @@ pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
     // An aborted watcher has printed all that it could.
     watching.await.unwrap_or(Ok(()))?;
     let status = result?;
-    display.print_json(&to_json("done", &status))?;
+    display.print_json(&streams::relayed("done", &status))?;
     display.print_line(&format!(
         "took {} packets, {}; sent {}",
         status.packets,
@@ -303,37 +305,8 @@ async fn watch_progress(
             "{rate} from upstream on {} channels; {forwarded} packets/s to {} gateways and {} hosts",
             now.flows_joined, now.relay.gateways, now.hosts.hosts
         ));
-        display.print_json(&to_json("progress", &now))?;
+        display.print_json(&streams::relayed("progress", &now))?;
     }
-}
-
-fn to_json(event: &str, status: &ForwarderStatus) -> serde_json::Value {
-    let relay = &status.relay;
-    json!({
-        "event": event,
-        "packets": status.packets,
-        "bytes": status.bytes,
-        "packets_foreign": status.foreign,
-        "packets_undeliverable": status.undeliverable,
-        "channels_joined": status.flows_joined,
-        "gateways": relay.gateways,
-        "joins": relay.joins,
-        "datagrams_forwarded": relay.counters.forwarded,
-        "datagrams_over_link": relay.counters.over_link,
-        "datagrams_over_rate": relay.counters.over_rate + relay.counters.over_relay_rate,
-        "datagrams_unsent": relay.unsent + relay.too_long,
-        "hops": relay.hops.hops,
-        "hops_rate_bits_per_s": relay.hops.rate_bits_per_s,
-        "hops_queued_bytes": relay.hops.queued_bytes,
-        "hops_marked": relay.hops.marked,
-        "hops_dropped": relay.hops.dropped,
-        "hops_lost": relay.hops.lost,
-        "hops_repairs": relay.hops.repairs,
-        "hosts": status.hosts.hosts,
-        "host_joins": status.hosts.joins,
-        "host_packets": status.hosts.packets,
-        "host_packets_unsent": status.hosts.unsent,
-    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The joins of all gateways, indexed by gateway for reports and by flow for data.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use manyflow_core::time::Time;
 use slab::Slab;
 
+use super::LeaveReason;
 use super::bucket::Bucket;
 use super::train::FlowMessages;
 use crate::wire::GatewayAddress;
@@ -39,8 +40,9 @@ pub(super) struct Tunnels {
     visits: Vec<(usize, usize)>,
     /// Whether each flow had gateways when [`poll_change`](Self::poll_change) last returned it.
     reported: Vec<bool>,
-    /// The flows that may have got their first gateway or lost their last one since.
-    changed: BTreeSet<usize>,
+    /// The flows that may have got their first gateway or lost their last one since, with the
+    /// reason of the last leave.
+    changed: BTreeMap<usize, LeaveReason>,
 }
 
 impl Tunnels {
@@ -51,17 +53,17 @@ impl Tunnels {
             listeners: vec![Vec::new(); flows],
             visits: Vec::new(),
             reported: vec![false; flows],
-            changed: BTreeSet::new(),
+            changed: BTreeMap::new(),
         }
     }
 
     /// Returns the next flow that has got its first gateway (`true`) or lost its last one
-    /// (`false`) since it was last returned.
-    pub(super) fn poll_change(&mut self) -> Option<(usize, bool)> {
-        while let Some(flow) = self.changed.pop_first() {
+    /// (`false`) since it was last returned, with the reason of the last leave.
+    pub(super) fn poll_change(&mut self) -> Option<(usize, bool, LeaveReason)> {
+        while let Some((flow, reason)) = self.changed.pop_first() {
             let joined = !self.listeners[flow].is_empty();
             if joined != std::mem::replace(&mut self.reported[flow], joined) {
-                return Some((flow, joined));
+                return Some((flow, joined, reason));
             }
         }
         None
@@ -157,7 +159,7 @@ impl Tunnels {
         self.tunnels[key].heard = now;
         if self.tunnels[key].flows.insert(flow, lapses).is_none() {
             self.listeners[flow].push(key);
-            self.changed.insert(flow);
+            self.changed.entry(flow).or_insert(LeaveReason::Left);
         }
         self.assert_listed(key, flow);
     }
@@ -170,22 +172,22 @@ impl Tunnels {
         self.tunnels[key].heard = now;
         if self.tunnels[key].flows.remove(&flow).is_some() {
             self.listeners[flow].retain(|&listener| listener != key);
-            self.changed.insert(flow);
+            self.changed.insert(flow, LeaveReason::Left);
         }
         self.assert_listed(key, flow);
         if self.tunnels[key].flows.is_empty() {
-            self.remove(gateway);
+            self.remove(gateway, LeaveReason::Left);
         }
     }
 
     /// Drops a gateway and all its joins.
-    pub(super) fn remove(&mut self, gateway: GatewayAddress) {
+    pub(super) fn remove(&mut self, gateway: GatewayAddress, reason: LeaveReason) {
         let Some(key) = self.keys.remove(&gateway) else {
             return;
         };
         for &flow in self.tunnels.remove(key).flows.keys() {
             self.listeners[flow].retain(|&listener| listener != key);
-            self.changed.insert(flow);
+            self.changed.insert(flow, reason);
         }
     }
 
@@ -205,7 +207,7 @@ impl Tunnels {
                 let lapses = joined[&flow];
                 if lapses <= now {
                     joined.remove(&flow);
-                    changed.insert(flow);
+                    changed.insert(flow, LeaveReason::Expired);
                     return false;
                 }
                 next = Some(next.map_or(lapses, |next: Time| next.min(lapses)));

@@ -15,6 +15,7 @@ use manyflow_core::{Rate, Time};
 use super::config::HopRate;
 use super::noise::Noise;
 use super::soundings::Observation;
+use super::state::HopState;
 
 /// The maximum multiple of the delivered rate in startup.
 const START_LEAD: f64 = 2.0;
@@ -172,6 +173,17 @@ impl Control {
 
     pub(super) fn rate(&self) -> Rate {
         Rate::from_bits_per_s((self.rate * 8.0) as u64)
+    }
+
+    /// Returns the present reason for the rate.
+    pub(super) fn state(&self) -> HopState {
+        match self.mode {
+            _ if !self.is_heard => HopState::Silent,
+            Mode::Startup => HopState::Starting,
+            Mode::Grow { .. } => HopState::Growing,
+            Mode::Drain { .. } => HopState::Draining,
+            Mode::Compete { .. } => HopState::Competing,
+        }
     }
 
     /// Begins with this rate instead of a lower one, in startup.

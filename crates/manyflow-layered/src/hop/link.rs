@@ -10,6 +10,7 @@ use super::config::HopConfig;
 use super::control::Control;
 use super::queue::Queue;
 use super::soundings::Soundings;
+use super::state::HopState;
 use super::wire::{Echo, SOUNDING_WIRE_BYTES, Sounding};
 
 /// The time between soundings while no RTT is known.
@@ -287,6 +288,13 @@ impl<T: Carried> Hop<T> {
     /// Returns the present rate.
     pub fn rate(&self) -> Rate {
         self.control.as_ref().map_or(self.given, Control::rate)
+    }
+
+    /// Returns the present reason for the rate.
+    pub fn state(&self) -> HopState {
+        self.control
+            .as_ref()
+            .map_or(HopState::Given, Control::state)
     }
 
     /// Changes a given rate. A found rate does not change.

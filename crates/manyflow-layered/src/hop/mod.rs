@@ -98,6 +98,7 @@ mod noise;
 mod queue;
 mod seal;
 mod soundings;
+mod state;
 #[cfg(test)]
 mod tests_queue;
 #[cfg(test)]
@@ -108,6 +109,7 @@ pub use config::{HopConfig, HopRate};
 pub use end::HopEnd;
 pub use link::{Hop, HopCounters, Transmit};
 pub use seal::{Direction, HopKey};
+pub use state::HopState;
 pub use wire::{
     Echo, FEEDBACKS_MAX, Feedbacks, HopMessage, HopWireError, RepairGaps, Sounding, Stamp,
     is_hop_message,

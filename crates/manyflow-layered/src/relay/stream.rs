@@ -15,7 +15,9 @@ use super::config::{Datagrams, RelayConfig, RelayError, SessionInfo, Where};
 use super::reporting::ReportingEnd;
 use super::session::RelaySession;
 use super::strangers::Strangers;
-use crate::hop::{Direction, Feedbacks, Hop, HopConfig, HopCounters, HopMessage, HopRate, Stamp};
+use crate::hop::{
+    Direction, Feedbacks, Hop, HopConfig, HopCounters, HopMessage, HopRate, HopState, Stamp,
+};
 use crate::repair::Arrival;
 use crate::{Data, Experiment, Feedback};
 
@@ -498,6 +500,7 @@ impl StreamRelay {
         let child = self.children.get(place as usize)?.as_deref()?;
         Some(HopStatus {
             rate: child.hop.rate(),
+            state: child.hop.state(),
             rtt: child.hop.rtt(),
             queued: child.hop.queued(),
             counters: child.hop.counters(),
@@ -515,6 +518,8 @@ impl StreamRelay {
 pub struct HopStatus {
     /// The present rate.
     pub rate: manyflow_core::Rate,
+    /// The reason for the rate.
+    pub state: HopState,
     /// The smoothed RTT and its minimum; `None` before the first echo.
     pub rtt: Option<(core::time::Duration, core::time::Duration)>,
     /// The packets that wait, and their bytes.

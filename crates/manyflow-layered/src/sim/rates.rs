@@ -8,6 +8,7 @@ mod second;
 use self::second::Second;
 use super::menu::Menu;
 use super::{Edition, SenderConfig};
+use crate::RateReason;
 
 /// The number of rounds in a row without reports after which a group counts as idle.
 const IDLE_ROUNDS: u32 = 5;
@@ -66,18 +67,17 @@ impl Reports {
         self.used.is_none_or(|used| used >= ALL_USED * rate)
     }
 
-    /// Returns the rate to which a rate may grow by a step or by a factor, of which 1 is none.
-    fn grown(&self, rate: f64, step: f64, factor: f64) -> f64 {
-        let by_step = rate + step;
-        let by_factor = rate * factor;
-        let Some(used) = self.used else {
-            return by_step.max(by_factor);
+    /// Returns the rate to which a rate may grow by a step or by a factor, of which 1 is none, and
+    /// which of them is the reason.
+    fn grown(&self, rate: f64, step: f64, factor: f64) -> (f64, RateReason) {
+        let used = self.used.unwrap_or(f64::INFINITY);
+        let by_step = (rate + step).min(used / ALL_USED + step);
+        let by_factor = (rate * factor).min(USED_AT_START * used);
+        let reason = match by_factor > by_step {
+            true => RateReason::Starting,
+            false => RateReason::Calm,
         };
-        let tested = used / ALL_USED + step;
-        by_step
-            .min(tested)
-            .max(by_factor.min(USED_AT_START * used))
-            .max(rate)
+        (by_step.max(by_factor).max(rate), reason)
     }
 }
 
@@ -95,6 +95,8 @@ struct Adjustment {
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     cumulative: Vec<f64>,
+    /// The reason for the last change of each rate that was not taken.
+    reasons: Vec<Option<RateReason>>,
     /// The number of rounds in a row without reports about each group.
     idle: Vec<u32>,
     /// Groups that were decreased in the last round: the present reports are from before the
@@ -135,6 +137,7 @@ impl Rates {
             cumulative: (1..=config.groups)
                 .map(|groups| f64::from(groups) * initial)
                 .collect(),
+            reasons: vec![None; config.groups.into()],
             idle: vec![0; config.groups.into()],
             held: vec![false; config.groups.into()],
             calm: vec![0; config.groups.into()],
@@ -171,6 +174,20 @@ impl Rates {
     /// Returns C_g of a group, in bytes per second.
     pub(super) fn cumulative(&self, group: usize) -> f64 {
         self.cumulative[group]
+    }
+
+    /// Returns the reason for the changes of a group's rate since the last call. If there were
+    /// several, that of the last one counts.
+    pub(super) fn take_reason(&mut self, group: usize) -> Option<RateReason> {
+        self.reasons[group].take()
+    }
+
+    /// Sets the rate of a group for a reason.
+    fn set(&mut self, group: usize, rate: f64, reason: RateReason) {
+        if rate != self.cumulative[group] {
+            self.cumulative[group] = rate;
+            self.reasons[group] = Some(reason);
+        }
     }
 
     /// Returns the rate of the group by itself, in bytes per second.
@@ -271,10 +288,16 @@ impl Rates {
                 false => 1.0,
             };
             let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, round_rtt);
-            self.cumulative[group] = match self.held[group] {
-                true => rate * self.remainder(group, *reports, decrease),
-                false => self.within_menu(group, reports.grown(rate, step, factor), step),
-            };
+            if self.held[group] {
+                let remainder = self.remainder(group, *reports, decrease);
+                self.set(group, rate * remainder, RateReason::Congested);
+            } else {
+                let (wanted, reason) = reports.grown(rate, step, factor);
+                let within = self.within_menu(group, wanted, step);
+                let is_bound = within < wanted;
+                let reason = if is_bound { RateReason::Menu } else { reason };
+                self.set(group, within, reason);
+            }
         }
         let top = self.cumulative.len() - 1;
         let of_top = reports.get(top - first).filter(|reports| reports.all > 0);
@@ -287,20 +310,20 @@ impl Rates {
     /// Decreases all rates, after several rounds without reports.
     pub(super) fn on_silence(&mut self) {
         for group in 0..self.cumulative.len() {
-            self.lower_unused(group);
+            self.lower_unused(group, RateReason::Silent);
         }
         self.keep_order();
     }
 
     /// Decreases the rate of a group that has no receivers, to the initial rate at the lowest. The
     /// group is as at the start of the session: its next receivers start it again.
-    fn lower_unused(&mut self, group: usize) {
+    fn lower_unused(&mut self, group: usize, reason: RateReason) {
         self.starting[group] = true;
         self.limit[group] = f64::INFINITY;
         self.held[group] = false;
         let initial = (group as f64 + 1.0) * self.initial;
         let rate = self.cumulative[group];
-        self.cumulative[group] = (rate * self.decrease).max(rate.min(initial));
+        self.set(group, (rate * self.decrease).max(rate.min(initial)), reason);
     }
 
     /// Returns whether a group is congested. The lowest group is if any of its receivers is, the
@@ -327,7 +350,7 @@ impl Rates {
     fn on_idle_round(&mut self, group: usize) {
         self.idle[group] = self.idle[group].saturating_add(1);
         if self.idle[group] >= IDLE_ROUNDS {
-            self.lower_unused(group);
+            self.lower_unused(group, RateReason::Idle);
         }
     }
 
@@ -336,7 +359,7 @@ impl Rates {
     fn lift_from_minimum(&mut self, group: usize) {
         let least = self.cumulative[group] - self.own(group) + self.minimum;
         if self.own(group) < self.minimum * 1.001 {
-            self.cumulative[group] = least / self.decrease;
+            self.set(group, least / self.decrease, RateReason::Raised);
         }
     }
 
@@ -402,13 +425,16 @@ impl Rates {
     fn keep_order(&mut self) {
         let groups = self.cumulative.len();
         let mut below = 0.0;
-        for (group, rate) in self.cumulative.iter_mut().enumerate() {
+        for group in 0..groups {
             let above = (groups - 1 - group) as f64;
-            *rate = rate
+            let rate = self.cumulative[group]
                 .min(self.maximum - above * self.minimum)
                 .max(below + self.minimum);
-            debug_assert!(*rate > below, "cumulative rates increase with the rank");
-            below = *rate;
+            debug_assert!(rate > below, "cumulative rates increase with the rank");
+            // A group that has just changed keeps the reason for that.
+            let reason = self.reasons[group].unwrap_or(RateReason::Order);
+            self.set(group, rate, reason);
+            below = rate;
         }
     }
 }

@@ -65,6 +65,8 @@ struct Group {
     /// The bound of the driver on its rate, in bytes per second.
     bound: f64,
     usage: Usage,
+    /// The cumulative rate in the last event.
+    reported: Rate,
 }
 
 impl Sender {
@@ -89,6 +91,7 @@ impl Sender {
             is_idle: false,
             bound: f64::INFINITY,
             usage: Usage::default(),
+            reported: Rate::default(),
         };
         let cycles = if config.group_rounds {
             config.groups
@@ -203,10 +206,18 @@ impl Sender {
             }
             None => self.on_silent_round(now, cycle, reports[0]),
         }
-        for group in groups {
-            let rate = self.rate(group);
-            self.events.push_back(Event::GroupRate { group, rate });
-        }
+        groups.for_each(|group| self.report_rate(group));
+    }
+
+    fn report_rate(&mut self, group: u8) {
+        let rate = self.rate(group);
+        let before = core::mem::replace(&mut self.groups[usize::from(group)].reported, rate);
+        let reason = self.rates.take_reason(group.into());
+        self.events.push_back(Event::GroupRate {
+            group,
+            rate,
+            reason: reason.filter(|_| rate != before),
+        });
     }
 
     /// Handles a round without reports. A group with rounds of its own is idle; of the others, only

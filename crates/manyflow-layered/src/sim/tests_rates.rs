@@ -332,3 +332,62 @@ fn a_rate_that_starts_grows_to_twice_what_is_used() {
     (0..20).for_each(|_| rates.on_round(0, &[round], rtt_of_step(1.0)));
     assert_eq!(rates.cumulative(0), 18e3);
 }
+
+/// Returns the reasons that the last rounds had for the rates of the groups.
+fn reasons(rates: &mut Rates) -> Vec<Option<RateReason>> {
+    (0..rates.cumulative.len())
+        .map(|group| rates.take_reason(group))
+        .collect()
+}
+
+#[test]
+fn the_reports_of_a_round_are_the_reasons_for_its_rates() {
+    let mut rates = Rates::new(&SenderConfig {
+        groups: 3,
+        ..SenderConfig::default()
+    });
+    let round = [reports(1, 0), reports(1, 1), Reports::default()];
+    rates.on_round(0, &round, rtt_of_step(1.0));
+    let expected = [
+        Some(RateReason::Starting),
+        Some(RateReason::Congested),
+        None,
+    ];
+    assert_eq!(reasons(&mut rates), expected);
+    rates.on_round(0, &round, rtt_of_step(1.0));
+    assert_eq!(reasons(&mut rates)[1], None, "it holds for a round");
+    rates.starting.fill(false);
+    rates.on_round(0, &[reports(1, 0)], rtt_of_step(1.0));
+    assert_eq!(reasons(&mut rates)[0], Some(RateReason::Calm));
+    assert_eq!(reasons(&mut rates)[0], None, "it was taken");
+}
+
+#[test]
+fn groups_without_reports_have_other_reasons() {
+    let mut rates = rates(2);
+    rates.cumulative = vec![1e6, 2e6];
+    let asked = [reports(0, 0), Reports::default()];
+    (0..IDLE_ROUNDS).for_each(|_| rates.on_round(0, &asked, rtt_of_step(1.0)));
+    assert_eq!(reasons(&mut rates), [Some(RateReason::Idle), None]);
+    rates.on_silence();
+    assert_eq!(reasons(&mut rates), [Some(RateReason::Silent); 2]);
+}
+
+#[test]
+fn bounds_and_neighbours_are_reasons() {
+    let mut rates = rates(3);
+    rates.menu.on_reports(1e3, 30e3);
+    rates.menu.activate();
+    rates.cumulative = vec![1e3, 30e3, 60e3];
+    let calm = [Reports::default(), reports(1, 0), Reports::default()];
+    rates.on_round(0, &calm, rtt_of_step(1e3));
+    assert_eq!(reasons(&mut rates)[1], Some(RateReason::Menu));
+    rates.cumulative = vec![20e3, 20e3 + rates.minimum, 60e3];
+    rates.on_round(0, &[reports(1, 0)], rtt_of_step(1e3));
+    let pushed = [Some(RateReason::Calm), Some(RateReason::Order), None];
+    assert_eq!(reasons(&mut rates), pushed);
+    rates.cumulative = vec![rates.minimum, 30e3, 60e3];
+    rates.held[0] = true;
+    rates.on_round(0, &[reports(1, 0)], rtt_of_step(1e3));
+    assert_eq!(reasons(&mut rates)[0], Some(RateReason::Raised));
+}

@@ -273,7 +273,7 @@ struct Watch {
 
 impl Observer<Message, Event> for Watch {
     fn on_event(&mut self, _now: Time, endpoint: EndpointId, event: &Event) {
-        if let Event::GroupRate { group: 0, rate } = event {
+        if let Event::GroupRate { group: 0, rate, .. } = event {
             self.lowest = rate.bits_per_s() as f64;
         }
         let Some(receiver) = endpoint.0.checked_sub(self.first) else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use manyflow_amt::{DownstreamLink, FlowMessages, Relay};
 use manyflow_core::{ConfigError, Time};
-use manyflow_layered::hop::HopRate;
+use manyflow_layered::hop::{HopRate, HopState};
 use manyflow_layered::relay::{
     Datagrams, HopStatus, RelayConfig, SessionInfo, StreamRelay, inner_payload,
 };
@@ -32,6 +32,8 @@ pub struct StreamsConfig {
 pub struct HopTotals {
     /// Gateways with a hop.
     pub hops: usize,
+    /// Hops by the reason for their rates, in the order of [`HopState::ALL`].
+    pub states: [usize; HopState::ALL.len()],
     /// The sum of the hops' rates, in bits per second.
     pub rate_bits_per_s: u64,
     /// Bytes that wait in queues.
@@ -230,6 +232,7 @@ impl Streams {
         let mut totals = HopTotals::default();
         for (_, hop) in self.hops() {
             totals.hops += 1;
+            totals.states[hop.state.index()] += 1;
             totals.rate_bits_per_s += hop.rate.bits_per_s();
             totals.queued_bytes += hop.queued.1;
             totals.marked += hop.counters.marked;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use manyflow_amt::Flow;
+use manyflow_amt::{Flow, LeaveReason, RelayEvent};
 
 /// Finds a flow by the addresses of its packets, whatever their source port is.
 #[derive(Debug)]
@@ -28,6 +28,91 @@ impl FlowTable {
             .places
             .binary_search_by_key(&wanted, |&(group, source, _)| (group, source));
         place.ok().map(|place| self.places[place].2)
+    }
+}
+
+/// The reason why a forwarder joins or leaves a flow upstream.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlowReason {
+    /// The first gateway has joined the flow.
+    GatewayJoined,
+    /// The first host has joined the flow.
+    HostJoined,
+    /// The last gateway has left the flow.
+    GatewayLeft,
+    /// The last gateway of the flow has not refreshed its join.
+    GatewayExpired,
+    /// The last gateway of the flow was silent, and has given way to one of the same address.
+    GatewayGaveWay,
+    /// The last host has left the flow.
+    HostLeft,
+    /// The last host of the flow has not refreshed its join.
+    HostExpired,
+}
+
+impl FlowReason {
+    /// All reasons, in their order.
+    pub const ALL: [FlowReason; 7] = [
+        FlowReason::GatewayJoined,
+        FlowReason::HostJoined,
+        FlowReason::GatewayLeft,
+        FlowReason::GatewayExpired,
+        FlowReason::GatewayGaveWay,
+        FlowReason::HostLeft,
+        FlowReason::HostExpired,
+    ];
+
+    /// Returns the place in [`FlowReason::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the reason that an event of gateways is.
+    pub(super) fn of_gateway(event: RelayEvent) -> FlowReason {
+        match event {
+            RelayEvent::Joined(_) => FlowReason::GatewayJoined,
+            RelayEvent::Left(_, LeaveReason::Left) => FlowReason::GatewayLeft,
+            RelayEvent::Left(_, LeaveReason::Expired) => FlowReason::GatewayExpired,
+            RelayEvent::Left(_, LeaveReason::GaveWay) => FlowReason::GatewayGaveWay,
+        }
+    }
+
+    /// Returns the reason that an event of hosts is.
+    pub(super) fn of_host(event: RelayEvent) -> FlowReason {
+        match event {
+            RelayEvent::Joined(_) => FlowReason::HostJoined,
+            RelayEvent::Left(_, LeaveReason::Expired) => FlowReason::HostExpired,
+            RelayEvent::Left(_, LeaveReason::Left | LeaveReason::GaveWay) => FlowReason::HostLeft,
+        }
+    }
+
+    /// Returns why the flow is joined or left, as the end of a sentence.
+    pub fn because(self) -> &'static str {
+        match self {
+            FlowReason::GatewayJoined => "the first gateway has joined it",
+            FlowReason::HostJoined => "the first host has joined it",
+            FlowReason::GatewayLeft => "the last gateway has left it",
+            FlowReason::GatewayExpired => "its last gateway has fallen silent",
+            FlowReason::GatewayGaveWay => {
+                "its last gateway was silent, and has given way to one of the same address"
+            }
+            FlowReason::HostLeft => "the last host has left it",
+            FlowReason::HostExpired => "its last host has fallen silent",
+        }
+    }
+
+    /// Returns the reason's name in logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlowReason::GatewayJoined => "gateway-joined",
+            FlowReason::HostJoined => "host-joined",
+            FlowReason::GatewayLeft => "gateway-left",
+            FlowReason::GatewayExpired => "gateway-expired",
+            FlowReason::GatewayGaveWay => "gateway-gave-way",
+            FlowReason::HostLeft => "host-left",
+            FlowReason::HostExpired => "host-expired",
+        }
     }
 }
 
@@ -104,6 +189,16 @@ mod tests {
         assert_eq!(find("10.0.0.3", "232.1.1.1:5000"), None);
         assert_eq!(find("10.0.0.1", "232.1.1.1:5001"), None);
         assert_eq!(find("10.0.0.1", "232.1.1.3:5000"), None);
+    }
+
+    #[test]
+    fn each_reason_has_its_place_and_a_name_of_its_own() {
+        for (place, reason) in FlowReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), place);
+            let reasons = FlowReason::ALL.iter();
+            let same = reasons.filter(|other| other.name() == reason.name());
+            assert_eq!(same.count(), 1);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use self::config::{Feed, ForwarderConfig, ForwarderError};
+pub use self::flows::FlowReason;
 use self::flows::{Demand, FlowTable};
 use self::hosts::LocalHosts;
 pub use self::hosts::{HostsConfig, HostsStats};
@@ -56,6 +57,11 @@ pub struct ForwarderStatus {
     pub hosts: HostsStats,
     /// Number of flows that are joined upstream.
     pub flows_joined: usize,
+    /// How often flows were joined or left upstream for each reason, in the order of
+    /// [`FlowReason::ALL`].
+    pub reasons: [u64; FlowReason::ALL.len()],
+    /// The reason of the last join or leave upstream.
+    pub last_reason: Option<FlowReason>,
     /// Packets received from upstream on joined flows.
     pub packets: u64,
     /// UDP payload of these packets, in bytes.
@@ -190,11 +196,15 @@ impl Forwarder {
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                event = next_event(self.server.as_ref()) => self.handle_event(event),
+                event = next_event(self.server.as_ref()) => {
+                    self.handle_event(event, FlowReason::of_gateway(event));
+                }
                 message = next_for_parent(self.server.as_ref()), if self.upward.is_some() => {
                     self.send_upward(&message);
                 }
-                event = next_host_event(self.outlets.hosts.as_mut()) => self.handle_event(event),
+                event = next_host_event(self.outlets.hosts.as_mut()) => {
+                    self.handle_event(event, FlowReason::of_host(event));
+                }
                 (place, waited) = wait_any(&mut self.upstreams, self.first) => {
                     waited?;
                     self.first = place + 1;
@@ -209,22 +219,34 @@ impl Forwarder {
         Ok(status)
     }
 
-    fn handle_event(&mut self, event: RelayEvent) {
+    fn handle_event(&mut self, event: RelayEvent, reason: FlowReason) {
         let (flow, changed) = match event {
             RelayEvent::Joined(flow) => (flow, self.demand.add(flow)),
-            RelayEvent::Left(flow) => (flow, self.demand.remove(flow)),
+            RelayEvent::Left(flow, _) => (flow, self.demand.remove(flow)),
         };
         if !changed {
             return;
         }
+        let is_joined = self.demand.is_joined(flow);
+        self.note_change(flow, is_joined, reason);
         let upstream = &mut self.upstreams[self.upstream_of[flow]];
-        let changed = match self.demand.is_joined(flow) {
+        let changed = match is_joined {
             true => upstream.join(self.flows[flow]),
             false => upstream.leave(self.flows[flow]),
         };
         if let Err(error) = changed {
             tracing::warn!("{error}");
         }
+    }
+
+    /// Counts and logs that a flow is joined or left upstream.
+    fn note_change(&mut self, flow: usize, is_joined: bool, reason: FlowReason) {
+        self.status.reasons[reason.index()] += 1;
+        self.status.last_reason = Some(reason);
+        let Flow { source, group } = self.flows[flow];
+        let verb = if is_joined { "joins" } else { "leaves" };
+        let (source, because) = (source.ip(), reason.because());
+        tracing::info!("the relay {verb} {group} of {source}: {because}");
     }
 
     /// Forwards the packets that have come on one way.

@@ -1,6 +1,8 @@
 //! The status page of commands that send and receive files: the line that receivers type, and who
 //! has what.
 
+pub mod tables;
+
 use std::fmt;
 
 use manyflow_files::completion::{ReceiverState, ReceiverTable, Tally, Transfer};

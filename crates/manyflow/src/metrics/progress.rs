@@ -3,10 +3,10 @@
 use std::fmt;
 
 use manyflow_files::session::{Progress, SendProgress};
-use manyflow_layered::Reason;
 use manyflow_net::amt::{HopTotals, RelayStats};
 use manyflow_net::forwarder::ForwarderStatus;
 use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
+use manyflow_terminal::streams;
 
 use super::{Metrics, Reported};
 
@@ -216,6 +216,12 @@ impl Reported for ForwarderStatus {
             "Channels that are joined upstream.",
             |status| Some(status.flows_joined),
         )?;
+        out.counters(
+            "channel_changes_by_reason",
+            "Joins and leaves upstream by their reason.",
+            "reason",
+            streams::flow_reasons,
+        )?;
         report_hosts(out)?;
         report_relay(out, "", |status| status.relay)
     }
@@ -247,6 +253,12 @@ impl Reported for StreamSendProgress {
                 Some(sent.rates[top].bits_per_s())
             },
         )?;
+        out.counters(
+            "group_rate_changes_by_reason",
+            "Changes of the groups' rates by their reason.",
+            "reason",
+            streams::rate_reasons,
+        )?;
         report_relay(out, "relay_", |sent| sent.relay)
     }
 }
@@ -263,7 +275,7 @@ impl Reported for StreamReceiveProgress {
             "group_changes_by_reason",
             "Joins and leaves by their reason.",
             "reason",
-            |got| Reason::ALL.map(|reason| (reason.name(), got.reasons[reason.index()])),
+            streams::group_reasons,
         )?;
         out.counter("packets", "Packets received.", |got| got.packets)?;
         out.counter("bytes", "IP bytes of these packets.", |got| got.bytes)?;
@@ -372,6 +384,15 @@ fn report_hops<P>(
     named: impl Fn(&str) -> String,
     relay: impl Fn(&P) -> RelayStats,
 ) -> fmt::Result {
+    out.gauges(
+        &named("hops_by_state"),
+        "Gateways of streams by the reason for the rates of their hops.",
+        "state",
+        |progress| {
+            let states = streams::hop_states(&relay(progress).hops);
+            states.map(|(name, hops)| (name, hops as f64))
+        },
+    )?;
     let mut gauge = |name: &str, help: &str, value: fn(&HopTotals) -> u64| {
         out.gauge(&named(name), help, |progress| {
             Some(value(&relay(progress).hops))

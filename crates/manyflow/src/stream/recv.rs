@@ -1,18 +1,16 @@
 //! `manyflow stream recv`: receives a stream, and passes its units to a folder, pipe or program.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
-use manyflow_layered::Reason;
 use manyflow_layered::unit::Latency;
 use manyflow_net::description::load::{Trust, load_text};
 use manyflow_net::keys::PublicKey;
 use manyflow_streams::{
     LATENCY_AUTO, StreamDescription, StreamReceiveConfig, StreamReceiveProgress, receive,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -21,11 +19,11 @@ use super::consume::Consumer;
 use super::read_key;
 use crate::cli::StreamRecvArgs;
 use crate::keygen::trusted_keys;
-use crate::metrics;
+use crate::metrics::Pages;
 use crate::recv::{announce_route, way};
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::{END_GRACE, elapsed, interrupted};
-use manyflow_terminal::usage;
+use manyflow_terminal::{streams, usage};
 
 /// Units that wait for the consumer. More are dropped.
 const UNITS_MAX: usize = 1_024;
@@ -49,7 +47,9 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     let config = config(&args, description).await?;
     announce_route(&config.route, source, &lines)?;
     let (watched, progress) = watch::channel(StreamReceiveProgress::default());
-    let _metrics = metrics::serve(args.metrics, vec![(None, progress.clone())], &lines).await?;
+    let pages = Pages::of(vec![(None, progress.clone())])
+        .with_all(streams::receiver_pages(progress.clone()));
+    let _metrics = pages.serve(args.metrics, &lines).await?;
     let (units, received) = mpsc::channel(UNITS_MAX);
     // The consumer ends before the stream only if its output fails.
     let (ended, failed) = oneshot::channel::<()>();
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     watched?;
     let progress = result?;
     consumed?;
-    lines.print_json(&to_json("done", &progress))?;
+    lines.print_json(&streams::received("done", &progress))?;
     lines.print_line(&format!(
         "{} units, {} in prefixes; {} packets lost of {}",
         progress.units.units,
@@ -189,30 +189,6 @@ async fn watch_progress(
             now.units.units_missing,
             now.latency.as_millis(),
         ));
-        display.print_json(&to_json("progress", &now))?;
+        display.print_json(&streams::received("progress", &now))?;
     }
-}
-
-fn to_json(event: &str, progress: &StreamReceiveProgress) -> Value {
-    json!({
-        "event": event,
-        "groups": progress.groups,
-        "group_changes": progress.changes,
-        "group_changes_by_reason": Reason::ALL.map(|reason| (reason.name(), progress.reasons[reason.index()]))
-            .into_iter()
-            .collect::<BTreeMap<_, _>>(),
-        "last_change": progress.last_reason.map(Reason::name),
-        "packets": progress.packets,
-        "bytes": progress.bytes,
-        "packets_lost": progress.lost,
-        "packets_repaired": progress.repaired,
-        "packets_marked": progress.marked,
-        "packets_refused": progress.refused,
-        "units": progress.units.units,
-        "units_complete": progress.units.units_complete,
-        "units_missing": progress.units.units_missing,
-        "units_dropped": progress.dropped,
-        "prefix_bytes": progress.units.bytes,
-        "latency_s": progress.latency.as_secs_f64(),
-    })
 }

@@ -9,18 +9,18 @@ use manyflow_streams::{
     LIVE_PACKET_BYTES, OpenedStream, SendControl, SourceError, StreamDescription, StreamOpenError,
     StreamSendConfig, StreamSendProgress, live_multicast_sender_config, live_sender_config,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::{feed, read_key};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
-use crate::metrics;
+use crate::metrics::Pages;
 use crate::send::{Publication, announce_multicast, announce_urls, groups, publish, signing_key};
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::{elapsed, interrupted};
-use manyflow_terminal::usage;
+use manyflow_terminal::{streams, usage};
 
 /// Units that wait for the sender.
 const UNITS_MAX: usize = 2;
@@ -52,8 +52,9 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     };
     let sender = sender.with_first_number(args.first_number);
     let progress = sender.progress();
-    let _metrics =
-        metrics::serve(args.servers.metrics, vec![(None, progress.clone())], &lines).await?;
+    let pages =
+        Pages::of(vec![(None, progress.clone())]).with_all(streams::sender_pages(progress.clone()));
+    let _metrics = pages.serve(args.servers.metrics, &lines).await?;
     let interruption = interrupted();
     if args.multicast.is_some() {
         let is_named = args.interface.is_some();
@@ -77,7 +78,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     watching.abort();
     watching.await.unwrap_or(Ok(()))?;
     end_feeding(feeding).await?;
-    lines.print_json(&to_json("done", &sent))?;
+    lines.print_json(&streams::sent("done", &sent))?;
     lines.print_line(&format!(
         "sent {} units in {} packets, {}",
         sent.cutter.units,
@@ -186,38 +187,13 @@ async fn watch_progress(
     loop {
         tick.tick().await;
         let now = *progress.borrow();
-        let rates: Vec<_> = rates(&now).iter().map(Rate::to_string).collect();
+        let rates: Vec<_> = streams::rates(&now).iter().map(Rate::to_string).collect();
         spinner.set_message(format!(
             "{} units to {} receivers; cumulative rates {}",
             now.cutter.units,
             now.receivers,
             rates.join(", ")
         ));
-        display.print_json(&to_json("progress", &now))?;
+        display.print_json(&streams::sent("progress", &now))?;
     }
-}
-
-fn rates(progress: &StreamSendProgress) -> &[Rate] {
-    &progress.rates[..progress.groups.into()]
-}
-
-fn to_json(event: &str, progress: &StreamSendProgress) -> Value {
-    let rates: Vec<_> = rates(progress)
-        .iter()
-        .map(|rate| rate.bits_per_s())
-        .collect();
-    json!({
-        "event": event,
-        "units": progress.cutter.units,
-        "units_without_base": progress.cutter.units_without_base,
-        "unit_bytes": progress.cutter.bytes,
-        "unit_bytes_cut": progress.cutter.bytes_cut,
-        "packets": progress.packets,
-        "bytes": progress.bytes,
-        "group_rates_bits_per_s": rates,
-        "reports": progress.reports,
-        "receivers": progress.receivers,
-        "datagrams_unsent": progress.unsent,
-        "gateways": progress.relay.gateways,
-    })
 }

@@ -286,6 +286,53 @@ fn a_given_link_of_a_relay_limits_its_receivers() {
 }
 
 #[test]
+fn a_sender_and_a_relay_say_why_their_groups_change() {
+    let sent = units();
+    let metrics = ["--metrics", "127.0.0.1:0"];
+    let (mut sending, url) = sender(sent.path(), &["-v", metrics[0], metrics[1]]);
+    let link = ["--link", "127.0.0.1/32=1Mbit/s"];
+    let (mut relaying, address) = relay(&url, &["-v", link[0], link[1], metrics[0], metrics[1]]);
+    let (mut receiving, _received) = receiver(&url, &["--relay", &address]);
+    wait_for_units(&mut receiving, 1);
+    relaying.wait_for_message("the first gateway has joined it");
+    let count = |line: &str, key: &str, reason: &str| parsed(line)[key][reason].as_u64();
+    let key = "group_rate_changes_by_reason";
+    // The units have 6.4 Mbit/s, so that the rates grow until the link is full.
+    for reason in ["starting", "congested"] {
+        sending.wait_for(|line| (count(line, key, reason)? > 0).then_some(()));
+    }
+    sending.wait_for_message("it grows until its receivers report congestion");
+    for (running, row) in [
+        (&mut sending, "its receivers report congestion"),
+        (&mut relaying, "its rate is given"),
+    ] {
+        let metrics = running.wait_for(|line| {
+            let event = parsed(line);
+            (event["event"] == "metrics").then(|| event["url"].as_str().unwrap().to_owned())
+        });
+        let status = metrics.replace("/metrics", "/status.json");
+        wait_until(row, || common::get(&status).1.contains(row));
+        let page = metrics.replace("/metrics", "/");
+        assert!(common::get(&page).1.contains("status.json"), "{page}");
+    }
+    stop(receiving);
+    let key = "channel_changes_by_reason";
+    relaying.wait_for(|line| {
+        let has_left = count(line, key, "gateway-left")? > 0;
+        (has_left && parsed(line)["channels_joined"] == 0).then_some(())
+    });
+    let done = stop(relaying);
+    assert_eq!(done["last_change"], "gateway-left", "{done}");
+    assert_eq!(
+        done[key]["gateway-joined"], done[key]["gateway-left"],
+        "{done}"
+    );
+    let done = stop(sending);
+    let reasons = done["group_rate_reasons"].as_array().unwrap();
+    assert!(reasons.iter().any(|reason| !reason.is_null()), "{done}");
+}
+
+#[test]
 fn a_receiver_goes_on_with_the_next_relay() {
     let sent = units();
     let (_sending, url) = sender(sent.path(), &[]);

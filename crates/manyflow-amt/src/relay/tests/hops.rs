@@ -21,9 +21,10 @@ fn the_first_join_and_the_last_leave_of_a_flow_are_events() {
     leave(&mut relay, at(1), GATEWAY, 2);
     assert_eq!(events(&mut relay), []);
     leave(&mut relay, at(1), OTHER, 2);
-    assert_eq!(events(&mut relay), [Left(2)]);
+    assert_eq!(events(&mut relay), [Left(2, LeaveReason::Left)]);
     relay.handle_timeout(at(1_000));
-    assert_eq!(events(&mut relay), [Left(1)], "an expired join is a leave");
+    let expired = [Left(1, LeaveReason::Expired)];
+    assert_eq!(events(&mut relay), expired, "an expired join is a leave");
 }
 
 #[test]
@@ -46,14 +47,22 @@ fn a_teardown_and_a_gateway_that_gives_way_are_leaves() {
     join(&mut relay, at(20), "198.51.100.7:4999", 1);
     let seen = events(&mut relay);
     assert_eq!(seen, [RelayEvent::Joined(1)], "the first gateway gave way");
-    let mac = granted(&mut relay, at(20), "198.51.100.7:4999");
+    join(&mut relay, at(20), OTHER, 2);
+    events(&mut relay);
+    let newer = format!("{}:4000", address(OTHER).ip());
+    join(&mut relay, at(40), &newer, 1);
+    let left = RelayEvent::Left(2, LeaveReason::GaveWay);
+    assert_eq!(events(&mut relay), [left], "another one has flow 1");
+    leave(&mut relay, at(40), &newer, 1);
+    let mac = granted(&mut relay, at(40), "198.51.100.7:4999");
     let teardown = Message::Teardown {
         mac,
         nonce: 1,
         gateway: address("198.51.100.7:4999").into(),
     };
-    exchange(&mut relay, at(20), "198.51.100.7:4999", &teardown);
-    assert_eq!(events(&mut relay), [RelayEvent::Left(1)]);
+    exchange(&mut relay, at(40), "198.51.100.7:4999", &teardown);
+    let left = RelayEvent::Left(1, LeaveReason::Left);
+    assert_eq!(events(&mut relay), [left]);
 }
 
 /// The trains that a relay passes on for these messages: address, number of messages, length.

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::{Adjustment, Rates, Reports, SHORTFALL};
+use crate::RateReason;
 use crate::sim::places::{HEADROOM, Move, Places};
 
 /// The number of rounds over which reports of congestion are compared.
@@ -129,7 +130,8 @@ impl Rates {
             record.calm_rounds = 0;
             let short = lowest.filter(|lowest| *lowest < GETS * rate);
             let share = short.map_or(decrease, |lowest| DRAIN * lowest / rate);
-            self.cumulative[group] = rate * share.clamp(self.decrease_min.min(decrease), decrease);
+            let share = share.clamp(self.decrease_min.min(decrease), decrease);
+            self.set(group, rate * share, RateReason::Congested);
             return;
         }
         record.calm_rounds = record.calm_rounds.saturating_add(1);
@@ -138,14 +140,15 @@ impl Rates {
             false => 1.0,
         };
         // Without a consistent report of the lowest rate, the highest one is the bound.
-        self.cumulative[group] = match lowest.or(Some(reports.received[1])) {
-            Some(lowest) if lowest > rate => reports
-                .grown(rate, step, factor)
-                .min(HEADROOM * lowest)
-                .max(rate),
-            Some(lowest) if lowest < HELD * rate => rate,
+        let (next, reason) = match lowest.or(Some(reports.received[1])) {
+            Some(lowest) if lowest > rate => {
+                let (grown, reason) = reports.grown(rate, step, factor);
+                (grown.min(HEADROOM * lowest).max(rate), reason)
+            }
+            Some(lowest) if lowest < HELD * rate => (rate, RateReason::Calm),
             _ => reports.grown(rate, step, 1.0),
         };
+        self.set(group, next, reason);
     }
 
     /// Gives a group another place among the cumulative rates.
@@ -158,6 +161,8 @@ impl Rates {
         let place = place.unwrap_or(self.cumulative.len());
         self.cumulative.insert(place, chosen.rate);
         self.held.insert(place, false);
+        let moved = place.min(chosen.group)..=place.max(chosen.group);
+        self.reasons[moved].fill(Some(RateReason::Moved));
         let moved = Record {
             calm_rounds: 0,
             ..Record::NEW
@@ -197,6 +202,24 @@ mod tests {
         let mut record = Record::NEW;
         let counts = (0..2 * ROUNDS).map(|_| record.add_congested(reports(4, 2, 1.0)));
         assert!(counts.min() == Some(2));
+    }
+
+    #[test]
+    fn all_groups_that_get_another_place_have_moved() {
+        let config = crate::sim::SenderConfig {
+            groups: 4,
+            edition: crate::sim::Edition::Second,
+            ..crate::sim::SenderConfig::default()
+        };
+        let mut rates = Rates::new(&config);
+        rates.cumulative = vec![1e5, 2e5, 4e5, 8e5];
+        let mut second = Second::new(4);
+        let (group, rate) = (0, 3e5);
+        rates.move_group(&mut second, Move { group, rate });
+        assert_eq!(rates.cumulative, [2e5, 3e5, 4e5, 8e5]);
+        let reasons: Vec<_> = (0..4).map(|group| rates.take_reason(group)).collect();
+        let moved = Some(RateReason::Moved);
+        assert_eq!(reasons, [moved, moved, None, None]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Records and traces of events of SIM, RLM and RLC.
 
-use manyflow_layered::Event;
+use manyflow_layered::{Event, RateReason};
 use serde::ser::SerializeMap;
 
 use crate::protocols::common::{CommonEvent, common_events};
@@ -27,9 +27,14 @@ impl Reported for Event {
                 line.serialize_entry("groups", groups)?;
                 line.serialize_entry("reason", reason.name())
             }
-            Event::GroupRate { group, rate } => {
+            Event::GroupRate {
+                group,
+                rate,
+                reason,
+            } => {
                 line.serialize_entry("group", group)?;
-                line.serialize_entry("rate", &rate.bits_per_s())
+                line.serialize_entry("rate", &rate.bits_per_s())?;
+                line.serialize_entry("reason", &reason.map(RateReason::name))
             }
             other => common(other).map_or(Ok(()), |event| event.trace(line)),
         }
@@ -37,7 +42,7 @@ impl Reported for Event {
 
     fn observe(&self, what: Observable) -> Option<Observed> {
         Some(match (what, self) {
-            (Observable::GroupRate, Event::GroupRate { group, rate }) => {
+            (Observable::GroupRate, Event::GroupRate { group, rate, .. }) => {
                 Observed::OfGroup(*group, rate.bits_per_s() as f64)
             }
             (Observable::Loss, Event::Lost(packets)) => Observed::Count(f64::from(*packets)),

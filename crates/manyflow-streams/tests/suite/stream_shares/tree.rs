@@ -326,7 +326,7 @@ impl Tree {
             }
         }
         while let Some(event) = self.sender.poll_event() {
-            if let Event::GroupRate { group, rate } = event {
+            if let Event::GroupRate { group, rate, .. } = event {
                 let rate = rate.bits_per_s() as f64 / 8.0;
                 self.rates[usize::from(group)] = rate;
             }
