@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manyflow_messages::{
-    Client as Inner, ClientError, ClientOptions, Credentials, Messages as Stream, NameError,
-    Service,
+    Client as Inner, ClientError, ClientOptions, Credentials, LayerSize, Message as Sent,
+    Messages as Stream, NameError, Service,
 };
 use manyflow_net::tls::Authorities;
 use pyo3::exceptions::PyValueError;
@@ -93,6 +93,42 @@ impl Client {
         let client = self.inner.clone();
         future_into_py(py, async move {
             let published = client.publish(&subject, payload).await;
+            published.map_err(|error| raise(client.address(), &error))
+        })
+    }
+
+    /// Publishes layers, each with its worth, for `purse_s` seconds of the client's salary.
+    fn publish_layers<'py>(
+        &self,
+        py: Python<'py>,
+        subject: String,
+        layers: Vec<(Vec<u8>, u16)>,
+        purse_s: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let purse = Duration::try_from_secs_f64(purse_s)
+            .map_err(|error| PyValueError::new_err(format!("purse_s: {error}")))?;
+        let sizes = layers.iter().map(|(layer, dollars)| {
+            let bytes = u16::try_from(layer.len()).map_err(|_| {
+                PyValueError::new_err(format!(
+                    "a layer has {} bytes: it can have at most 65,535",
+                    layer.len()
+                ))
+            })?;
+            Ok(LayerSize {
+                bytes,
+                dollars: *dollars,
+            })
+        });
+        let sizes: Vec<_> = sizes.collect::<PyResult<_>>()?;
+        let payload: Vec<u8> = layers.into_iter().flat_map(|(layer, _)| layer).collect();
+        let client = self.inner.clone();
+        future_into_py(py, async move {
+            let message = Sent::new(&subject, payload);
+            let message = message.and_then(|message| message.in_layers(purse, &sizes));
+            let published = match &message {
+                Ok(message) => client.publish_message(message).await,
+                Err(_) => message.map(|_| ()),
+            };
             published.map_err(|error| raise(client.address(), &error))
         })
     }
@@ -255,7 +291,7 @@ impl Message {
         self.0.reply()
     }
 
-    /// The bytes that the sender published.
+    /// The bytes that the sender published, or, in layers, a prefix of them.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.0.payload())
@@ -269,8 +305,24 @@ impl Message {
         owned.collect()
     }
 
+    /// The number of bytes that the sender published in layers; `None` without layers.
+    #[getter]
+    fn whole_bytes(&self) -> Option<usize> {
+        self.0.whole_bytes()
+    }
+
+    /// The layers that have arrived; `None` without layers.
+    #[getter]
+    fn layers<'py>(&self, py: Python<'py>) -> Option<Vec<Bound<'py, PyBytes>>> {
+        let layers = self.0.layers()?.into_iter();
+        Some(layers.map(|layer| PyBytes::new(py, &layer)).collect())
+    }
+
     fn __repr__(&self) -> String {
-        let bytes = self.0.payload().len();
-        format!("<message to {} of {bytes} B>", self.0.subject())
+        let (subject, bytes) = (self.0.subject(), self.0.payload().len());
+        match self.0.whole_bytes() {
+            Some(whole) => format!("<message to {subject} of {bytes} of {whole} B>"),
+            None => format!("<message to {subject} of {bytes} B>"),
+        }
     }
 }

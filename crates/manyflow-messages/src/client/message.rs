@@ -6,7 +6,7 @@ use bytes::Bytes;
 use manyflow_overlay::{LayerSize, Layers};
 
 use super::ClientError;
-use crate::nats::layers::{LAYERS, WHOLE, header_value};
+use crate::nats::layers::{self, LAYERS, WHOLE, header_value};
 use crate::nats::parse::ALSO;
 use crate::nats::subject::is_subject;
 
@@ -127,10 +127,27 @@ impl Message {
         }
     }
 
+    /// Whether the message is in layers, so that it cannot be divided into fragments.
+    pub(super) fn is_in_layers(&self) -> bool {
+        self.header(LAYERS).is_some()
+    }
+
     /// The number of bytes that were published in layers, of which the payload can be a prefix;
     /// `None` if the message is not in layers.
     pub fn whole_bytes(&self) -> Option<usize> {
         self.header(WHOLE)?.parse().ok()
+    }
+
+    /// The layers of which the payload has all bytes, in their order; `None` if the message is not
+    /// in layers. They share the payload's bytes.
+    pub fn layers(&self) -> Option<Vec<Bytes>> {
+        let (_, sizes) = layers::parse(self.header(LAYERS)?.as_bytes())?;
+        let mut rest = self.payload.clone();
+        let layers = sizes.iter().map_while(|size| {
+            let bytes = usize::from(size.bytes);
+            (bytes <= rest.len()).then(|| rest.split_to(bytes))
+        });
+        Some(layers.collect())
     }
 
     /// The subject that the message was published to. Of several, the first that fits the pattern
@@ -192,6 +209,23 @@ fn check_subject(subject: &str) -> Result<(), ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_layers_of_a_prefix_are_those_that_are_whole() {
+        let layers = [(2, 10), (3, 5), (1, 1)];
+        let layers = layers.map(|(bytes, dollars)| LayerSize { bytes, dollars });
+        let message = Message::new("a", "abcdef").unwrap();
+        assert_eq!(message.layers(), None);
+        let message = message.in_layers(Duration::from_millis(20), &layers);
+        let message = message.unwrap();
+        let of = |prefix: &'static str| message.clone().with_payload(prefix).layers().unwrap();
+        assert_eq!(of("abcdef"), ["ab", "cde", "f"]);
+        assert_eq!(
+            (of("abcde"), of("abcd")),
+            (vec!["ab".into(), "cde".into()], vec!["ab".into()])
+        );
+        assert_eq!(of(""), Vec::<Bytes>::new());
+    }
 
     #[test]
     fn headers_keep_their_order_and_their_repetitions() {

@@ -65,6 +65,7 @@ pub use self::ordered::Member;
 pub use self::view::{MemberEvent, OrderedMessage, View};
 
 use super::Credentials;
+use super::fragment::FRAGMENT_BYTES;
 use super::nats::subject::{is_pattern, is_subject};
 
 /// The status of an answer that says that there are no responders.
@@ -235,11 +236,15 @@ impl Client {
     /// As [`publish`](Client::publish).
     pub async fn publish_message(&self, message: &Message) -> Result<(), ClientError> {
         let bytes = message.payload.len() + message.headers.as_ref().map_or(0, Bytes::len);
-        if bytes > self.connection.message_bytes_max {
+        let max = match message.is_in_layers() {
+            true => FRAGMENT_BYTES.min(self.connection.message_bytes_max),
+            false => self.connection.message_bytes_max,
+        };
+        if bytes > max {
             return Err(ClientError::TooLong {
                 address: self.address().to_owned(),
                 bytes,
-                max: self.connection.message_bytes_max,
+                max,
             });
         }
         self.state().publish(message).await

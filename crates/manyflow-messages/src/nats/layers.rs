@@ -105,7 +105,7 @@ pub(crate) fn decode(payload: &Bytes) -> Option<Published> {
 }
 
 /// Parses a purse and layers, such as `20ms 40:10 200:5`.
-fn parse(value: &[u8]) -> Option<(Duration, Vec<LayerSize>)> {
+pub(crate) fn parse(value: &[u8]) -> Option<(Duration, Vec<LayerSize>)> {
     let mut words = core::str::from_utf8(value).ok()?.split_ascii_whitespace();
     let purse = parse_duration(words.next()?).ok()?;
     let layer = |word: &str| {

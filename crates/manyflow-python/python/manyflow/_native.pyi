@@ -48,6 +48,7 @@ class LiveClient:
     @property
     def address(self) -> str: ...
     def publish(self, subject: str, payload: bytes) -> Awaitable[None]: ...
+    def publish_layers(self, subject: str, layers: list[tuple[bytes, int]], purse_s: float) -> Awaitable[None]: ...
     def join(self, pattern: str, queue: str | None) -> Awaitable[LiveMessages]: ...
     def multicast(self, service: str, groups: list[str], payload: bytes) -> Awaitable[None]: ...
     def member(self) -> LiveMember: ...
@@ -144,10 +145,16 @@ class Message:
         """The subject that the sender expects answers at, or ``None``."""
     @property
     def payload(self) -> bytes:
-        """The bytes that the sender published."""
+        """The bytes that the sender published, or, of a message in layers, a prefix of them."""
     @property
     def headers(self) -> list[tuple[str, str]]:
         """The names and values of the headers, in the sender's order."""
+    @property
+    def whole_bytes(self) -> int | None:
+        """The number of bytes that the sender published in layers, or ``None`` for a message without layers."""
+    @property
+    def layers(self) -> list[bytes] | None:
+        """The layers that have arrived, in their order, or ``None`` for a message without layers."""
 
 @final
 class Scenario:

@@ -100,6 +100,25 @@ class Client:
         """
         await self._native.publish(subject, payload)
 
+    async def publish_layers(self, subject: str, layers: Sequence[Tuple[bytes, int]], *, purse_s: float) -> None:
+        """Publishes a message in layers, of which each link between daemons carries as many as its price allows.
+
+        The members get the first of these layers, in :attr:`Message.layers`. No member slows the others down.
+
+        Args:
+            subject: The group.
+            layers: One to eight layers, each with its worth in relation to the others. No byte may be worth more than
+                one of the layers before.
+            purse_s: The salary that the message brings: the time in seconds to the next message of the stream. A client
+                that publishes more often waits.
+
+        Raises:
+            LiveError: If the subject or the layers are invalid, the message is longer than 48 KiB, or the connection
+                has ended.
+            ValueError: If ``purse_s`` is negative or not finite, or a layer is longer than 65,535 bytes.
+        """
+        await self._native.publish_layers(subject, list(layers), purse_s)
+
     def subscribe(self, pattern: str, *, queue: Optional[str] = None) -> Subscription:
         """Returns the messages whose subjects fit ``pattern``, for ``async for`` and ``async with``.
 
