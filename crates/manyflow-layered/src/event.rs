@@ -160,7 +160,7 @@ impl RateReason {
     }
 }
 
-/// An event of SIM, RLM or RLC.
+/// An event of SIM, RLM, RLC or FLID-DL.
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -176,12 +176,12 @@ pub enum Event {
         /// The reason for the change.
         reason: Reason,
     },
-    /// A receiver of RLM lost packets in its steady state, or one of RLC outside of bursts and its
-    /// deaf time.
+    /// A receiver of RLM lost packets in its steady state, one of RLC outside of bursts and its
+    /// deaf time, or one of FLID-DL in a slot that has ended.
     LossEvent,
     /// This number of packets of joined groups did not reach a receiver. The receiver finds gaps in
     /// the sequence of each group, from the first packet after a join to the last before a leave.
-    /// That of SIM reports them once in a round, those of RLM and RLC report each gap.
+    /// That of SIM reports them once in a round, the others report each gap.
     Lost(u32),
     /// The sender set the cumulative rate of a group.
     GroupRate {

@@ -13,6 +13,7 @@
 //! | [`sim`] | SIM: routers mark, the sender follows feedback that routers aggregate, receivers choose groups (Gorinsky, Ramakrishnan and Vin) |
 //! | [`rlm`] | RLM: groups of fixed rates, receivers try groups and back off (McCanne, Jacobson and Vetterli, SIGCOMM 1996) |
 //! | [`rlc`] | RLC: groups whose rates double, synchronisation points and bursts in the data (Vicisano, Rizzo and Crowcroft, INFOCOM 1998) |
+//! | [`flid`] | FLID-DL: levels that change once in a time slot, channels that lose rate by themselves (Byers et al., NGC 2000) |
 //! | [`mod@unit`] | layered data: units cut by the rates of the groups, and assembled to prefixes |
 //! | [`hop`] | one link of a tree of relays: queue, marks, a rate that is found, soundings |
 //! | [`relay`] | relays that take the place of SIM's routers |
@@ -20,6 +21,7 @@
 //! | [`optimum`] | the best menu for given capacities, for studies |
 //! | `message.rs`, `wire.rs` | the packets of all protocols, and their encoding |
 //! | `event.rs` | the events that endpoints report |
+//! | `membership.rs` | [`Membership`]: what all receivers are created with |
 //! | `offer.rs` | [`Offer`]: what a driver has to send, so that packets are charged by what they carry |
 //!
 //! Groups follow SIM's naming convention (section III-A2): a group is a
@@ -34,6 +36,7 @@
 //!
 //! ```
 //! use manyflow_core::{Action, Endpoint, EndpointId, Time};
+//! use manyflow_layered::Membership;
 //! use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,8 +44,8 @@
 //! let config = SenderConfig { groups, ..SenderConfig::default() };
 //! let mut sender = Sender::new(config, session, now, None)?;
 //! let parent = EndpointId(0); // the sender, or an aggregator before it
-//! let config = ReceiverConfig::default();
-//! let mut receiver = Receiver::new(config, groups, session, 7, parent, now, None)?;
+//! let (config, membership) = (ReceiverConfig::default(), Membership::new(session, groups));
+//! let mut receiver = Receiver::new(config, membership, 7, parent)?;
 //!
 //! receiver.handle_timeout(now);
 //! assert!(matches!(receiver.poll_action(now), Some(Action::Join(group)) if group.number == 0));
@@ -58,7 +61,9 @@
 #![forbid(unsafe_code)]
 
 mod event;
+pub mod flid;
 pub mod hop;
+mod membership;
 mod message;
 mod offer;
 pub mod optimum;
@@ -71,6 +76,7 @@ pub mod unit;
 mod wire;
 
 pub use event::{Event, RateReason, Reason};
+pub use membership::Membership;
 pub use message::{Data, Experiment, Feedback, Message};
 pub use offer::Offer;
 pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};

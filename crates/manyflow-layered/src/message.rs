@@ -25,7 +25,8 @@ pub struct Data {
     pub sequence: u32,
     /// The feedback request field (section III-A3): each increase, modulo 2^16, requests a report.
     /// 0 requests none. With RLC, the field has another meaning: [`POINT`](crate::rlc::POINT) or
-    /// [`BURST`](crate::rlc::BURST).
+    /// [`BURST`](crate::rlc::BURST). With FLID-DL, it is the slot and its signal:
+    /// [`slot_field`](crate::flid::slot_field).
     pub request: u16,
     /// Whether the request is only for the receivers whose top group is that of the packet: each
     /// group then has requests, rounds and a round-trip time of its own. Otherwise all receivers of

@@ -56,8 +56,9 @@ observables! {
     Timeouts: Endpoint, NUMBER, Count, "retransmission time-outs";
     /// The number of packets that the same endpoint has sent again.
     Retransmissions: Endpoint, PACKETS, Count, "retransmissions";
-    /// With TCP, CBR, ACP, SIM, RLM, RLC and WEBRC, the share of the packets to the receiver that
-    /// do not arrive, see docs/scenarios.md#lost-packets; no value in an interval without packets.
+    /// With TCP, CBR, ACP, SIM, RLM, RLC, FLID-DL and WEBRC, the share of the packets to the
+    /// receiver that do not arrive, see docs/scenarios.md#lost-packets; no value in an interval
+    /// without packets.
     Loss: Endpoint, NUMBER, Share, "loss";
     /// With ACP and overlays, the rate of the data that the application takes, without headers.
     Goodput: Endpoint, RATE, Interval, "goodput";

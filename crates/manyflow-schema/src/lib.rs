@@ -43,8 +43,8 @@ use serde::Deserialize;
 
 use links::{LinkProperties, LinkTable};
 use protocols::{
-    AcpTable, CbrTable, CommandTable, OverlaySessionTable, OverlayTable, Protocol, RlcTable,
-    RlmTable, SimTable, TcpTable, TfmccTable, WebrcTable,
+    AcpTable, CbrTable, CommandTable, FlidTable, OverlaySessionTable, OverlayTable, Protocol,
+    RlcTable, RlmTable, SimTable, TcpTable, TfmccTable, WebrcTable,
 };
 
 pub use cell::Cell;
@@ -208,9 +208,9 @@ pub struct SessionTable {
     /// The name in measures and plots: `webrc` is all its receivers, `webrc/R` the receiver (or the
     /// group) at R.
     pub name: String,
-    /// The protocol of the session. `webrc`, `sim`, `rlm`, `rlc`, `tfmcc`, `tcp`, `cbr`, `acp`,
-    /// `overlay`, `command`; can be swept, if the session has the tables of all of them. Tables and
-    /// keys of receivers that none of them reads are refused.
+    /// The protocol of the session. `webrc`, `sim`, `rlm`, `rlc`, `flid`, `tfmcc`, `tcp`, `cbr`,
+    /// `acp`, `overlay`, `command`; can be swept, if the session has the tables of all of them.
+    /// Tables and keys of receivers that none of them reads are refused.
     pub protocol: Protocol,
     /// A node; with `command`, the one at which it runs.
     pub sender: String,
@@ -260,6 +260,11 @@ pub struct SessionTable {
     /// Default: its defaults.
     #[serde(default)]
     pub rlc: RlcTable,
+    /// Parameters of FLID-DL.
+    ///
+    /// Default: its defaults.
+    #[serde(default)]
+    pub flid: FlidTable,
     /// Parameters of TFMCC.
     ///
     /// Default: its defaults.

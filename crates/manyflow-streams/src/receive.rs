@@ -11,7 +11,7 @@ use manyflow_core::{
 use manyflow_layered::hop::HopKey;
 use manyflow_layered::repair::Arrival;
 use manyflow_layered::unit::{Assembler, AssemblerConfig, AssemblerStats, Latency, Piece, Unit};
-use manyflow_layered::{Data, Event, Message, Reason, rlm, sim};
+use manyflow_layered::{Data, Event, Membership, Message, Reason, rlm, sim};
 use manyflow_net::clock::Clock;
 use manyflow_net::inlet::{self, Incoming, Inlet, Route, TransportError};
 use manyflow_net::reach::{Notice, Reach};
@@ -494,22 +494,23 @@ fn new_endpoint(config: &StreamReceiveConfig, now: Time) -> Result<LayeredEndpoi
     let StreamDescription {
         session, protocol, ..
     } = config.description;
-    let groups = config.groups_max.min(config.description.groups);
+    let membership = Membership {
+        session,
+        groups: config.groups_max.min(config.description.groups),
+        start: now,
+        stop: None,
+    };
     let parent = EndpointId::UNSET;
     Ok(match protocol {
         StreamProtocol::Sim => {
             let sim = config.sim.clone();
             let id = rand::random();
-            Box::new(sim::Receiver::new(
-                sim, groups, session, id, parent, now, None,
-            )?)
+            Box::new(sim::Receiver::new(sim, membership, id, parent)?)
         }
         StreamProtocol::Rlm => {
             let rlm = config.rlm.clone();
             let seed = rand::random();
-            Box::new(rlm::Receiver::new(
-                rlm, groups, session, parent, seed, now, None,
-            )?)
+            Box::new(rlm::Receiver::new(rlm, membership, parent, seed)?)
         }
     })
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::{BURST, ConfigError, POINT, ReceiverConfig};
 use crate::sim::Arrivals;
-use crate::{Data, Event, Message};
+use crate::{Data, Event, Membership, Message};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet};
 
@@ -40,18 +40,17 @@ struct Joined {
 }
 
 impl Receiver {
-    /// Creates a receiver of the `groups` groups of `session`, which joins at `start` and leaves at
-    /// `stop`.
+    /// Creates a receiver.
     ///
     /// # Errors
     /// If a parameter is outside its range.
-    pub fn new(
-        config: ReceiverConfig,
-        groups: u8,
-        session: u32,
-        start: Time,
-        stop: Option<Time>,
-    ) -> Result<Receiver, ConfigError> {
+    pub fn new(config: ReceiverConfig, membership: Membership) -> Result<Receiver, ConfigError> {
+        let Membership {
+            session,
+            groups,
+            start,
+            stop,
+        } = membership;
         config.check(groups)?;
         Ok(Receiver {
             config,
@@ -197,7 +196,7 @@ mod tests {
 
     fn receiver() -> Receiver {
         let config = ReceiverConfig::default();
-        let mut receiver = Receiver::new(config, GROUPS, 7, Time::ZERO, None).unwrap();
+        let mut receiver = Receiver::new(config, Membership::new(7, GROUPS)).unwrap();
         receiver.handle_timeout(Time::ZERO);
         receiver
     }

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use super::layer::{Detection, Layer};
 use super::{ConfigError, ReceiverConfig};
 use crate::Event;
-use crate::{Experiment, Message, Reason};
+use crate::{Experiment, Membership, Message, Reason};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, EndpointId, Packet};
@@ -64,20 +64,23 @@ struct Count {
 }
 
 impl Receiver {
-    /// Creates a receiver of the `groups` groups of `session`, which joins at `start` and leaves at
-    /// `stop`. It announces its experiments to `sender`, and draws its random times from `seed`.
+    /// Creates a receiver, which announces its experiments to `sender`, and draws its random times
+    /// from `seed`.
     ///
     /// # Errors
     /// If a parameter is outside its range.
     pub fn new(
         config: ReceiverConfig,
-        groups: u8,
-        session: u32,
+        membership: Membership,
         sender: EndpointId,
         seed: u64,
-        start: Time,
-        stop: Option<Time>,
     ) -> Result<Receiver, ConfigError> {
+        let Membership {
+            session,
+            groups,
+            start,
+            stop,
+        } = membership;
         config.check(groups)?;
         Ok(Receiver {
             session,

@@ -9,7 +9,7 @@ use super::config::{ConfigError, Edition, ReceiverConfig};
 use super::measured::Measured;
 use super::trials::Trials;
 use crate::{Data, Feedback, GROUPS_MAX, Message};
-use crate::{Event, Reason};
+use crate::{Event, Membership, Reason};
 use manyflow_core::time::Time;
 use manyflow_core::{Action, Endpoint};
 use manyflow_core::{Channel, Destination, Ecn, EndpointId, Packet};
@@ -136,21 +136,23 @@ impl Interval {
 }
 
 impl Receiver {
-    /// Creates a receiver of `session` and its `groups` groups. It reports to `parent` with the
-    /// number `id`, and is a member from `start` until `stop`.
+    /// Creates a receiver, which reports to `parent` with the number `id`.
     ///
     /// # Errors
     /// If a parameter is outside its range.
     pub fn new(
         config: ReceiverConfig,
-        groups: u8,
-        session: u32,
+        membership: Membership,
         id: u32,
         parent: EndpointId,
-        start: Time,
-        stop: Option<Time>,
     ) -> Result<Receiver, ConfigError> {
         config.check()?;
+        let Membership {
+            session,
+            groups,
+            start,
+            stop,
+        } = membership;
         Ok(Receiver {
             groups: groups.clamp(1, GROUPS_MAX),
             session,

@@ -17,7 +17,7 @@ use manyflow_core::link::{LinkConfig, Marking, Overload, QueueLimit, RedConfig, 
 use manyflow_core::{EndpointId, Packet, Rate, Time};
 use manyflow_layered::optimum::best_menu;
 use manyflow_layered::sim::{Edition, Receiver, ReceiverConfig, Sender, SenderConfig};
-use manyflow_layered::{Event, Message};
+use manyflow_layered::{Event, Membership, Message};
 use manyflow_netsim::{Change, LinkId, Network, Observer};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -363,7 +363,11 @@ impl Session {
             let begin = Time::ZERO + Duration::from_micros(random.random_range(0..80_000));
             let id = network.next_endpoint().0;
             let config = receiving.clone();
-            let receiver = Receiver::new(config, groups, number, id, parent, begin, None);
+            let membership = Membership {
+                start: begin,
+                ..Membership::new(number, groups)
+            };
+            let receiver = Receiver::new(config, membership, id, parent);
             let mut receiver = receiver.expect("valid parameters");
             match start {
                 Start::Random => receiver.begin_with(random.random_range(1..=groups)),

@@ -10,7 +10,7 @@ use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Rate, Time};
 use manyflow_layered::Event;
 use manyflow_layered::rlm::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use manyflow_layered::{Data, Experiment, Message};
+use manyflow_layered::{Data, Experiment, Membership, Message};
 use manyflow_netsim::{Change, Probe};
 use world::{World, delay};
 
@@ -49,8 +49,13 @@ fn receiver(groups: u8, seed: u64, stop: Option<Time>) -> Receiver {
 }
 
 fn configured(config: ReceiverConfig, groups: u8, seed: u64, stop: Option<Time>) -> Receiver {
-    let start = Time::ZERO + Duration::from_millis(100 * seed);
-    Receiver::new(config, groups, SESSION, SENDER, seed, start, stop).expect("a valid receiver")
+    let membership = Membership {
+        session: SESSION,
+        groups,
+        start: Time::ZERO + Duration::from_millis(100 * seed),
+        stop,
+    };
+    Receiver::new(config, membership, SENDER, seed).expect("a valid receiver")
 }
 
 /// Returns the times at which a receiver joined the group of this rank.

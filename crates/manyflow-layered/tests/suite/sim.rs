@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
 use manyflow_layered::sim::{Aggregator, Edition, Receiver, ReceiverConfig, Sender, SenderConfig};
-use manyflow_layered::{Data, Feedback, Message, Offer};
+use manyflow_layered::{Data, Feedback, Membership, Message, Offer};
 use proptest::prelude::*;
 
 const SESSION: u32 = 7;
@@ -201,7 +201,7 @@ struct Watched {
 
 impl Watched {
     fn new(config: ReceiverConfig) -> Watched {
-        let mut receiver = Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None)
+        let mut receiver = Receiver::new(config, Membership::new(SESSION, 5), 3, PARENT)
             .expect("the parameters are valid");
         receiver.handle_timeout(at(0));
         Watched { receiver, round: 0 }
@@ -232,8 +232,8 @@ impl Watched {
 #[test]
 fn a_receiver_reports_once_for_each_request_after_the_first() {
     let config = ReceiverConfig::default();
-    let mut receiver =
-        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), None).expect("the defaults are valid");
+    let mut receiver = Receiver::new(config, Membership::new(SESSION, 5), 3, PARENT)
+        .expect("the defaults are valid");
     receiver.handle_timeout(at(0));
     let base = Channel {
         session: SESSION,
@@ -392,9 +392,11 @@ fn a_report_that_is_too_late_to_count_makes_the_rounds_longer() {
 #[test]
 fn a_receiver_leaves_all_groups_when_it_stops() {
     let config = ReceiverConfig::default();
-    let stop = Some(at(5000));
-    let receiver =
-        Receiver::new(config, 5, SESSION, 3, PARENT, at(0), stop).expect("the defaults are valid");
+    let membership = Membership {
+        stop: Some(at(5000)),
+        ..Membership::new(SESSION, 5)
+    };
+    let receiver = Receiver::new(config, membership, 3, PARENT).expect("the defaults are valid");
     let mut watched = Watched { receiver, round: 0 };
     watched.receiver.handle_timeout(at(0));
     watched.rounds([100, 90], Ecn::Capable);

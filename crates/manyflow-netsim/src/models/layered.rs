@@ -91,13 +91,13 @@ mod tests {
     use manyflow_core::time::seconds;
     use manyflow_core::{Channel, Destination, EndpointId};
     use manyflow_layered::sim::ReceiverConfig;
-    use manyflow_layered::{Data, Feedback};
+    use manyflow_layered::{Data, Feedback, Membership};
 
     use super::*;
 
     fn receiver() -> Receiver {
         let (config, parent) = (ReceiverConfig::default(), EndpointId(7));
-        Receiver::new(config, 1, 0, 1, parent, Time::ZERO, None).unwrap()
+        Receiver::new(config, Membership::new(0, 1), 1, parent).unwrap()
     }
 
     /// Returns the last report of a receiver that has received one packet a second in the only

@@ -56,7 +56,12 @@ impl Allotment {
         match session.protocol {
             Protocol::Tcp | Protocol::Cbr => self.pairs(session),
             Protocol::Command => self.staff(session, session.sender),
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Rlc | Protocol::Tfmcc => {
+            Protocol::Webrc
+            | Protocol::Sim
+            | Protocol::Rlm
+            | Protocol::Rlc
+            | Protocol::Flid
+            | Protocol::Tfmcc => {
                 self.staff(session, session.sender);
                 for place in 0..session.aggregators.len() {
                     self.staff(session, session.aggregators[place]);

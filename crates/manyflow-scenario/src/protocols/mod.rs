@@ -33,6 +33,7 @@ pub(crate) fn kind(protocol: Protocol) -> &'static dyn SessionProtocol {
         Protocol::Sim => &layered::Sim,
         Protocol::Rlm => &layered::Rlm,
         Protocol::Rlc => &layered::Rlc,
+        Protocol::Flid => &layered::Flid,
         Protocol::Tfmcc => &tfmcc::Tfmcc,
         Protocol::Acp => &acp::Acp,
         Protocol::Overlay => &overlay::Overlays,

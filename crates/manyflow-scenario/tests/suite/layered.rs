@@ -82,6 +82,29 @@ fn efficiency_is_the_mean_utilisation_of_paths() {
 }
 
 #[test]
+fn receivers_of_flid_get_most_of_their_paths_with_few_losses() {
+    let text = TREE
+        .replace(
+            "name = \"rlm\"\nprotocol = \"rlm\"",
+            "name = \"flid\"\nprotocol = \"flid\"",
+        )
+        .replace("rlm.rates = [\"1 Mbit/s\"]\n", "");
+    let text = format!(
+        "{text}{}{}{}",
+        measure("narrow", "efficiency", "flid/T-3", "from = \"20 s\""),
+        measure("wide", "efficiency", "flid/T-5", "from = \"20 s\""),
+        measure("loss", "loss", "flid", "from = \"20 s\"\ncombine = \"max\""),
+    );
+    let found = run(&text);
+    for path in ["narrow", "wide"] {
+        let share = value(&found, path);
+        assert!((0.6..1.0).contains(&share), "{path}: {share}");
+    }
+    let loss = value(&found, "loss");
+    assert!((1e-4..0.1).contains(&loss), "{loss}");
+}
+
+#[test]
 fn efficiency_follows_changes_of_capacity() {
     // In each interval of 1 s, the wide link has 2 Mbit/s for half of the time and 4 Mbit/s for the
     // other half: 3 Mbit/s on average.

@@ -256,6 +256,7 @@ macro_rules! tables {
             ("sessions.sim.outage", $list::<protocols::OutageTable>()),
             ("sessions.rlm", $list::<protocols::RlmTable>()),
             ("sessions.rlc", $list::<protocols::RlcTable>()),
+            ("sessions.flid", $list::<protocols::FlidTable>()),
             ("sessions.tfmcc", $list::<protocols::TfmccTable>()),
             ("sessions.command", $list::<protocols::CommandTable>()),
             ("sessions.receivers.sends", $list::<schema::SpanTable>()),

@@ -1,7 +1,7 @@
-//! The parameters of layered multicast: SIM, RLM and RLC.
+//! The parameters of layered multicast: SIM, RLM, RLC and FLID-DL.
 
 use manyflow_core::{EndpointId, Time};
-use manyflow_layered::{rlc, rlm, sim};
+use manyflow_layered::{Membership, flid, rlc, rlm, sim};
 use serde::Deserialize;
 
 use super::set;
@@ -240,6 +240,40 @@ pub struct RlcTable {
     pub deaf_time: Option<Seconds>,
 }
 
+/// `sessions.flid`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FlidTable {
+    /// The number of layers above the base. With the quiet slots it is at most 31.
+    ///
+    /// Default: 13.
+    pub layers: Option<Count>,
+    /// The rate of the base.
+    ///
+    /// Default: `250 kbit/s`. Name: B_0.
+    pub rate: Option<BitsPerSecond>,
+    /// The ratio of the rates of successive levels, 1.01 to 2.
+    ///
+    /// Default: 1.3. Name: c.
+    pub factor: Option<Number>,
+    /// The length of a packet, including headers.
+    ///
+    /// Default: `1000 B`.
+    pub packet: Option<Bits>,
+    /// The length of a time slot, at the end of which receivers change their level.
+    ///
+    /// Default: `500 ms`. Name: T.
+    pub slot: Option<Seconds>,
+    /// The round-trip time of the TCP to which the increase signals are fair.
+    ///
+    /// Default: `100 ms`. Name: R.
+    pub rtt: Option<Seconds>,
+    /// The number of slots for which a channel is quiet, so that receivers have time to leave it.
+    ///
+    /// Default: 4.
+    pub quiet_slots: Option<Count>,
+}
+
 impl SimTable {
     fn edition(&self) -> sim::Edition {
         self.edition.map(SimEdition::rules).unwrap_or_default()
@@ -295,8 +329,8 @@ impl SimTable {
         let config = self.sender()?;
         let groups = config.groups;
         sim::Sender::new(config, 0, Time::ZERO, None).map_err(Fault::value)?;
-        let parent = EndpointId(0);
-        let receiver = sim::Receiver::new(self.receiver(), groups, 0, 0, parent, Time::ZERO, None);
+        let membership = Membership::new(0, groups);
+        let receiver = sim::Receiver::new(self.receiver(), membership, 0, EndpointId(0));
         receiver.map(|_| ()).map_err(Fault::value)
     }
 }
@@ -353,7 +387,7 @@ impl RlmTable {
     pub fn check(&self) -> Result<(), Fault> {
         rlm::Sender::new(self.sender(), 0, Time::ZERO, None).map_err(Fault::value)?;
         let (config, groups) = (self.receiver(), self.groups()?);
-        let receiver = rlm::Receiver::new(config, groups, 0, EndpointId(0), 0, Time::ZERO, None);
+        let receiver = rlm::Receiver::new(config, Membership::new(0, groups), EndpointId(0), 0);
         receiver.map(|_| ()).map_err(Fault::value)
     }
 }
@@ -386,8 +420,33 @@ impl RlcTable {
         let config = self.sender()?;
         let groups = config.groups;
         rlc::Sender::new(config, 0, Time::ZERO, None).map_err(Fault::value)?;
-        let receiver = rlc::Receiver::new(self.receiver(), groups, 0, Time::ZERO, None);
+        let receiver = rlc::Receiver::new(self.receiver(), Membership::new(0, groups));
         receiver.map(|_| ()).map_err(Fault::value)
+    }
+}
+
+impl FlidTable {
+    /// Returns the parameters of the sender.
+    ///
+    /// # Errors
+    /// Returns an error if there are more layers or quiet slots than a session can have.
+    pub fn sender(&self) -> Result<flid::SenderConfig, Fault> {
+        let mut config = flid::SenderConfig::default();
+        set(&mut config.layers, self.layers.map(groups).transpose()?);
+        set(&mut config.rate, self.rate.map(BitsPerSecond::rate));
+        set(&mut config.factor, self.factor.map(|x| x.0));
+        set(&mut config.packet_bytes, self.packet.map(packet_bytes));
+        set(&mut config.slot, self.slot.map(Seconds::duration));
+        set(&mut config.rtt, self.rtt.map(Seconds::duration));
+        let quiet_slots = self.quiet_slots.map(groups).transpose()?;
+        set(&mut config.quiet_slots, quiet_slots);
+        Ok(config)
+    }
+
+    /// Checks that the parameters are in their ranges.
+    pub fn check(&self) -> Result<(), Fault> {
+        let sender = flid::Sender::new(self.sender()?, 0, Time::ZERO, None);
+        sender.map(|_| ()).map_err(Fault::value)
     }
 }
 

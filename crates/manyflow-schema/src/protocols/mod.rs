@@ -22,7 +22,7 @@ pub use acp::{
 };
 pub use cbr::{CbrPattern, CbrTable};
 pub use command::CommandTable;
-pub use layered::{OutageTable, RlcTable, RlmTable, SimTable};
+pub use layered::{FlidTable, OutageTable, RlcTable, RlmTable, SimTable};
 pub use overlay::{
     BenefitEntry, BenefitTable, ControllerName, CostBenefitTable, LawName, LayerTable, OrderName,
     OverlayLinkEntry, OverlayLinkTable, OverlaySessionTable, OverlayTable, ServiceName, SlowName,
@@ -48,6 +48,8 @@ pub enum Protocol {
     Rlm,
     /// RLC, layered multicast with synchronisation points (Vicisano, Rizzo and Crowcroft).
     Rlc,
+    /// FLID-DL, layered multicast over channels that lose rate by themselves (Byers and others).
+    Flid,
     /// TFMCC, equation-based single-rate multicast (RFC 4654).
     Tfmcc,
     /// ACP, Anypoint's transport of frames, either point to point or between a peer and the members
@@ -69,6 +71,7 @@ impl Protocol {
             Protocol::Sim => "sim",
             Protocol::Rlm => "rlm",
             Protocol::Rlc => "rlc",
+            Protocol::Flid => "flid",
             Protocol::Tfmcc => "tfmcc",
             Protocol::Acp => "acp",
             Protocol::Overlay => "overlay",
@@ -79,9 +82,8 @@ impl Protocol {
     /// Returns whether packets go to channels that receivers join.
     pub fn is_multicast(self) -> bool {
         match self {
-            Protocol::Webrc | Protocol::Sim | Protocol::Rlm | Protocol::Rlc | Protocol::Tfmcc => {
-                true
-            }
+            Protocol::Webrc | Protocol::Tfmcc => true,
+            Protocol::Sim | Protocol::Rlm | Protocol::Rlc | Protocol::Flid => true,
             Protocol::Tcp | Protocol::Cbr | Protocol::Acp => false,
             Protocol::Overlay | Protocol::Command => false,
         }
@@ -101,6 +103,7 @@ impl SessionTable {
             Protocol::Sim => self.sim.check(),
             Protocol::Rlm => required(self.rlm.as_ref(), "rlm")?.check(),
             Protocol::Rlc => self.rlc.check(),
+            Protocol::Flid => self.flid.check(),
             Protocol::Tfmcc => self.tfmcc.check(),
             Protocol::Acp => {
                 let receivers: Vec<_> = self.receivers().iter().map(|ReceiverEntry(r)| r).collect();

@@ -11,7 +11,7 @@ use manyflow_layered::hop::is_hop_message;
 use manyflow_layered::relay::{RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where};
 use manyflow_layered::repair::Arrival;
 use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use manyflow_layered::{Data, Feedback, Message};
+use manyflow_layered::{Data, Feedback, Membership, Message};
 
 pub(crate) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SESSION: u32 = 7;
@@ -152,9 +152,11 @@ impl Leaf {
 
 /// Returns a receiver that joins at `now`.
 fn receiver(config: &ReceiverConfig, number: u32, now: Time) -> Receiver {
-    let parent = EndpointId(0);
-    Receiver::new(config.clone(), GROUPS, SESSION, number, parent, now, None)
-        .expect("valid in this test")
+    let membership = Membership {
+        start: now,
+        ..Membership::new(SESSION, GROUPS)
+    };
+    Receiver::new(config.clone(), membership, number, EndpointId(0)).expect("valid in this test")
 }
 
 /// A sender, its end of the tree, and receivers.

@@ -1,4 +1,4 @@
-//! Records and traces of events of SIM, RLM and RLC.
+//! Records and traces of events of SIM, RLM, RLC and FLID-DL.
 
 use manyflow_layered::{Event, RateReason};
 use serde::ser::SerializeMap;

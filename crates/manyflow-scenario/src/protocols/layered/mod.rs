@@ -1,7 +1,7 @@
-//! SIM, RLM and RLC in scenarios: their sessions, events and headers.
+//! SIM, RLM, RLC and FLID-DL in scenarios: their sessions, events and headers.
 
 mod events;
 mod session;
 mod wire;
 
-pub(crate) use session::{Rlc, Rlm, Sim};
+pub(crate) use session::{Flid, Rlc, Rlm, Sim};

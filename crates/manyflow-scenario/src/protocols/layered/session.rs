@@ -1,14 +1,15 @@
-//! Sessions of SIM, RLM and RLC: groups and, for SIM, the tree in which feedback is aggregated.
+//! Sessions of SIM, RLM, RLC and FLID-DL: groups and, for SIM, the tree in which feedback is
+//! aggregated.
 
 use std::collections::BTreeMap;
 
 use manyflow_core::EndpointId;
-use manyflow_layered::{rlc, rlm, sim};
+use manyflow_layered::{Membership, flid, rlc, rlm, sim};
 
 use manyflow_netsim::NodeId;
 use manyflow_netsim::models::{self, LayeredLiar, Outage};
 
-use crate::builder::Builder;
+use crate::builder::{self, Builder};
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, SessionProtocol, TOGETHER};
 use crate::schema::Lie;
 use crate::schema::protocols::required;
@@ -23,6 +24,9 @@ pub(crate) struct Rlm;
 
 /// Layered multicast with synchronisation points.
 pub(crate) struct Rlc;
+
+/// Layered multicast over channels that lose rate by themselves.
+pub(crate) struct Flid;
 
 impl SessionProtocol for Sim {
     fn receiver(&self) -> Reporter {
@@ -73,6 +77,25 @@ impl SessionProtocol for Rlc {
     }
 }
 
+impl SessionProtocol for Flid {
+    fn receivers_send(&self) -> bool {
+        false
+    }
+
+    fn receiver(&self) -> Reporter {
+        let losses = &[Observable::LossEvents, Observable::Loss];
+        Reporter::new("FLID-DL", &[COUNTED, MEMBERSHIP, losses, TOGETHER])
+    }
+
+    fn sender(&self) -> Reporter {
+        Reporter::new("FLID-DL's sender", &[])
+    }
+
+    fn add(&self, builder: &mut Builder) -> Result<(), Fault> {
+        builder.add_flid()
+    }
+}
+
 impl Builder<'_> {
     fn add_sim(&mut self) -> Result<(), Fault> {
         let config = self.table.sim.sender()?;
@@ -91,8 +114,8 @@ impl Builder<'_> {
                 // carries.
                 (config.edition, config.loss_max) = (sim::Edition::Paper, 1.0);
             }
-            let (start, stop) = (membership.start, membership.stop);
-            let receiver = sim::Receiver::new(config, groups, session, id, parent, start, stop);
+            let of = layered_membership(session, groups, membership);
+            let receiver = sim::Receiver::new(config, of, id, parent);
             let receiver = receiver.map_err(Fault::value)?;
             match membership.lie.and_then(lie) {
                 Some(lie) => builder.add_member(membership, LayeredLiar::new(receiver, lie)),
@@ -110,8 +133,8 @@ impl Builder<'_> {
         let sender = self.add_sender(sender.map_err(Fault::value)?);
         self.add_memberships(session, groups.into(), |builder, membership| {
             let seed = builder.seed(&format!("joins of {}", membership.name));
-            let (config, start, stop) = (table.receiver(), membership.start, membership.stop);
-            let receiver = rlm::Receiver::new(config, groups, session, sender, seed, start, stop);
+            let of = layered_membership(session, groups, membership);
+            let receiver = rlm::Receiver::new(table.receiver(), of, sender, seed);
             builder.add_member(membership, receiver.map_err(Fault::value)?);
             Ok(())
         })
@@ -125,8 +148,22 @@ impl Builder<'_> {
         self.add_sender(sender);
         self.add_memberships(session, groups.into(), |builder, membership| {
             let config = builder.table.rlc.receiver();
-            let (start, stop) = (membership.start, membership.stop);
-            let receiver = rlc::Receiver::new(config, groups, session, start, stop);
+            let of = layered_membership(session, groups, membership);
+            let receiver = rlc::Receiver::new(config, of);
+            builder.add_member(membership, receiver.map_err(Fault::value)?);
+            Ok(())
+        })
+    }
+
+    fn add_flid(&mut self) -> Result<(), Fault> {
+        let config = self.table.flid.sender()?;
+        let (layers, channels) = (config.layers, config.channels());
+        let (session, start, stop) = self.open();
+        let sender = flid::Sender::new(config, session, start, stop).map_err(Fault::value)?;
+        self.add_sender(sender);
+        self.add_memberships(session, channels.into(), |builder, membership| {
+            let of = layered_membership(session, channels, membership);
+            let receiver = flid::Receiver::new(flid::ReceiverConfig { layers }, of);
             builder.add_member(membership, receiver.map_err(Fault::value)?);
             Ok(())
         })
@@ -168,6 +205,16 @@ impl Builder<'_> {
         std::iter::once(node)
             .chain(branch.into_iter().map(from))
             .collect()
+    }
+}
+
+/// Returns the membership of a receiver in a layered session.
+fn layered_membership(session: u32, groups: u8, of: &builder::Membership) -> Membership {
+    Membership {
+        session,
+        groups,
+        start: of.start,
+        stop: of.stop,
     }
 }
 

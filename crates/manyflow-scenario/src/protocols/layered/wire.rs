@@ -1,4 +1,4 @@
-//! Packets of SIM, RLM and RLC in captures and traces.
+//! Packets of SIM, RLM, RLC and FLID-DL in captures and traces.
 
 use manyflow_layered::Message;
 use serde::ser::SerializeMap;

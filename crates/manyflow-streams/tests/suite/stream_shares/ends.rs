@@ -1,7 +1,7 @@
 //! The sender and the receiver of a stream, of either protocol.
 
 use manyflow_core::{Endpoint, EndpointId, Time};
-use manyflow_layered::{Event, Message, Offer, rlm, sim};
+use manyflow_layered::{Event, Membership, Message, Offer, rlm, sim};
 use manyflow_streams::{SendControl, live_receiver_config, live_rlm_receiver_config};
 
 pub(crate) const SESSION: u32 = 7;
@@ -46,16 +46,20 @@ pub(crate) fn initial_rates(control: &SendControl) -> Vec<f64> {
 }
 
 pub(crate) fn subscriber(control: &SendControl, id: u32, start: Time) -> Box<dyn Subscriber> {
-    let (groups, to) = (control.groups(), EndpointId(0));
+    let to = EndpointId(0);
+    let membership = Membership {
+        start,
+        ..Membership::new(SESSION, control.groups())
+    };
     match control {
         SendControl::Sim(_) => {
             let config = live_receiver_config();
-            let made = sim::Receiver::new(config, groups, SESSION, id, to, start, None);
+            let made = sim::Receiver::new(config, membership, id, to);
             Box::new(made.expect("valid in this test"))
         }
         SendControl::Rlm(_) => {
             let config = live_rlm_receiver_config();
-            let made = rlm::Receiver::new(config, groups, SESSION, to, id.into(), start, None);
+            let made = rlm::Receiver::new(config, membership, to, id.into());
             Box::new(made.expect("valid in this test"))
         }
     }
