@@ -51,7 +51,14 @@ pub enum Input {
     Program(String),
     /// The rows of a CSV file with a header, or JSON lines, from a file or a named pipe; `-` is
     /// standard input. A unit has the rows of the time of a unit; of a file, [`FILE_ROWS`] rows.
-    Rows(PathBuf),
+    Rows {
+        /// The file or the named pipe.
+        path: PathBuf,
+        /// The names of columns, or of keys of JSON objects, the most important one first: a prefix
+        /// of a unit then has fewer columns of all rows. Other columns follow these. Without names,
+        /// a prefix has fewer rows.
+        columns: Vec<String>,
+    },
     /// Coded video, of which each group of pictures is a unit: a file or a named pipe, `-` for
     /// standard input, or an address such as `rtsp://HOST/PATH`, from which ffmpeg reads.
     Video(String),
@@ -206,7 +213,7 @@ impl Source {
                 program = Some((command.clone(), started));
                 spawn(Framed::new(format!("`{command}`"), || Ok(output)))?
             }
-            Input::Rows(path) => spawn(open_rows(path, config.fps)?)?,
+            Input::Rows { path, columns } => spawn(open_rows(path, columns, config.fps)?)?,
             Input::Video(input) => match command_of(&input)? {
                 Some(command) => {
                     let (started, output) = start_program(command, Some(&input))?;
@@ -477,7 +484,11 @@ fn open_pipe(path: &Path) -> Result<Box<dyn Read + Send>, SourceError> {
 }
 
 /// Opens rows. Those of a pipe come at their times, those of a file at the pace of units.
-fn open_rows(path: PathBuf, fps: Option<f64>) -> Result<RowUnits, SourceError> {
+fn open_rows(
+    path: PathBuf,
+    columns: Vec<String>,
+    fps: Option<f64>,
+) -> Result<RowUnits, SourceError> {
     let (interval, rows_max) = match path.is_file() {
         true => (Duration::ZERO, FILE_ROWS),
         false => (
@@ -485,9 +496,8 @@ fn open_rows(path: PathBuf, fps: Option<f64>) -> Result<RowUnits, SourceError> {
             usize::MAX,
         ),
     };
-    RowUnits::new(path.display().to_string(), interval, rows_max, move || {
-        open_pipe(&path)
-    })
+    let from = path.display().to_string();
+    RowUnits::new(from, interval, rows_max, columns, move || open_pipe(&path))
 }
 
 /// Starts a program whose output is a pipe of units, or of what it reads from `input`.

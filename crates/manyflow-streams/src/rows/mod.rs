@@ -11,9 +11,14 @@
 //! ```
 //!
 //! Lengths and the number of rows have 2 bytes in network order. The header is the line of a CSV
-//! file that names the columns; JSON lines have an empty one. A row has no line end.
+//! file that names the columns; JSON lines have an empty one. A row has no line end. With columns
+//! in the order of their importance, a prefix has fewer of them instead of fewer rows
+//! (`columns.rs`).
 
+mod columns;
 mod read;
+
+use std::borrow::Cow;
 
 pub(super) use read::RowUnits;
 
@@ -35,6 +40,9 @@ pub(super) enum Kind {
     JsonLines,
 }
 
+/// The bit of a kind's code that is set in units by columns.
+const BY_COLUMNS: u8 = 2;
+
 impl Kind {
     fn code(self) -> u8 {
         match self {
@@ -43,10 +51,11 @@ impl Kind {
         }
     }
 
-    fn of_code(code: u8) -> Option<Kind> {
-        [Kind::Csv, Kind::JsonLines]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+    /// Returns the kind with this code, and whether the unit is one by columns.
+    fn of_code(code: u8) -> Option<(Kind, bool)> {
+        let mut kinds = [Kind::Csv, Kind::JsonLines].into_iter();
+        let kind = kinds.find(|kind| kind.code() == code & !BY_COLUMNS)?;
+        Some((kind, code & BY_COLUMNS != 0))
     }
 }
 
@@ -62,14 +71,20 @@ fn places(count: usize) -> impl Iterator<Item = usize> {
 
 /// Encodes rows, at most [`ROWS_MAX`] of at most [`ROW_BYTES_MAX`] bytes each, as a unit.
 pub(super) fn encode(kind: Kind, header: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
-    debug_assert!(rows.len() <= ROWS_MAX && header.len() <= ROW_BYTES_MAX);
-    let mut unit = MAGIC.to_vec();
-    unit.push(kind.code());
-    unit.extend_from_slice(&(rows.len() as u16).to_be_bytes());
-    push(&mut unit, header);
+    let mut unit = begin(kind, false, header, rows.len());
     for place in places(rows.len()) {
         push(&mut unit, &rows[place]);
     }
+    unit
+}
+
+/// Returns the beginning of a unit, up to its header.
+fn begin(kind: Kind, is_by_columns: bool, header: &[u8], rows: usize) -> Vec<u8> {
+    debug_assert!(rows <= ROWS_MAX && header.len() <= ROW_BYTES_MAX);
+    let mut unit = MAGIC.to_vec();
+    unit.push(kind.code() | if is_by_columns { BY_COLUMNS } else { 0 });
+    unit.extend_from_slice(&(rows as u16).to_be_bytes());
+    push(&mut unit, header);
     unit
 }
 
@@ -86,14 +101,14 @@ pub(super) struct Rows<'a> {
     /// The line that names the columns; empty for JSON lines.
     pub(super) header: &'a [u8],
     /// The rows in their order, without those that the prefix does not hold.
-    pub(super) rows: Vec<&'a [u8]>,
+    pub(super) rows: Vec<Cow<'a, [u8]>>,
 }
 
 impl Rows<'_> {
     /// Appends the text of the rows, below their header if `with_header` is set.
     pub(super) fn write(&self, with_header: bool, text: &mut Vec<u8>) {
         let header = (with_header && self.kind == Kind::Csv).then_some(self.header);
-        for line in header.iter().chain(&self.rows) {
+        for line in header.into_iter().chain(self.rows.iter().map(Cow::as_ref)) {
             text.extend_from_slice(line);
             text.push(b'\n');
         }
@@ -111,16 +126,27 @@ pub(super) fn decode(prefix: &[u8]) -> Option<Rows<'_>> {
     let [kind, high, low] = *fixed.strip_prefix(&MAGIC)? else {
         return None;
     };
-    let kind = Kind::of_code(kind)?;
+    let (kind, is_by_columns) = Kind::of_code(kind)?;
     let header = take(&mut rest)?;
+    let count = u16::from_be_bytes([high, low]).into();
+    let rows = match is_by_columns {
+        true => columns::decode(kind, header, count, rest)?,
+        false => whole_rows(count, rest),
+    };
+    Some(Rows { kind, header, rows })
+}
+
+/// Returns the rows that have arrived of `count`, in their order.
+fn whole_rows(count: usize, mut rest: &[u8]) -> Vec<Cow<'_, [u8]>> {
     let mut rows = Vec::new();
-    for place in places(u16::from_be_bytes([high, low]).into()) {
+    for place in places(count) {
         let Some(row) = take(&mut rest) else { break };
         rows.push((place, row));
     }
     rows.sort_unstable_by_key(|(place, _)| *place);
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    Some(Rows { kind, header, rows })
+    rows.into_iter()
+        .map(|(_, row)| Cow::Borrowed(row))
+        .collect()
 }
 
 /// Takes a text with its length; `None` if it is not whole.
@@ -151,7 +177,7 @@ mod tests {
             let unit = encode(kind, header.as_bytes(), &rows);
             let whole = decode(&unit).unwrap();
             prop_assert_eq!((whole.kind, whole.header), (kind, header.as_bytes()));
-            prop_assert!(whole.rows.iter().eq(rows.iter()));
+            prop_assert!(whole.rows.iter().map(|row| row.as_ref()).eq(rows.iter()));
             let prefix = &unit[..unit.len() * percent / 100];
             prop_assert_eq!(is_rows(prefix), prefix.len() >= MAGIC.len());
             let Some(part) = decode(prefix) else {
@@ -160,7 +186,7 @@ mod tests {
             };
             let mut all = rows.iter();
             for row in &part.rows {
-                prop_assert!(all.any(|known| known == row), "a subset, in order");
+                prop_assert!(all.any(|known| known == row.as_ref()), "a subset, in order");
             }
         }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
-use super::{Kind, ROW_BYTES_MAX, ROWS_MAX, encode};
+use super::{Kind, ROW_BYTES_MAX, ROWS_MAX, columns, encode};
 use crate::source::{Next, SourceError};
 
 /// The rows that are read before they are asked for.
@@ -29,13 +29,16 @@ pub(crate) struct RowUnits {
     found: Receiver<Found>,
     interval: Duration,
     rows_max: usize,
+    /// The names of columns in the order of their importance; empty for whole rows.
+    columns: Vec<String>,
     kind: Option<(Kind, Vec<u8>)>,
 }
 
 impl RowUnits {
     /// Reads the text that `open` opens, and takes the rows of each `interval` together, at most
-    /// `rows_max` of them. With an interval of 0, a unit waits until it has that many. `from` names
-    /// the text in messages.
+    /// `rows_max` of them. With an interval of 0, a unit waits until it has that many. With the
+    /// names of `columns`, prefixes have fewer columns instead of fewer rows. `from` names the text
+    /// in messages.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -43,11 +46,13 @@ impl RowUnits {
         from: String,
         interval: Duration,
         rows_max: usize,
+        columns: Vec<String>,
         open: impl FnOnce() -> Result<R, SourceError> + Send + 'static,
     ) -> Result<RowUnits, SourceError> {
         let (into, found) = sync_channel(AHEAD);
+        let names = columns.clone();
         let read = move || match open() {
-            Ok(text) => read_rows(&from, text, &into),
+            Ok(text) => read_rows(&from, &names, text, &into),
             Err(error) => drop(into.send(Found::Error(error))),
         };
         thread::Builder::new()
@@ -58,6 +63,7 @@ impl RowUnits {
             found,
             interval,
             rows_max: rows_max.clamp(1, ROWS_MAX),
+            columns,
             kind: None,
         })
     }
@@ -104,20 +110,24 @@ impl Iterator for RowUnits {
             }
         }
         let (kind, header) = self.kind.as_ref()?;
-        Some(Ok((encode(*kind, header, &rows).into(), None)))
+        let unit = match &self.columns[..] {
+            [] => encode(*kind, header, &rows),
+            names => columns::encode(*kind, header, names, &rows),
+        };
+        Some(Ok((unit.into(), None)))
     }
 }
 
 /// Reads rows until the text ends, or nobody takes them. A text that begins with `{` or `[` is JSON
 /// lines, and any other one CSV.
-fn read_rows(from: &str, text: impl Read, into: &SyncSender<Found>) {
+fn read_rows(from: &str, names: &[String], text: impl Read, into: &SyncSender<Found>) {
     let mut text = BufReader::new(text);
     let first = text
         .fill_buf()
         .map(|bytes| bytes.trim_ascii_start().first().copied());
     let result = match first {
-        Ok(Some(b'{' | b'[')) => read_json(from, text, into),
-        Ok(_) => read_csv(from, text, into),
+        Ok(Some(b'{' | b'[')) => read_json(from, !names.is_empty(), text, into),
+        Ok(_) => read_csv(from, names, text, into),
         Err(error) => Err(error.to_string()),
     };
     if let Err(error) = result {
@@ -126,7 +136,13 @@ fn read_rows(from: &str, text: impl Read, into: &SyncSender<Found>) {
     }
 }
 
-fn read_json(from: &str, mut text: impl BufRead, into: &SyncSender<Found>) -> Result<(), String> {
+/// Reads JSON lines; all are objects if prefixes have fewer columns.
+fn read_json(
+    from: &str,
+    has_columns: bool,
+    mut text: impl BufRead,
+    into: &SyncSender<Found>,
+) -> Result<(), String> {
     let mut skipped = Skipped::new(from);
     let _ = into.send(Found::Kind(Kind::JsonLines, Vec::new()));
     for number in 1.. {
@@ -146,7 +162,7 @@ fn read_json(from: &str, mut text: impl BufRead, into: &SyncSender<Found>) -> Re
             }
         } else if row.is_empty() {
             continue;
-        } else if let Err(error) = serde_json::from_slice::<&RawValue>(row) {
+        } else if let Err(error) = check_json(row, has_columns) {
             skipped.add(number, &error.to_string());
         } else if into.send(Found::Row(row.to_vec())).is_err() {
             return Ok(());
@@ -155,12 +171,27 @@ fn read_json(from: &str, mut text: impl BufRead, into: &SyncSender<Found>) -> Re
     Ok(())
 }
 
-fn read_csv(from: &str, text: impl BufRead, into: &SyncSender<Found>) -> Result<(), String> {
+fn check_json(row: &[u8], has_columns: bool) -> Result<(), serde_json::Error> {
+    match has_columns {
+        true => columns::check_object(row),
+        false => serde_json::from_slice::<&RawValue>(row).map(|_| ()),
+    }
+}
+
+fn read_csv(
+    from: &str,
+    names: &[String],
+    text: impl BufRead,
+    into: &SyncSender<Found>,
+) -> Result<(), String> {
     let mut skipped = Skipped::new(from);
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(true)
         .from_reader(text);
     let header = reader.byte_headers().map_err(|error| error.to_string())?;
+    if !names.is_empty() {
+        columns::check_header(header, names)?;
+    }
     let header = line_of(header).filter(|line| line.len() <= ROW_BYTES_MAX);
     let header =
         header.ok_or("the line with the names of the columns is longer than 65,535 bytes")?;
@@ -186,7 +217,7 @@ fn read_csv(from: &str, text: impl BufRead, into: &SyncSender<Found>) -> Result<
 }
 
 /// Returns the line of a record, quoted where necessary and without its end.
-fn line_of(record: &csv::ByteRecord) -> Option<Vec<u8>> {
+pub(super) fn line_of(record: &csv::ByteRecord) -> Option<Vec<u8>> {
     let mut writer = csv::WriterBuilder::new()
         .has_headers(false)
         .from_writer(Vec::new());
@@ -223,12 +254,20 @@ mod tests {
     use crate::rows::decode;
 
     fn lines(text: &'static str) -> Vec<String> {
-        let units = RowUnits::new("test".to_owned(), Duration::from_millis(1), 2, move || {
-            Ok(text.as_bytes())
-        });
+        lines_by(&[], text)
+    }
+
+    fn units(columns: &[&str], text: &'static str) -> RowUnits {
+        let columns = columns.iter().map(|name| (*name).to_owned()).collect();
+        let interval = Duration::from_millis(1);
+        let open = move || Ok(text.as_bytes());
+        RowUnits::new("test".to_owned(), interval, 2, columns, open).unwrap()
+    }
+
+    fn lines_by(columns: &[&str], text: &'static str) -> Vec<String> {
         let mut written = Vec::new();
         let mut is_first = true;
-        for unit in units.unwrap() {
+        for unit in units(columns, text) {
             let (unit, _) = unit.unwrap();
             let rows = decode(&unit).unwrap();
             rows.write(core::mem::take(&mut is_first), &mut written);
@@ -251,14 +290,41 @@ mod tests {
     }
 
     #[test]
+    fn whole_units_by_columns_give_the_same_rows() {
+        let text = "time,\"a, b\",speed\n1,\"x\n\"\"y\"\"\",3\n2\n,,\n4,,6";
+        let wanted = [
+            "time,\"a, b\",speed",
+            "1,\"x",
+            "\"\"y\"\"\",3",
+            ",,",
+            "4,,6",
+        ];
+        assert_eq!(lines_by(&["speed", "time"], text), wanted);
+        let text = "{\"note\": [1, 2], \"time\": 1}\n[3]\n{}\n{\"time\": 2, \"time\": 3}";
+        let wanted = ["{\"time\":1,\"note\":[1, 2]}", "{}", "{\"time\":3}"];
+        assert_eq!(lines_by(&["time"], text), wanted);
+    }
+
+    #[test]
+    fn a_column_that_csv_does_not_have_is_an_error_with_those_that_it_has() {
+        let mut units = units(&["time", "sped"], "time,speed\n1,2");
+        let error = units.next().unwrap().unwrap_err().to_string();
+        assert!(
+            error.contains("`sped`") && error.contains("time, speed"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn an_empty_text_has_no_unit() {
-        assert!(lines("").is_empty());
+        assert!(lines("").is_empty() && lines_by(&["time"], "").is_empty());
     }
 
     #[test]
     fn a_text_that_cannot_be_opened_is_an_error() {
         let error = || Err::<&[u8], _>(SourceError::Fps(0.0));
-        let mut units = RowUnits::new("test".to_owned(), Duration::ZERO, 1, error).unwrap();
+        let units = RowUnits::new("test".to_owned(), Duration::ZERO, 1, Vec::new(), error);
+        let mut units = units.unwrap();
         assert!(matches!(units.next(), Some(Err(SourceError::Fps(_)))));
         assert!(units.next().is_none());
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use manyflow_layered::unit::pattern::{self, Size};
 use manyflow_streams::{Input, Output, Sink, SinkError, Source, SourceConfig, SourceError};
 use manyflow_testing::LIMIT;
+use serde_json::{Value, json};
 
 /// Fast enough that no test waits.
 const FPS: Option<f64> = Some(1_000.0);
@@ -136,7 +137,11 @@ async fn rows_go_through_a_source_and_a_sink_and_prefixes_are_valid_text() {
     let rows: Vec<String> = (0..250).map(|row| format!("{row},\"a, b\"")).collect();
     let text = format!("row,text\n{}\n", rows.join("\n"));
     fs::write(&from, &text).unwrap();
-    let units = units(&mut source(Input::Rows(from)), 10).await;
+    let input = Input::Rows {
+        path: from,
+        columns: Vec::new(),
+    };
+    let units = units(&mut source(input), 10).await;
     assert_eq!(units.len(), 3, "100 rows each");
     for percent in [100, 40] {
         let mut sink = Sink::open(Output::Pipe(to.clone())).unwrap();
@@ -157,6 +162,46 @@ async fn rows_go_through_a_source_and_a_sink_and_prefixes_are_valid_text() {
         assert!((60..150).contains(&kept.len()), "{} rows", kept.len());
         assert!(kept.iter().all(|row| all.any(|known| known == row)));
     }
+}
+
+#[tokio::test]
+async fn a_prefix_of_rows_by_columns_has_the_important_ones_of_all_rows() {
+    let files = tempfile::tempdir().unwrap();
+    let (from, to) = (
+        files.path().join("in.jsonl"),
+        files.path().join("out.jsonl"),
+    );
+    let row = |row: usize| format!("{{\"note\":\"{row:040}\",\"speed\":{row}.5,\"time\":{row}}}");
+    let rows: Vec<String> = (0..200).map(row).collect();
+    fs::write(&from, rows.join("\n")).unwrap();
+    let input = Input::Rows {
+        path: from,
+        columns: vec!["time".to_owned(), "speed".to_owned()],
+    };
+    let units = units(&mut source(input), 10).await;
+    let mut sink = Sink::open(Output::Pipe(to.clone())).unwrap();
+    for (number, unit) in units.iter().enumerate() {
+        let prefix = unit.slice(..unit.len() / 2);
+        sink.push(number as u32, prefix).unwrap();
+    }
+    sink.finish().await.unwrap();
+    let written = fs::read_to_string(&to).unwrap();
+    let written: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(written.len(), 200, "all rows");
+    for (number, row) in written.iter().enumerate() {
+        assert_eq!(
+            (&row["time"], &row["speed"]),
+            (&json!(number), &json!(number as f64 + 0.5))
+        );
+    }
+    let notes = written
+        .iter()
+        .filter(|row| row.get("note").is_some())
+        .count();
+    assert!((20..150).contains(&notes), "{notes} of the long column");
 }
 
 #[tokio::test]

@@ -30,6 +30,9 @@ Examples:
   # Telemetry: a receiver writes the rows that its path carries, in order, with --pipe rows.csv
   ./sensors --csv | manyflow stream send --rows - --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
 
+  # The same, with the time and the speed of all rows first, and the other columns as far as the path carries them
+  ./sensors --csv | manyflow stream send --rows - --columns time,speed --listen 0.0.0.0:2268 --publish 0.0.0.0:8080
+
   # Accept only reports that are sealed with a key (manyflow keygen --shared-key stream.key)
   manyflow stream send --pattern --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --key stream.key";
 
@@ -90,6 +93,15 @@ pub(crate) struct StreamSendArgs {
     /// they come, and 1,000 per second of a file
     #[arg(long, value_name = "FILE|-", group = "source")]
     pub(crate) rows: Option<PathBuf>,
+    /// Columns of --rows, or keys of JSON objects, the most important first: slower receivers then
+    /// get the first columns of all rows instead of fewer rows
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        requires = "rows",
+        value_delimiter = ','
+    )]
+    pub(crate) columns: Vec<String>,
     /// Send H.264 (Annex B or MPEG-TS) or HEVC (MPEG-TS) from this file or named pipe, from
     /// standard input (-), or from an address such as rtsp://HOST/PATH by ffmpeg: each group of
     /// pictures is a unit, and every prefix of it decodes

@@ -22,7 +22,10 @@ pub(super) fn open(args: &StreamSendArgs) -> Result<Source> {
         (_, Some(pipe), _) => Input::Pipe(pipe.clone()),
         (.., Some(program)) => Input::Program(program.clone()),
         _ => match (&args.rows, &args.video) {
-            (Some(rows), _) => Input::Rows(rows.clone()),
+            (Some(rows), _) => Input::Rows {
+                path: rows.clone(),
+                columns: args.columns.clone(),
+            },
             (_, Some(video)) => Input::Video(video.clone()),
             _ => pattern().map_err(|error| usage(error.to_string()))?,
         },
