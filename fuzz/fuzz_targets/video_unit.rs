@@ -1,9 +1,14 @@
 //! Any bytes are refused as a stream of video, or become units that play; those behind the start of
-//! a byte stream or of a packet of MPEG-TS, too. Any prefix that claims to be a unit is refused or
-//! played, within memory that its own length bounds.
+//! a byte stream, of a packet of MPEG-TS or of a stream of AV1, too. Any prefix that claims to be a
+//! unit is refused or played, within memory that its own length bounds.
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_video::{Format, Index, Player, Splitter};
+
+/// A temporal delimiter and the sequence header of a stream of AV1.
+const SEQUENCE: [u8; 14] = [
+    0x12, 0x00, 0x0a, 0x0a, 0x00, 0x00, 0x00, 0x02, 0xaf, 0xf7, 0x9b, 0x5f, 0x20, 0x08,
+];
 
 manyflow_fuzz::target!(|bytes: &[u8]| {
     split(bytes);
@@ -17,6 +22,12 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
         .flat_map(|packet| [&b"\x47"[..], packet].concat())
         .collect();
     split(&packets);
+    let obus: Vec<u8> = bytes
+        .chunks(40)
+        .flat_map(|obu| [&[0x32, obu.len() as u8][..], obu].concat())
+        .collect();
+    split(&[&SEQUENCE[..], &obus].concat());
+    split(&[&b"\x12\x00"[..], bytes].concat());
     play(0, bytes);
     play(1, &[&b"MFV1"[..], bytes].concat());
 });

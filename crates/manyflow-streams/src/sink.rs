@@ -44,8 +44,9 @@ pub enum Output {
     /// Units with their lengths, to the standard input of a command that `sh -c` runs.
     Program(String),
     /// The pictures of units of video: `-` for standard output, `udp://HOST:PORT`, a folder that a
-    /// browser plays, which exists or ends in a slash, or a file or named pipe. They are MPEG-TS; a
-    /// file with the extension of a codec, such as `h264`, is a byte stream without it.
+    /// browser plays, which exists or ends in a slash, or a file or named pipe. They are MPEG-TS, or
+    /// IVF for AV1; a file with the extension of a codec, such as `h264`, is a byte stream without
+    /// it.
     Video(String),
     /// Nowhere: units are only counted.
     Discard,
@@ -78,6 +79,9 @@ pub enum SinkError {
     /// A unit is no video.
     #[error("unit {0} cannot be played: {1}")]
     Video(u32, IndexError),
+    /// The output needs MPEG-TS, and the stream is AV1.
+    #[error("{output} needs MPEG-TS, which AV1 does not have here: write it to a file or a pipe, such as video.ivf", output = .0.display())]
+    NoMpegTs(PathBuf),
     /// The extension of files contains a separator of folders.
     #[error("{0:?} is no extension of a file: give letters and digits, such as bin")]
     Extension(String),

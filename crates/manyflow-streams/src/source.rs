@@ -312,7 +312,7 @@ fn reach_of(input: &Input) -> Reach {
             format!("`{command}`"),
             "does it write units with their lengths to its standard output?",
         ),
-        Input::Rows(path) => (
+        Input::Rows { path, .. } => (
             path.display().to_string(),
             "does a program write CSV or JSON lines to it?",
         ),
@@ -335,8 +335,8 @@ impl Pace {
                 });
             }
             Input::Folder { .. } | Input::Pattern(_) => Some(FPS_DEFAULT),
-            Input::Rows(path) if path.is_file() => Some(FPS_DEFAULT),
-            Input::Rows(_) | Input::Pipe(_) | Input::Program(_) => None,
+            Input::Rows { path, .. } if path.is_file() => Some(FPS_DEFAULT),
+            Input::Rows { .. } | Input::Pipe(_) | Input::Program(_) => None,
         };
         let Some(fps) = config.fps.or(default) else {
             return Ok(Pace::AsRead {

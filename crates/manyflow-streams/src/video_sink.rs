@@ -1,5 +1,5 @@
-//! Prefixes of units of video to MPEG-TS or Annex B: a file, a pipe, datagrams, or a folder for
-//! browsers (HLS, RFC 8216).
+//! Prefixes of units of video to MPEG-TS, IVF or a byte stream: a file, a pipe, datagrams, or a
+//! folder for browsers (HLS, RFC 8216).
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -28,8 +28,8 @@ const SEGMENT_S_MAX: u32 = 2;
 /// The playlist of a folder, and the page that plays it.
 const PLAYLIST: &str = "live.m3u8";
 const PAGE: (&str, &str) = ("index.html", include_str!("player.html"));
-/// The extensions of files of video without MPEG-TS.
-const ANNEX_B: [&str; 6] = ["h264", "264", "avc", "h265", "265", "hevc"];
+/// The extensions of files that hold a byte stream, without MPEG-TS or IVF.
+const BYTE_STREAMS: [&str; 7] = ["h264", "264", "avc", "h265", "265", "hevc", "obu"];
 
 /// Writes video in a sink's thread.
 pub(super) struct VideoWriter {
@@ -51,7 +51,7 @@ enum Target {
 impl VideoWriter {
     /// Opens an output: `-` is standard output, `udp://HOST:PORT` takes datagrams, a folder gets a
     /// playlist, and anything else is a file or a named pipe. A file whose extension names a codec
-    /// gets its byte stream without MPEG-TS.
+    /// gets its byte stream without MPEG-TS or IVF.
     ///
     /// # Errors
     /// If the address cannot be sent to, or the folder not be written.
@@ -59,7 +59,7 @@ impl VideoWriter {
         let name = PathBuf::from(output);
         let extension = name.extension().and_then(|extension| extension.to_str());
         let format = match extension {
-            Some(extension) if ANNEX_B.contains(&extension) => Format::AnnexB,
+            Some(extension) if BYTE_STREAMS.contains(&extension) => Format::AnnexB,
             _ => Format::MpegTs,
         };
         let target = if let Some(address) = output.strip_prefix("udp://") {
@@ -83,7 +83,8 @@ impl VideoWriter {
     /// Writes the pictures of a unit's prefix.
     ///
     /// # Errors
-    /// If the stream is no video, or the output cannot be written.
+    /// If the stream is no video, or AV1 for an output that needs MPEG-TS, or the output cannot be
+    /// written.
     pub(super) fn write(&mut self, number: u32, prefix: &[u8]) -> Result<(), SinkError> {
         self.bytes.clear();
         let played = self.player.play(number, prefix, &mut self.bytes);
@@ -93,6 +94,9 @@ impl VideoWriter {
             played.pictures,
             played.pictures_sent
         );
+        if played.is_av1 && matches!(self.target, Target::Datagrams(_) | Target::Folder(_)) {
+            return Err(SinkError::NoMpegTs(self.name.clone()));
+        }
         if let Target::Unopened = self.target {
             let pipe: io::Result<Box<dyn Write + Send>> = match self.name == Path::new("-") {
                 true => Ok(Box::new(io::stdout())),

@@ -52,7 +52,7 @@ fn write(
     folder: &Path,
 ) -> Result<(), Box<dyn Error>> {
     let (mut player, mut out) = (Player::new(format), Vec::new());
-    let (mut pictures, mut substitutes) = (0, 0);
+    let (mut pictures, mut substitutes, mut is_av1) = (0, 0, false);
     for (number, unit) in (0..).zip(units) {
         let is_cut = all || number as usize == CUT;
         let prefix = if is_cut {
@@ -63,12 +63,16 @@ fn write(
         let played = player.play(number, prefix, &mut out)?;
         pictures += played.pictures;
         substitutes += played.substitutes;
+        is_av1 |= played.is_av1;
     }
     let scope = if all { "all" } else { "one" };
-    let name = match format {
-        Format::MpegTs => format!("{scope}-{items:03}.ts"),
-        Format::AnnexB => format!("{scope}-{items:03}.h264"),
+    let extension = match (format, is_av1) {
+        (Format::MpegTs, false) => "ts",
+        (Format::MpegTs, true) => "ivf",
+        (Format::AnnexB, false) => "h264",
+        (Format::AnnexB, true) => "obu",
     };
+    let name = format!("{scope}-{items:03}.{extension}");
     fs::write(folder.join(&name), out)?;
     println!("{name} {pictures} {substitutes}");
     Ok(())

@@ -15,6 +15,16 @@ pub(crate) trait Codec: Send {
 
     /// Returns the number of pictures by which decoding is ahead of the display.
     fn reorder(&self) -> u32;
+
+    /// Returns the bytes before each NAL unit, if there are any.
+    fn start_code(&self) -> &'static [u8] {
+        &[0, 0, 0, 1]
+    }
+
+    /// Returns the descriptors of the stream, if they come from its headers.
+    fn descriptors(&self) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The part of a NAL unit in its picture.
@@ -50,6 +60,21 @@ pub(crate) struct Slice {
     pub(crate) is_leading: Option<bool>,
     /// A short picture that keeps a decoder's count of references right if this one is cut.
     pub(crate) substitute: Option<Vec<u8>>,
+    /// The frames that this picture needs, if its codec names them.
+    pub(crate) frame: Option<Frame>,
+}
+
+/// A frame of AV1 among the others.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Its number in the stream.
+    pub(crate) number: u64,
+    /// The numbers of the frames that it may need.
+    pub(crate) needs: Vec<u64>,
+    /// Whether it is not shown, or only by a later one.
+    pub(crate) is_hidden: bool,
+    /// Whether it only shows an earlier one, in a few bytes.
+    pub(crate) is_repeat: bool,
 }
 
 /// How decoding can begin at a picture.

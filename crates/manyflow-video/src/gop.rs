@@ -1,10 +1,11 @@
 //! Pictures from NAL units, and units from pictures.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::annexb::{Nal, Stamp};
-use crate::codec::{Codec, Key, Part, Slice};
+use crate::codec::{Codec, Frame, Key, Part, Slice};
 use crate::unit::{Begin, Index, Item, StreamEntry};
 use crate::{CLOCK_HZ, VideoError, duration};
 
@@ -18,7 +19,6 @@ const UNIT_BYTES_MAX: usize = 64 << 20;
 const FIRST_TICKS: i64 = CLOCK_HZ;
 /// The time of a picture in ticks, if nothing else is known: that of 30 per second.
 const PICTURE_TICKS: i64 = CLOCK_HZ / 30;
-const START_CODE: [u8; 4] = [0, 0, 0, 1];
 
 /// A unit, and the time for which it lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,30 +123,39 @@ impl Gop {
         self.before_stamp = nal.stamp.or(self.before_stamp);
         match part {
             Part::Parameters(key) => {
-                let mut set = START_CODE.to_vec();
+                let mut set = self.codec.start_code().to_vec();
                 set.extend(nal.bytes);
                 if self.sets.insert(key, set.clone()) != Some(set) {
                     self.new_sets.insert(key);
                 }
             }
-            Part::Before => append(&mut self.before, &nal.bytes),
+            Part::Before => append(&mut self.before, self.codec.start_code(), &nal.bytes),
             Part::Slice(slice) => {
                 if slice.begins_picture {
                     self.begin_picture(slice)?;
                 }
                 if let Some(picture) = &mut self.picture {
                     picture.bytes.append(&mut self.before);
-                    append(&mut picture.bytes, &nal.bytes);
+                    append(&mut picture.bytes, self.codec.start_code(), &nal.bytes);
                 }
             }
             Part::After => {
                 if let Some(picture) = &mut self.picture {
-                    append(&mut picture.bytes, &nal.bytes);
+                    append(&mut picture.bytes, self.codec.start_code(), &nal.bytes);
                 }
             }
             Part::Unused => {}
         }
         Ok(())
+    }
+
+    /// Returns the time of a temporal unit of a stream without times, once its rate is known.
+    pub(crate) fn stamp_of(&self, unit: i64) -> Option<Stamp> {
+        let time = FIRST_TICKS + self.ticks(unit).ok()?;
+        Some(Stamp {
+            pts: time,
+            dts: time,
+        })
     }
 
     /// Ends the last picture and the last unit.
@@ -269,6 +278,11 @@ impl Gop {
         let ticks = (end - stamps[0].dts).max(1);
         // The state of a decoder matters to a unit that needs it.
         let is_needed = next.is_some_and(|next| next.slice.key != Some(Key::Closed));
+        if let (Some(descriptors), Some(video)) =
+            (self.codec.descriptors(), self.streams.first_mut())
+        {
+            video.descriptors = descriptors;
+        }
         let mut unit = Contents::new(ticks, begin, self.streams.clone());
         for extra in &extras {
             unit.push(extra.stream, 0, 0, extra.stamp, &extra.bytes);
@@ -357,8 +371,8 @@ impl Contents {
     }
 }
 
-fn append(bytes: &mut Vec<u8>, nal: &[u8]) {
-    bytes.extend_from_slice(&START_CODE);
+fn append(bytes: &mut Vec<u8>, start_code: &[u8], nal: &[u8]) {
+    bytes.extend_from_slice(start_code);
     bytes.extend_from_slice(nal);
 }
 
@@ -366,16 +380,23 @@ fn flags(picture: &Picture, first: &Picture) -> u8 {
     let is_open = first.slice.key == Some(Key::Open);
     let is_before = is_open && picture.display() < first.display();
     let is_leading = picture.slice.is_leading.unwrap_or(is_before);
-    let reference = if picture.slice.is_reference {
-        Item::REFERENCE
-    } else {
-        0
-    };
-    reference | if is_leading { Item::LEADING } else { 0 }
+    let is_hidden = picture.slice.frame.as_ref().is_some_and(|it| it.is_hidden);
+    let flags = [
+        (Item::REFERENCE, picture.slice.is_reference),
+        (Item::LEADING, is_leading),
+        (Item::HIDDEN, is_hidden),
+    ];
+    let set = flags.into_iter().filter(|(_, is_set)| *is_set);
+    set.fold(0, |flags, (flag, _)| flags | flag)
 }
 
 /// The order in which the pictures of a unit, here in decoding order, are sent.
 fn importance(pictures: &[Picture]) -> Vec<usize> {
+    let frames = pictures.iter().map(|picture| picture.slice.frame.as_ref());
+    if let Some(frames) = frames.collect::<Option<Vec<_>>>() {
+        let levels: Vec<u8> = pictures.iter().map(|picture| picture.slice.level).collect();
+        return importance_by_needs(&frames, &levels);
+    }
     let mut unneeded: BTreeMap<u8, u32> = BTreeMap::new();
     let rank = |(place, picture): (usize, &Picture)| {
         let slice = &picture.slice;
@@ -396,4 +417,114 @@ fn importance(pictures: &[Picture]) -> Vec<usize> {
     let mut ranks: Vec<_> = pictures.iter().enumerate().map(rank).collect();
     ranks.sort_unstable();
     ranks.into_iter().map(|(.., place)| place).collect()
+}
+
+/// The same order for frames that name those which they need: of each temporal level, first the
+/// frames on which the longest chains of others depend, and of equal ones every second one after
+/// the others. A frame follows all that it needs, so that each prefix of the order decodes.
+fn importance_by_needs(frames: &[&Frame], levels: &[u8]) -> Vec<usize> {
+    let first = frames.first().map_or(0, |frame| frame.number);
+    let needs = |place: usize| {
+        let needs = frames[place].needs.iter();
+        let places = needs.filter_map(|number| usize::try_from(number.checked_sub(first)?).ok());
+        places.filter(move |needed| *needed < place)
+    };
+    // A level holds only if all that its frames need is on it or below.
+    let mut levels = levels.to_vec();
+    for place in 0..frames.len() {
+        let needed = needs(place).map(|needed| levels[needed]).max();
+        levels[place] = levels[place].max(needed.unwrap_or(0));
+    }
+    // The length of the longest chain of frames that depend on each.
+    let mut chains = vec![0u32; frames.len()];
+    for place in (0..frames.len()).rev() {
+        for needed in needs(place) {
+            chains[needed] = chains[needed].max(chains[place] + 1);
+        }
+    }
+    // To show a hidden frame costs next to nothing, so this follows soon after it.
+    for place in (0..frames.len()).filter(|place| frames[*place].is_repeat) {
+        let shown = needs(place).map(|needed| chains[needed] - 1).max();
+        chains[place] = chains[place].max(shown.unwrap_or(0));
+    }
+    let mut ranks: BTreeMap<(u8, u32), u32> = BTreeMap::new();
+    let mut order: Vec<_> = (0..frames.len())
+        .map(|place| {
+            let rank = ranks.entry((levels[place], chains[place])).or_default();
+            *rank += 1;
+            let turn = (*rank - 1).reverse_bits();
+            (
+                place > 0,
+                levels[place],
+                Reverse(chains[place]),
+                turn,
+                place,
+            )
+        })
+        .collect();
+    order.sort_unstable();
+    order.into_iter().map(|(.., place)| place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(needs: &[&[u64]], levels: &[u8]) -> Vec<usize> {
+        let frame = |(number, needs): (u64, &&[u64])| Frame {
+            number: number + 100,
+            needs: needs.iter().map(|needed| needed + 100).collect(),
+            is_hidden: false,
+            is_repeat: **needs == [1],
+        };
+        let frames: Vec<Frame> = (0..).zip(needs).map(frame).collect();
+        importance_by_needs(&frames.iter().collect::<Vec<_>>(), levels)
+    }
+
+    #[test]
+    fn frames_follow_what_they_need_and_the_last_layers_come_last() {
+        // A pyramid of nine: 0 and 8, then 4, then 2 and 6, then the odd ones, in decoding order.
+        let needs: [&[u64]; 9] = [
+            &[],
+            &[0],
+            &[0, 1],
+            &[0, 2],
+            &[0, 3],
+            &[3, 2],
+            &[2, 1],
+            &[2, 6],
+            &[6, 1],
+        ];
+        let order = order(&needs, &[0; 9]);
+        for (at, place) in order.iter().enumerate() {
+            for needed in needs[*place] {
+                assert!(order[..at].contains(&(*needed as usize)), "{order:?}");
+            }
+        }
+        assert_eq!(order[..3], [0, 1, 2]);
+        // Frames 4, 5, 7 and 8 are needed by none.
+        let mut last = order[5..].to_vec();
+        last.sort_unstable();
+        assert_eq!(last, [4, 5, 7, 8]);
+    }
+
+    #[test]
+    fn temporal_levels_come_one_after_the_other_unless_they_lie() {
+        // Levels 0, 2, 1, 2, 0, 2, 1, 2: L1T3, each frame of level 0 needs the one before.
+        let needs: [&[u64]; 8] = [&[], &[0], &[0], &[2], &[0], &[4], &[4], &[6]];
+        let levels = [0, 2, 1, 2, 0, 2, 1, 2];
+        let sorted = order(&needs, &levels);
+        let of_order: Vec<u8> = sorted.iter().map(|place| levels[*place]).collect();
+        assert_eq!(of_order, [0, 0, 1, 1, 2, 2, 2, 2]);
+        // The last frame of level 0 needs one of level 2, which therefore comes before it.
+        let needs: [&[u64]; 3] = [&[], &[0], &[0, 1]];
+        assert_eq!(order(&needs, &[0, 2, 0]), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_frame_is_shown_soon_after_it_was_sent() {
+        // 1 is hidden, 2 needs it, 3 needs 2, and 4 shows 1.
+        let needs: [&[u64]; 5] = [&[], &[0], &[0, 1], &[0, 2], &[1]];
+        assert_eq!(order(&needs, &[0; 5]), [0, 1, 2, 4, 3]);
+    }
 }

@@ -160,6 +160,7 @@ impl H264 {
             order,
             is_leading: None,
             substitute: substitute.flatten(),
+            frame: None,
         }))
     }
 }

@@ -44,6 +44,7 @@ impl Codec for Hevc {
                 is_leading: Some(kind::RASL.contains(&number)),
                 // References are named by each picture, not counted.
                 substitute: None,
+                frame: None,
             }),
             number if kind::PARAMETERS.contains(&number) => {
                 Part::Parameters(u32::from(number) << 8 | parameters_id(number, body))

@@ -1,6 +1,6 @@
 //! Coded video as units whose prefixes decode: one unit for each group of pictures.
 //!
-//! A [`Splitter`] takes a byte stream (Annex B or MPEG-TS) and returns units. A unit begins with an
+//! A [`Splitter`] takes a byte stream (Annex B, MPEG-TS, or AV1 in IVF or as OBUs) and returns units. A unit begins with an
 //! index, then has the audio, then the pictures, those first on which others depend. A receiver
 //! that gets a prefix of the unit has all that it needs to show the pictures in it. A [`Player`]
 //! takes prefixes of units, leaves out the picture that was cut, and writes pictures in decoding
@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   bytes --> Splitter: ts/read.rs --> annexb.rs --> codec (h264.rs, hevc.rs) --> gop.rs --> unit
-//!   prefix --> Player: unit.rs --> decoding order --> ts/write.rs or Annex B --> bytes
+//!                                      obu.rs    --> av1.rs             ---^
+//!   prefix --> Player: unit.rs --> decoding order --> ts/write.rs, Annex B or obu.rs --> bytes
 //! ```
 //!
 //! # The order of pictures
@@ -24,6 +25,11 @@
 //! In HEVC, pictures of a lower temporal sub-layer come before all those of a higher one. If all
 //! pictures of an H.264 stream are references, a slow receiver gets the first part of each group of
 //! pictures, and not every second picture. B pictures avoid that.
+//!
+//! A frame of AV1 names the frames that it needs. In each temporal layer (`temporal_id`), the
+//! longest chains of frames that need each other come first, and frames of equal rank are spread
+//! evenly; a frame follows all that it needs. Frames that are not shown are items of their own, and
+//! are written with the next one that is shown.
 //!
 //! # Groups of pictures that are not closed
 //!
@@ -41,7 +47,8 @@
 //! |---|---|
 //! | `splitter.rs` | [`Splitter`]: bytes to units |
 //! | `annexb.rs` | NAL units of a byte stream (ITU-T H.264, Annex B) |
-//! | `codec.rs`, `h264.rs`, `hevc.rs` | what a NAL unit means for the order of pictures |
+//! | `obu.rs` | OBUs of AV1, in IVF or one after the other, in and out |
+//! | `codec.rs`, `h264.rs`, `hevc.rs`, `av1.rs` | what a NAL unit or an OBU means for the order of pictures |
 //! | `gop.rs` | pictures, their times, and units of them |
 //! | `skipped.rs` | substitutes for references of H.264 |
 //! | `unit.rs` | the index of a unit |
@@ -72,10 +79,12 @@
 #![forbid(unsafe_code)]
 
 mod annexb;
+mod av1;
 mod codec;
 mod gop;
 mod h264;
 mod hevc;
+mod obu;
 mod player;
 mod skipped;
 mod splitter;

@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use crate::av1::size_of;
 use crate::duration;
-use crate::splitter::{KIND_H264, KIND_HEVC};
+use crate::obu::ObuWriter;
+use crate::splitter::{KIND_AV1, KIND_H264, KIND_HEVC};
 use crate::ts::TsWriter;
 use crate::unit::{Begin, Index, IndexError, Item, StreamEntry};
 
 /// The format that a [`Player`] writes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// MPEG-TS, with audio and times.
+    /// MPEG-TS, with audio and times; IVF for AV1.
     MpegTs,
-    /// The video alone, as a byte stream without times (ITU-T H.264, Annex B).
+    /// The video alone, as a byte stream without times: ITU-T H.264, Annex B, and for AV1 OBUs one
+    /// after the other.
     AnnexB,
 }
 
@@ -29,6 +32,8 @@ pub struct Played {
     pub duration: Duration,
     /// Whether the unit follows the last one without a gap in the numbers.
     pub follows: bool,
+    /// Whether the bytes are those of AV1, which has IVF in place of MPEG-TS.
+    pub is_av1: bool,
     /// Where in the written bytes the packets begin, and when.
     pub marks: Vec<Mark>,
 }
@@ -52,6 +57,7 @@ const WAIT_UNITS: u32 = 4;
 pub struct Player {
     format: Format,
     ts: TsWriter,
+    obus: ObuWriter,
     /// The number of the next unit.
     next: Option<u32>,
     /// The references before the next unit.
@@ -80,6 +86,7 @@ impl Player {
         Player {
             format,
             ts: TsWriter::default(),
+            obus: ObuWriter::default(),
             next: None,
             references: References::Missing,
             // Decoding can begin with an open group.
@@ -114,24 +121,36 @@ impl Player {
         };
         let items = self.choose(&index, &prefix[head..]);
         let start = items.first().map_or(0, |(item, ..)| item.dts);
+        let is_picture = |item: &Item| item.stream == 0 && !item.is_hidden();
+        let av1 = av1_size(&index);
         let mut played = Played {
-            pictures_sent: index.items.iter().filter(|item| item.stream == 0).count(),
+            pictures_sent: index.items.iter().filter(|item| is_picture(item)).count(),
             duration: duration(index.duration.into()),
             follows,
+            is_av1: av1.is_some(),
             ..Played::default()
         };
-        if self.format == Format::MpegTs && !items.is_empty() {
+        if index.begin == Begin::Closed {
+            self.obus.begin();
+        }
+        if self.format == Format::MpegTs && av1.is_none() && !items.is_empty() {
             let written = self.ts.write_tables(&index.streams, out);
             written.map_err(|_| IndexError::Invalid)?;
         }
         for (item, bytes, is_own) in items {
-            played.pictures += usize::from(item.stream == 0 && is_own);
+            played.pictures += usize::from(is_picture(&item) && is_own);
             played.substitutes += usize::from(!is_own);
             played.marks.push(Mark {
                 at: out.len(),
                 due: duration(item.dts - start),
             });
-            self.write(&index, &item, bytes, out)?;
+            match av1 {
+                Some(size) => {
+                    let is_ivf = self.format == Format::MpegTs;
+                    self.obus.write(&item, bytes, size, is_ivf, out);
+                }
+                None => self.write(&index, &item, bytes, out)?,
+            }
         }
         Ok(played)
     }
@@ -223,6 +242,14 @@ impl Player {
         let written = self.ts.write_item(item, stream.id, is_key, bytes, out);
         written.map_err(|_| IndexError::Invalid)
     }
+}
+
+/// Returns the width and the height of AV1; `None` for another codec.
+fn av1_size(index: &Index) -> Option<[u16; 2]> {
+    let video = index.streams.first()?;
+    (video.kind == KIND_AV1)
+        .then(|| size_of(&video.descriptors))
+        .flatten()
 }
 
 /// The NAL unit with which MPEG-TS marks the begin of a picture (ISO/IEC 13818-1, 2.14.1 and

@@ -1,10 +1,12 @@
 //! Bytes of a stream to units.
 
-use crate::annexb::AnnexB;
+use crate::annexb::{AnnexB, Nal};
+use crate::av1::Av1;
 use crate::codec::Codec;
 use crate::gop::{Extra, Gop, VideoUnit};
 use crate::h264::H264;
 use crate::hevc::Hevc;
+use crate::obu::{ObuReader, is_av1};
 use crate::ts::{PACKET_BYTES, SYNC_BYTE, TsReader};
 use crate::unit::StreamEntry;
 
@@ -13,6 +15,8 @@ const PROBE_BYTES: usize = 2 * PACKET_BYTES + 1;
 /// The stream types of video in MPEG-TS (ISO/IEC 13818-1, table 2-34).
 pub(crate) const KIND_H264: u8 = 0x1b;
 pub(crate) const KIND_HEVC: u8 = 0x24;
+/// Private data: a descriptor names the codec.
+pub(crate) const KIND_AV1: u8 = 0x06;
 /// The stream id of the first stream of video (table 2-22).
 const ID_VIDEO: u8 = 0xe0;
 
@@ -22,7 +26,7 @@ const ID_VIDEO: u8 = 0xe0;
 pub enum VideoError {
     /// The bytes are neither of the supported formats.
     #[error(
-        "it is neither H.264 with start codes (Annex B) nor MPEG-TS: convert it, as with `ffmpeg -i FILE -c copy -f mpegts -`"
+        "it is none of H.264 with start codes (Annex B), MPEG-TS and AV1 (IVF or OBUs): convert it, as with `ffmpeg -i FILE -c copy -f mpegts -`, or `-f ivf` for AV1"
     )]
     Format,
     /// HEVC came without times.
@@ -57,7 +61,8 @@ pub enum VideoError {
     TooLong(usize),
 }
 
-/// Makes units of a byte stream: H.264 as Annex B, or H.264 and HEVC in MPEG-TS with its audio.
+/// Makes units of a byte stream: H.264 as Annex B, H.264 and HEVC in MPEG-TS with its audio, or AV1
+/// in IVF or as OBUs.
 pub struct Splitter {
     fps: Option<f64>,
     input: Input,
@@ -69,6 +74,10 @@ enum Input {
     Unknown(Vec<u8>),
     AnnexB {
         annexb: AnnexB,
+        gop: Gop,
+    },
+    Obus {
+        reader: ObuReader,
         gop: Gop,
     },
     Ts(TsInput),
@@ -108,6 +117,10 @@ impl Splitter {
                 annexb.push(bytes, None);
                 push_nals(annexb, gop)
             }
+            Input::Obus { reader, gop } => {
+                reader.push(bytes)?;
+                push_obus(reader, gop)
+            }
             Input::Ts(input) => input.push(bytes, self.fps),
         }
     }
@@ -130,6 +143,7 @@ impl Splitter {
                 push_nals(annexb, gop)?;
                 gop.finish()
             }
+            Input::Obus { gop, .. } => gop.finish(),
             Input::Ts(input) => input.finish(self.fps),
         }
     }
@@ -138,7 +152,7 @@ impl Splitter {
     pub fn poll_unit(&mut self) -> Option<VideoUnit> {
         match &mut self.input {
             Input::Unknown(_) => None,
-            Input::AnnexB { gop, .. } => gop.poll_unit(),
+            Input::AnnexB { gop, .. } | Input::Obus { gop, .. } => gop.poll_unit(),
             Input::Ts(input) => input.gop.as_mut()?.poll_unit(),
         }
     }
@@ -156,20 +170,40 @@ impl Splitter {
                 annexb: AnnexB::new(),
                 gop: None,
             })
+        } else if is_av1(&known) {
+            Input::Obus {
+                reader: ObuReader::new(&known),
+                gop: Gop::new(Box::new(Av1::default()), self.fps, vec![entry(KIND_AV1)]),
+            }
         } else {
             let codec = Box::new(recognise_codec(&known)?);
-            let entry = StreamEntry {
-                kind: KIND_H264,
-                id: ID_VIDEO,
-                descriptors: Vec::new(),
-            };
             Input::AnnexB {
                 annexb: AnnexB::new(),
-                gop: Gop::new(codec, self.fps, vec![entry]),
+                gop: Gop::new(codec, self.fps, vec![entry(KIND_H264)]),
             }
         };
         self.push(&known)
     }
+}
+
+/// Returns the entry of a stream of video that no program map describes.
+fn entry(kind: u8) -> StreamEntry {
+    StreamEntry {
+        kind,
+        id: ID_VIDEO,
+        descriptors: Vec::new(),
+    }
+}
+
+fn push_obus(reader: &mut ObuReader, gop: &mut Gop) -> Result<(), VideoError> {
+    while let Some(obu) = reader.poll_obu() {
+        let stamp = obu.stamp.or_else(|| gop.stamp_of(obu.unit));
+        gop.push_nal(Nal {
+            bytes: obu.bytes,
+            stamp,
+        })?;
+    }
+    Ok(())
 }
 
 /// Tells H.264 from HEVC by the first NAL unit, which is a parameter set or a delimiter.

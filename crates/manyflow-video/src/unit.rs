@@ -50,7 +50,8 @@ pub enum Begin {
 /// A stream, as the program map of MPEG-TS describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEntry {
-    /// The stream type (ISO/IEC 13818-1, table 2-34): 0x1b for H.264, 0x24 for HEVC.
+    /// The stream type (ISO/IEC 13818-1, table 2-34): 0x1b for H.264, 0x24 for HEVC, and 0x06 with
+    /// a registration descriptor for AV1.
     pub kind: u8,
     /// The stream id of its PES packets.
     pub id: u8,
@@ -63,8 +64,8 @@ pub struct StreamEntry {
 pub struct Item {
     /// The number of its stream in the index.
     pub stream: u8,
-    /// [`REFERENCE`](Item::REFERENCE), [`LEADING`](Item::LEADING) and
-    /// [`SUBSTITUTE`](Item::SUBSTITUTE).
+    /// [`REFERENCE`](Item::REFERENCE), [`LEADING`](Item::LEADING),
+    /// [`SUBSTITUTE`](Item::SUBSTITUTE) and [`HIDDEN`](Item::HIDDEN).
     pub flags: u8,
     /// The place of a picture in decoding order, from 0 on.
     pub place: u16,
@@ -83,10 +84,17 @@ impl Item {
     pub const LEADING: u8 = 2;
     /// The index has a substitute for this picture.
     pub const SUBSTITUTE: u8 = 4;
+    /// This picture is not shown, or only by a later one.
+    pub const HIDDEN: u8 = 8;
 
     /// Whether other pictures may need this one.
     pub fn is_reference(&self) -> bool {
         self.flags & Item::REFERENCE != 0
+    }
+
+    /// Whether this picture is not shown, or only by a later one.
+    pub fn is_hidden(&self) -> bool {
+        self.flags & Item::HIDDEN != 0
     }
 
     /// Whether this picture may need one of the unit before.

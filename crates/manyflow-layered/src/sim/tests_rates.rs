@@ -346,6 +346,7 @@ fn the_reports_of_a_round_are_the_reasons_for_its_rates() {
         groups: 3,
         ..SenderConfig::default()
     });
+    rates.cumulative = vec![1e6, 2e6, 3e6];
     let round = [reports(1, 0), reports(1, 1), Reports::default()];
     rates.on_round(0, &round, rtt_of_step(1.0));
     let expected = [

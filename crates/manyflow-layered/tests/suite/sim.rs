@@ -400,7 +400,7 @@ fn a_receiver_leaves_all_groups_when_it_stops() {
     let mut watched = Watched { receiver, round: 0 };
     watched.receiver.handle_timeout(at(0));
     watched.rounds([100, 90], Ecn::Capable);
-    assert_eq!(watched.receiver.poll_timeout(), stop);
+    assert_eq!(watched.receiver.poll_timeout(), membership.stop);
     watched.receiver.handle_timeout(at(5000));
     let actions = std::iter::from_fn(|| watched.receiver.poll_action(at(5000)));
     let left = actions.filter(|action| matches!(action, Action::Leave(_)));

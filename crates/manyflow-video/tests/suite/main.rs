@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod av1;
 mod hostile;
 mod order;
 mod round_trip;
@@ -14,6 +15,20 @@ pub(crate) const PYRAMID: &[u8] = include_bytes!("../fixtures/pyramid.h264");
 pub(crate) const LONG: &[u8] = include_bytes!("../fixtures/long.h264");
 /// H.264 of x264 with AAC in MPEG-TS: open groups of 27 pictures, of which two are leading.
 pub(crate) const OPEN: &[u8] = include_bytes!("../fixtures/open.ts");
+
+/// AV1 of libaom in IVF: groups of 30 frames, with alternate references that are hidden at first.
+pub(crate) const AV1: &[u8] = include_bytes!("../fixtures/hidden.ivf");
+
+/// Returns the OBUs of a stream in IVF.
+pub(crate) fn obus_of(ivf: &[u8]) -> Vec<u8> {
+    let (mut obus, mut rest) = (Vec::new(), &ivf[32..]);
+    while let Some((head, behind)) = rest.split_first_chunk::<12>() {
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        obus.extend_from_slice(&behind[..length]);
+        rest = &behind[length..];
+    }
+    obus
+}
 
 /// Cuts a stream into units, in parts of `step` bytes.
 pub(crate) fn split(stream: &[u8], step: usize) -> Vec<VideoUnit> {

@@ -102,9 +102,9 @@ pub(crate) struct StreamSendArgs {
         value_delimiter = ','
     )]
     pub(crate) columns: Vec<String>,
-    /// Send H.264 (Annex B or MPEG-TS) or HEVC (MPEG-TS) from this file or named pipe, from
-    /// standard input (-), or from an address such as rtsp://HOST/PATH by ffmpeg: each group of
-    /// pictures is a unit, and every prefix of it decodes
+    /// Send H.264 (Annex B or MPEG-TS), HEVC (MPEG-TS) or AV1 (IVF or OBUs) from this file or named
+    /// pipe, from standard input (-), or from an address such as rtsp://HOST/PATH by ffmpeg: each
+    /// group of pictures is a unit, and every prefix of it decodes
     #[arg(
         long,
         visible_alias = "h264",
@@ -203,7 +203,7 @@ pub(crate) struct StreamRecvArgs {
     pub(crate) program: Option<String>,
     /// Write the pictures of a stream that is sent with --video: to a file or named pipe, to
     /// standard output (-), to udp://HOST:PORT, or to a folder that browsers play (FOLDER/). The
-    /// format is MPEG-TS, or Annex B if the name ends in .h264 or .h265
+    /// format is MPEG-TS, or IVF for AV1; Annex B or OBUs if the name ends in .h264, .h265 or .obu
     #[arg(
         long,
         visible_alias = "h264",

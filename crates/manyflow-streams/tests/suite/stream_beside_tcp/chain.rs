@@ -8,13 +8,13 @@ use manyflow_core::link::{LinkConfig, QueueLimit};
 use manyflow_core::{
     Action, Channel, Destination, Ecn, Endpoint, EndpointId, Header, Packet, Rate, Time,
 };
-use manyflow_layered::Message;
 use manyflow_layered::hop::{HopConfig, HopCounters, is_hop_message};
 use manyflow_layered::relay::{
     HopStatus, RelayConfig, ReportingEnd, SessionInfo, StreamRelay, Where, inner_ecn,
 };
 use manyflow_layered::repair::Arrival;
 use manyflow_layered::sim::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use manyflow_layered::{Membership, Message};
 use manyflow_netsim::{Network, NodeId, Probe};
 use manyflow_tcp::{TcpConfig, Variant};
 
@@ -353,15 +353,11 @@ impl Chain {
         };
         self.network.add_duplex(router, node, link);
         let parent = self.source.id();
-        let receiver = Receiver::new(
-            config.receiver.clone(),
-            config.sender.groups,
-            SESSION,
-            place,
-            parent,
-            Time::from_secs_f64(2.0),
-            None,
-        );
+        let membership = Membership {
+            start: Time::from_secs_f64(2.0),
+            ..Membership::new(SESSION, config.sender.groups)
+        };
+        let receiver = Receiver::new(config.receiver.clone(), membership, place, parent);
         let leaf = Leaf {
             receiver: receiver.expect("valid in this test"),
             end: ReportingEnd::new(None, place),
