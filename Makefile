@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -204,7 +204,11 @@ video: ## Decode every prefix of several encodings with ffmpeg (ten minutes)
 crash: ## Kill receivers and senders of files, members and switches of a store, and bridges, at random moments (twenty minutes)
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite crash:: -- --nocapture
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite store::faults -- --nocapture
+	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite store::repair_faults -- --nocapture
 	MANYFLOW_KILLS=50 cargo test --locked -p manyflow --test suite bridge::each -- --nocapture
+
+store-clients: build ## Let rclone and restic copy, list and check files through the S3 surface of a store (a minute)
+	@scripts/store-s3
 
 audience: ## Let 64 receivers be killed, started again, slow or full, and check the table of their sender (a minute)
 	MANYFLOW_RECEIVERS=64 cargo test --locked -p manyflow --test suite audience:: -- --nocapture

@@ -9,7 +9,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     // Few inputs have a known version and type, so set these.
     let mut known = bytes.to_vec();
     if let [version, kind, third, reserved, ..] = known.as_mut_slice() {
-        (*version, *kind, *reserved) = (1, 1 + *kind % 6, 0);
+        (*version, *kind, *reserved) = (1, 1 + *kind % 38, 0);
         *third %= 24;
     }
     for frame in [Bytes::from(known), Bytes::copy_from_slice(bytes)] {
@@ -21,7 +21,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
         }
     }
     // The digest at the end is made valid, so that the fields are read.
-    let body = [b"MFS1", bytes].concat();
+    let body = [b"MFS2", bytes].concat();
     let manifest = [&body[..], &Hash::of(&body).0].concat();
     if let Ok(decoded) = Manifest::decode(&manifest) {
         let encoded = decoded.encode().expect("it was decoded");

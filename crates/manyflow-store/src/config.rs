@@ -6,8 +6,8 @@ use manyflow_core::ConfigError;
 
 use crate::RANKS;
 
-/// The parameters of [`Upload`](crate::Upload), [`Download`](crate::Download) and
-/// [`Lookup`](crate::Lookup).
+/// The parameters of [`Upload`](crate::Upload), [`Download`](crate::Download),
+/// [`Lookup`](crate::Lookup) and [`Survey`](crate::Survey).
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreConfig {
     /// The number of distinct members that must have stored a chunk, 1 to 16.
@@ -27,11 +27,18 @@ pub struct StoreConfig {
     pub round_delay: Duration,
     /// The time without any answer after which the transfer fails; at least 1 ms.
     pub silence_max: Duration,
+    /// Whether an upload asks each member if it has a chunk before it sends the chunk. This saves
+    /// bytes if most members have most chunks, and costs a round trip for the others.
+    pub asks_first: bool,
+    /// Whether the transfer yields to others: it then has fewer bytes in flight while answers take
+    /// longer than usual, down to one request.
+    pub yields: bool,
 }
 
 impl Default for StoreConfig {
     /// Returns 2 copies, a window of 8 MiB, time-outs from 2 s on, 3 attempts, 4 rounds with 1 s, 2
-    /// s and 3 s between them, and failure after a minute of silence.
+    /// s and 3 s between them, and failure after a minute of silence. The transfer neither asks first
+    /// nor yields.
     fn default() -> StoreConfig {
         StoreConfig {
             copies: 2,
@@ -41,6 +48,8 @@ impl Default for StoreConfig {
             rounds: 4,
             round_delay: Duration::from_secs(1),
             silence_max: Duration::from_secs(60),
+            asks_first: false,
+            yields: false,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::requests::{Ask, Requests};
 use crate::round::Round;
 use crate::{
     Address, Answer, ChunkEntry, DownloadError, Hash, Manifest, MemberName, Outcome, Request,
-    StoreConfig,
+    STORED_BYTES_MAX, StoreConfig,
 };
 
 /// Reads the chunks of a manifest, in any order. Each is asked of the member that has the fewest
@@ -22,6 +22,8 @@ use crate::{
 pub struct Download {
     config: StoreConfig,
     manifest: Manifest,
+    /// Whether the chunks are of several files, and are returned whole.
+    is_whole: bool,
     /// Each chunk's holders when it was put, as indices of `load`, by rank.
     holders: Vec<Vec<u16>>,
     /// The bytes that were asked of each holder and have not come.
@@ -88,6 +90,7 @@ impl Download {
             queue: VecDeque::new(),
             unasked: chunks.filter(|chunk| is_wanted(*chunk)).collect(),
             manifest,
+            is_whole: false,
             waits: BTreeSet::new(),
             received: VecDeque::new(),
             counters: DownloadCounters::default(),
@@ -95,6 +98,27 @@ impl Download {
             has_failed: false,
             reconnect: Reconnect::default(),
         })
+    }
+
+    /// Creates a download of chunks of any lengths, which may belong to several files. They are
+    /// returned whole.
+    ///
+    /// # Errors
+    /// If a parameter is outside its range.
+    pub fn of_chunks(
+        config: StoreConfig,
+        chunks: Vec<ChunkEntry>,
+        now: Time,
+    ) -> Result<Download, ConfigError> {
+        // The window counts each as if it had the maximum length.
+        let manifest = Manifest {
+            size: chunks.len() as u64 * STORED_BYTES_MAX as u64,
+            chunks,
+            ..Manifest::empty("", STORED_BYTES_MAX as u32)
+        };
+        let mut download = Download::new(config, manifest, |_| true, now)?;
+        download.is_whole = true;
+        Ok(download)
     }
 
     /// Returns the manifest.
@@ -112,7 +136,7 @@ impl Download {
         self.items.is_empty() && self.unasked.is_empty() && self.received.is_empty()
     }
 
-    /// Returns a chunk that has come and matches its hash, with its place.
+    /// Returns the file's bytes in a chunk that has come and matches its hash, with its place.
     pub fn poll_chunk(&mut self) -> Option<(u32, Bytes)> {
         self.received.pop_front()
     }
@@ -136,7 +160,9 @@ impl Download {
         item.round.answer(ask.rank, &answer.member);
         match &answer.outcome {
             Outcome::Chunk(bytes) => self.handle_chunk(ask.chunk, &answer.member, bytes),
-            Outcome::Missing | Outcome::Stored => self.counters.missing += 1,
+            Outcome::Missing | Outcome::Stored | Outcome::Conflict(_) | Outcome::Reply(_) => {
+                self.counters.missing += 1;
+            }
             Outcome::Failed(reason) => {
                 item.failures.insert(answer.member.clone(), reason.clone());
                 self.counters.missing += 1;
@@ -147,10 +173,14 @@ impl Download {
 
     fn handle_chunk(&mut self, chunk: u32, member: &MemberName, bytes: &Bytes) {
         let entry = &self.manifest.chunks[chunk as usize];
-        if Hash::of(bytes) != entry.hash || bytes.len() as u32 != self.manifest.span(chunk).1 {
+        let part = match self.is_whole {
+            true => Some(bytes.clone()),
+            false => self.manifest.part_of(chunk, bytes),
+        };
+        let Some(part) = part.filter(|_| Hash::of(bytes) == entry.hash) else {
             self.counters.wrong += 1;
             return;
-        }
+        };
         *self.counters.bytes.entry(member.clone()).or_default() += bytes.len() as u64;
         self.reconnect.note_progress();
         let item = self.items.remove(&chunk).unwrap_or_default();
@@ -159,7 +189,7 @@ impl Download {
             self.requests.cancel(Ask { chunk, rank });
         }
         self.waits.retain(|(_, other)| *other != chunk);
-        self.received.push_back((chunk, bytes.clone()));
+        self.received.push_back((chunk, part));
     }
 
     /// Returns whether the caller should give the connection up and open another one, once for each

@@ -26,6 +26,12 @@ pub enum UploadError {
         /// The number of ranks that did not answer in the last round.
         unanswered: u32,
     },
+    /// A manifest was to replace a version that is no longer the present one.
+    #[error("the present version is {held}, which another put has stored; read it, and put again")]
+    Conflict {
+        /// The present version; 0 if there is none.
+        held: u64,
+    },
     /// No member answered for a long time.
     #[error(
         "no member answered for {} s while chunk {chunk} had {copies} of {wanted} copies; check the switch and its members, and put the file again",

@@ -17,12 +17,15 @@
 //! |---|---|
 //! | `address.rs` | digests, the addresses of stored bytes and their keys, names of members |
 //! | `wire.rs` | requests and answers as frames |
-//! | `manifest.rs` | the chunks of a file, and the members that hold them |
+//! | `query.rs`, `batch.rs` | questions of maintenance and their answers; several manifests in one request |
+//! | `manifest.rs`, `summary.rs` | the chunks of a file, and the members that hold them; a file without its chunks |
 //! | `config.rs`, `error.rs` | the parameters of a client, and the reasons of failures |
 //! | `upload.rs`, `download.rs`, `lookup.rs` | the client: storing and reading chunks, finding the newest manifest of a name |
+//! | `survey.rs` | the client: questions to every member |
 //! | `round.rs`, `requests.rs` | the ranks that were asked for a chunk; requests in flight and time-outs |
+//! | `yielding.rs` | the window of transfers that yield to others |
 //! | `reconnect.rs` | when a client wants another connection |
-//! | `member.rs`, `shelf.rs` | a member, and where it keeps bytes |
+//! | `member.rs`, `catalogue.rs`, `shelf.rs` | a member, its index of names, and where it keeps bytes |
 //!
 //! # Promises
 //!
@@ -30,8 +33,10 @@
 //!   R members are gone, a [`Download`] finds it.
 //! - A chunk that does not match its hash is never returned; it is asked of another member.
 //! - Of several manifests of a name, the one with the highest version is valid. Chunks of earlier
-//!   ones remain.
-//! - Nothing restores copies of a member that is gone. To restore them, put the file again.
+//!   ones remain until a garbage collection.
+//! - A chunk that was put or refreshed less than the safe age ago is not removed as garbage.
+//! - A PutIf succeeds at one member at a time. While the service has the same members, clients that
+//!   send it to the member of rank 0 first never both replace the same version.
 //!
 //! A client reaches the members that its connection has. A switch that restarts while a connection
 //! is being opened can give members up that are alive. A search for a name over that connection may
@@ -73,29 +78,42 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod batch;
+mod catalogue;
 mod config;
 mod download;
 mod error;
 mod lookup;
 mod manifest;
 mod member;
+mod query;
 mod reconnect;
 mod requests;
 mod round;
 mod shelf;
+mod summary;
+mod survey;
 #[cfg(test)]
 mod testing;
 mod upload;
 mod wire;
+mod yielding;
 
 pub use address::{Address, Hash, MemberName, NameError, RANKS};
+pub use batch::Batch;
 pub use config::StoreConfig;
 pub use download::{Download, DownloadCounters};
 pub use error::{DownloadError, UploadError};
 pub use lookup::{Found, Lookup};
-pub use manifest::{ChunkEntry, Manifest, ManifestError, NAME_BYTES_MAX, is_name};
+pub use manifest::{
+    ChunkEntry, EARLIER_MAX, Earlier, METADATA_BYTES_MAX, Manifest, ManifestError, NAME_BYTES_MAX,
+    is_name,
+};
 pub use member::{Member, MemberCounters};
-pub use shelf::{MemoryShelf, Shelf, ShelfError};
+pub use query::{HeldChunk, QUERY_ITEMS_MAX, Query, Reply, Usage};
+pub use shelf::{Held, MemoryShelf, Shelf, ShelfError};
+pub use summary::Summary;
+pub use survey::{Survey, Surveyed};
 pub use upload::{Upload, UploadEvent};
 pub use wire::{
     Answer, FRAME_BYTES_MAX, Outcome, REASON_BYTES_MAX, Request, STORED_BYTES_MAX, WireError,

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use manyflow_core::{ConfigError, Time};
 
-use crate::member::is_newer;
 use crate::reconnect::Reconnect;
 use crate::requests::{Ask, Requests};
 use crate::round::Round;
@@ -89,7 +88,7 @@ impl Lookup {
             Outcome::Failed(reason) => {
                 self.failures.insert(answer.member.clone(), reason.clone());
             }
-            Outcome::Stored | Outcome::Missing => {}
+            Outcome::Stored | Outcome::Missing | Outcome::Conflict(_) | Outcome::Reply(_) => {}
         }
         if ask.chunk == u32::from(self.round.number) {
             self.round.answer(ask.rank, &answer.member);
@@ -106,7 +105,7 @@ impl Lookup {
             return;
         };
         let newest = self.newest.as_ref();
-        if newest.is_none_or(|(newest, _)| is_newer(bytes, newest)) {
+        if newest.is_none_or(|(newest, _)| Manifest::is_newer(bytes, newest)) {
             self.newest = Some((bytes.clone(), manifest));
         }
     }

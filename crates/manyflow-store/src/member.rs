@@ -1,16 +1,29 @@
 //! A member of the service: it answers requests from its shelf.
 
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use bytes::Bytes;
 
-use crate::{Address, Answer, Hash, Manifest, MemberName, Outcome, Request, Shelf, ShelfError};
+use crate::catalogue::Catalogue;
+use crate::{
+    Address, Answer, Batch, Hash, HeldChunk, Manifest, MemberName, Outcome, Query, Reply, Request,
+    Shelf, ShelfError,
+};
 
-/// A member: handles requests one by one. Requests are idempotent, so a request that arrives twice
-/// has the effect of one.
+/// The most chunks in one answer.
+const PAGE_CHUNKS: usize = 8192;
+
+/// A member: handles requests, several at once if the caller has threads. Requests are idempotent,
+/// so a request that arrives twice has the effect of one.
 #[derive(Debug)]
 pub struct Member<S> {
     name: MemberName,
     shelf: S,
-    counters: MemberCounters,
+    counters: Mutex<MemberCounters>,
+    /// The names on the shelf; `None` before the first request that needs them. The lock is held
+    /// while manifests change, so that the newest one remains.
+    catalogue: Mutex<Option<Catalogue>>,
 }
 
 /// Counts of the requests that a [`Member`] has handled.
@@ -28,6 +41,10 @@ pub struct MemberCounters {
     pub missing: u64,
     /// Requests that failed: invalid bytes, or an error of the shelf.
     pub failed: u64,
+    /// Chunks and manifests that were removed.
+    pub removed: u64,
+    /// The bytes of these.
+    pub removed_bytes: u64,
 }
 
 impl<S: Shelf> Member<S> {
@@ -36,13 +53,19 @@ impl<S: Shelf> Member<S> {
         Member {
             name,
             shelf,
-            counters: MemberCounters::default(),
+            counters: Mutex::default(),
+            catalogue: Mutex::new(None),
         }
     }
 
     /// Returns the counts so far.
     pub fn counters(&self) -> MemberCounters {
-        self.counters
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the shelf.
+    pub fn shelf(&self) -> &S {
+        &self.shelf
     }
 
     /// Returns the shelf.
@@ -56,13 +79,21 @@ impl<S: Shelf> Member<S> {
     }
 
     /// Handles a request, and returns the answer.
-    pub fn handle_request(&mut self, request: &Request) -> Answer {
+    pub fn handle_request(&self, request: &Request) -> Answer {
         let outcome = match request {
             Request::Get { address, .. } => self.get(*address),
             Request::Put { address, bytes, .. } => match *address {
                 Address::Chunk(hash) => self.put_chunk(hash, bytes),
-                Address::Name(hash) => self.put_manifest(hash, bytes),
+                Address::Name(hash) => self.put_manifest(hash, bytes, None),
             },
+            Request::PutIf {
+                name,
+                expected,
+                bytes,
+                ..
+            } => self.put_manifest(*name, bytes, Some(*expected)),
+            Request::PutNames { hash, bytes, .. } => self.put_manifests(*hash, bytes),
+            Request::Query { query, .. } => self.answer_query(query).map(Outcome::Reply),
         };
         let outcome = outcome.unwrap_or_else(|error| Outcome::failed(&error.to_string()));
         self.count(request, &outcome);
@@ -73,42 +104,60 @@ impl<S: Shelf> Member<S> {
         }
     }
 
-    fn count(&mut self, request: &Request, outcome: &Outcome) {
-        let counters = &mut self.counters;
-        match (request, outcome) {
-            (Request::Put { bytes, .. }, Outcome::Stored) => {
+    fn count(&self, request: &Request, outcome: &Outcome) {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = match request {
+            Request::Put { bytes, .. }
+            | Request::PutIf { bytes, .. }
+            | Request::PutNames { bytes, .. } => bytes.len() as u64,
+            Request::Get { .. } | Request::Query { .. } => 0,
+        };
+        match outcome {
+            Outcome::Stored => {
                 counters.puts += 1;
-                counters.put_bytes += bytes.len() as u64;
+                counters.put_bytes += bytes;
             }
-            (_, Outcome::Chunk(bytes)) => {
+            Outcome::Chunk(bytes) => {
                 counters.gets += 1;
                 counters.get_bytes += bytes.len() as u64;
             }
-            (_, Outcome::Missing) => counters.missing += 1,
-            (_, Outcome::Failed(_) | Outcome::Stored) => counters.failed += 1,
+            Outcome::Missing => counters.missing += 1,
+            Outcome::Failed(_) => counters.failed += 1,
+            Outcome::Reply(Reply::Removed { count, bytes }) => {
+                counters.removed += u64::from(*count);
+                counters.removed_bytes += bytes;
+            }
+            Outcome::Conflict(_) | Outcome::Reply(_) => {}
         }
     }
 
-    fn get(&mut self, address: Address) -> Result<Outcome, ShelfError> {
+    fn get(&self, address: Address) -> Result<Outcome, ShelfError> {
         let bytes = self.shelf.get(address)?;
         Ok(bytes.map_or(Outcome::Missing, Outcome::Chunk))
     }
 
-    fn put_chunk(&mut self, hash: Hash, bytes: &Bytes) -> Result<Outcome, ShelfError> {
+    fn put_chunk(&self, hash: Hash, bytes: &Bytes) -> Result<Outcome, ShelfError> {
         if Hash::of(bytes) != hash {
             return Ok(Outcome::failed(
                 "the chunk does not match its hash; put it again",
             ));
         }
         let address = Address::Chunk(hash);
-        if self.shelf.get(address)?.is_none_or(|held| held != *bytes) {
-            self.shelf.put(address, bytes)?;
+        match self.shelf.get(address)? {
+            Some(held) if held == *bytes => self.shelf.refresh(address)?,
+            _ => self.shelf.put(address, bytes)?,
         }
         Ok(Outcome::Stored)
     }
 
-    /// Stores a manifest, unless the shelf has a newer one of the same name.
-    fn put_manifest(&mut self, hash: Hash, bytes: &Bytes) -> Result<Outcome, ShelfError> {
+    /// Stores a manifest, unless the shelf has a newer one of the same name, or one of another
+    /// version than `expected`.
+    fn put_manifest(
+        &self,
+        hash: Hash,
+        bytes: &Bytes,
+        expected: Option<u64>,
+    ) -> Result<Outcome, ShelfError> {
         let manifest = match Manifest::decode(bytes) {
             Ok(manifest) => manifest,
             Err(error) => return Ok(Outcome::failed(&error.to_string())),
@@ -119,119 +168,173 @@ impl<S: Shelf> Member<S> {
                 "the manifest has another name than its address",
             ));
         }
+        let mut catalogue = self.lock_catalogue();
         let held = self.shelf.get(address)?;
-        if held.is_none_or(|held| is_newer(bytes, &held)) {
+        if let Some(expected) = expected
+            && held.as_ref() != Some(bytes)
+        {
+            let version = held.as_ref().map_or(0, |held| present_version(held));
+            if version != expected {
+                return Ok(Outcome::Conflict(version));
+            }
+        }
+        if held.is_none_or(|held| Manifest::is_newer(bytes, &held)) {
             self.shelf.put(address, bytes)?;
+            if let Some(catalogue) = catalogue.as_mut() {
+                catalogue.insert(&manifest);
+            }
         }
         Ok(Outcome::Stored)
     }
+
+    /// Stores the manifests of a batch, as [`Member::put_manifest`] does each.
+    fn put_manifests(&self, hash: Hash, bytes: &Bytes) -> Result<Outcome, ShelfError> {
+        let sound = (Hash::of(bytes) == hash).then(|| Batch::decode(bytes.clone()));
+        let Some(batch) = sound.flatten() else {
+            return Ok(Outcome::failed("the batch is damaged; put it again"));
+        };
+        let manifests: Result<Vec<_>, _> = batch.iter().map(|b| Manifest::decode(b)).collect();
+        let manifests = match manifests {
+            Ok(manifests) => manifests,
+            Err(error) => return Ok(Outcome::failed(&error.to_string())),
+        };
+        let mut catalogue = self.lock_catalogue();
+        let (mut items, mut newer) = (Vec::new(), Vec::new());
+        for (manifest, bytes) in manifests.iter().zip(batch) {
+            let address = Address::of_name(&manifest.name);
+            let held = self.shelf.get(address)?;
+            if held.is_none_or(|held| Manifest::is_newer(&bytes, &held)) {
+                items.push((address, bytes));
+                newer.push(manifest);
+            }
+        }
+        self.shelf.put_all(&items)?;
+        if let Some(catalogue) = catalogue.as_mut() {
+            newer
+                .into_iter()
+                .for_each(|manifest| catalogue.insert(manifest));
+        }
+        Ok(Outcome::Stored)
+    }
+
+    fn lock_catalogue(&self) -> MutexGuard<'_, Option<Catalogue>> {
+        self.catalogue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the answer to a question about names.
+    fn with_catalogue(&self, ask: impl FnOnce(&Catalogue) -> Reply) -> Result<Reply, ShelfError> {
+        let mut catalogue = self.lock_catalogue();
+        let known = match catalogue.take() {
+            Some(known) => known,
+            None => Catalogue::read(&self.shelf)?,
+        };
+        Ok(ask(catalogue.insert(known)))
+    }
+
+    fn answer_query(&self, query: &Query) -> Result<Reply, ShelfError> {
+        match query {
+            Query::Holds {
+                addresses,
+                is_deep,
+                refreshes,
+            } => {
+                let held = addresses.iter();
+                let held = held.map(|address| self.holds(*address, *is_deep, *refreshes));
+                held.collect::<Result<_, _>>().map(Reply::Held)
+            }
+            Query::Names {
+                prefix,
+                after,
+                is_full: true,
+            } => self.with_catalogue(|names| names.manifests(&self.shelf, prefix, after)),
+            Query::Names { prefix, after, .. } => {
+                self.with_catalogue(|names| names.summaries(prefix, after))
+            }
+            Query::Versions(names) => self.with_catalogue(|known| {
+                Reply::Versions(names.iter().map(|name| known.version(name)).collect())
+            }),
+            Query::Chunks(after) => self.list_chunks(*after),
+            Query::Remove {
+                age_s,
+                member,
+                items,
+            } => {
+                let is_meant = member.as_ref().is_none_or(|member| *member == self.name);
+                let items = if is_meant { &items[..] } else { &[] };
+                self.remove_all(Duration::from_secs((*age_s).into()), items)
+            }
+            Query::Usage => self.shelf.usage().map(Reply::Usage),
+        }
+    }
+
+    fn holds(&self, address: Address, is_deep: bool, refreshes: bool) -> Result<bool, ShelfError> {
+        let is_held = match is_deep {
+            true => self.shelf.get(address)?.is_some(),
+            false => self.shelf.find(address)?.is_some(),
+        };
+        if is_held && refreshes {
+            self.shelf.refresh(address)?;
+        }
+        Ok(is_held)
+    }
+
+    fn list_chunks(&self, after: Option<Hash>) -> Result<Reply, ShelfError> {
+        let hashes = self.shelf.list()?.into_iter();
+        let hashes = hashes.filter_map(|address| match address {
+            Address::Chunk(hash) => Some(hash),
+            Address::Name(_) => None,
+        });
+        let mut behind = hashes.filter(|hash| after.is_none_or(|after| *hash > after));
+        let mut chunks = Vec::new();
+        for hash in behind.by_ref().take(PAGE_CHUNKS) {
+            // A chunk that was removed meanwhile is left out.
+            if let Some(held) = self.shelf.find(Address::Chunk(hash))? {
+                chunks.push(HeldChunk {
+                    hash,
+                    bytes: u32::try_from(held.bytes).unwrap_or(u32::MAX),
+                    age_s: u32::try_from(held.age.as_secs()).unwrap_or(u32::MAX),
+                });
+            }
+        }
+        let has_more = behind.next().is_some() && !chunks.is_empty();
+        Ok(Reply::Chunks { chunks, has_more })
+    }
+
+    fn remove_all(&self, age: Duration, items: &[(Address, u64)]) -> Result<Reply, ShelfError> {
+        let mut catalogue = self.lock_catalogue();
+        let (mut count, mut bytes) = (0, 0);
+        for (address, version) in items {
+            let held = self.shelf.find(*address)?;
+            if held.is_none_or(|held| held.age < age) {
+                continue;
+            }
+            if let Address::Name(_) = address {
+                let held = self.shelf.get(*address)?;
+                let held = held.and_then(|held| Manifest::decode(&held).ok());
+                if held.as_ref().is_some_and(|held| held.version > *version) {
+                    continue;
+                }
+                if let (Some(catalogue), Some(held)) = (catalogue.as_mut(), held) {
+                    catalogue.remove(&held.name);
+                }
+            }
+            if let Some(length) = self.shelf.remove(*address)? {
+                count += 1;
+                bytes += length;
+            }
+        }
+        Ok(Reply::Removed { count, bytes })
+    }
 }
 
-/// Returns whether an encoded manifest takes the place of another one of the same name. Any
-/// manifest takes the place of bytes that are none.
-pub(crate) fn is_newer(bytes: &[u8], than: &[u8]) -> bool {
-    let rank = |bytes: &[u8]| {
-        let manifest = Manifest::decode(bytes).ok();
-        manifest.map(|manifest| (manifest.version, Hash::of(bytes)))
-    };
-    rank(bytes) > rank(than)
+/// Returns the version of a manifest; 0 if it says that the name was removed.
+fn present_version(bytes: &[u8]) -> u64 {
+    let manifest = Manifest::decode(bytes).ok();
+    let present = manifest.filter(|manifest| !manifest.is_removed);
+    present.map_or(0, |manifest| manifest.version)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MemoryShelf;
-
-    fn member(shelf: MemoryShelf) -> Member<MemoryShelf> {
-        Member::new(MemberName::new("m").unwrap(), shelf)
-    }
-
-    fn put(member: &mut Member<MemoryShelf>, address: Address, bytes: &Bytes) -> Outcome {
-        let bytes = bytes.clone();
-        let request = Request::Put {
-            id: 5,
-            address,
-            bytes,
-        };
-        member.handle_request(&request).outcome
-    }
-
-    fn get(member: &mut Member<MemoryShelf>, address: Address) -> Outcome {
-        member
-            .handle_request(&Request::Get { id: 6, address })
-            .outcome
-    }
-
-    fn manifest(name: &str, version: u64) -> Bytes {
-        let manifest = Manifest {
-            name: name.to_owned(),
-            version,
-            size: 0,
-            chunk_bytes: 1,
-            digest: Hash::of(b""),
-            chunks: Vec::new(),
-        };
-        manifest.encode().unwrap()
-    }
-
-    #[test]
-    fn a_chunk_can_be_put_again_and_read_back() {
-        let mut member = member(MemoryShelf::default());
-        let bytes = Bytes::from_static(b"chunk");
-        let address = Address::Chunk(Hash::of(&bytes));
-        assert_eq!(get(&mut member, address), Outcome::Missing);
-        for _ in 0..2 {
-            assert_eq!(put(&mut member, address, &bytes), Outcome::Stored);
-        }
-        assert_eq!(get(&mut member, address), Outcome::Chunk(bytes));
-        assert_eq!(member.shelf_mut().list().unwrap(), [address]);
-        let counted = MemberCounters {
-            puts: 2,
-            put_bytes: 10,
-            gets: 1,
-            get_bytes: 5,
-            missing: 1,
-            failed: 0,
-        };
-        assert_eq!(member.counters(), counted);
-    }
-
-    #[test]
-    fn bytes_that_do_not_match_their_address_are_refused() {
-        let mut member = member(MemoryShelf::default());
-        let bytes = manifest("a", 1);
-        for address in [Address::Chunk(Hash::of(b"other")), Address::of_name("b")] {
-            let outcome = put(&mut member, address, &bytes);
-            assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-        }
-        let damaged = bytes.slice(1..);
-        let outcome = put(&mut member, Address::of_name("a"), &damaged);
-        assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-        assert!(member.shelf_mut().list().unwrap().is_empty());
-    }
-
-    #[test]
-    fn the_newest_manifest_of_a_name_remains() {
-        let mut member = member(MemoryShelf::default());
-        let address = Address::of_name("a");
-        for version in [2, 3, 1] {
-            assert_eq!(
-                put(&mut member, address, &manifest("a", version)),
-                Outcome::Stored
-            );
-        }
-        assert_eq!(get(&mut member, address), Outcome::Chunk(manifest("a", 3)));
-    }
-
-    #[test]
-    fn a_full_shelf_keeps_what_it_has() {
-        let mut member = member(MemoryShelf::with_room(8));
-        let [first, second] = [&b"first"[..], b"second"].map(Bytes::from_static);
-        let [one, two] = [&first, &second].map(|bytes| Address::Chunk(Hash::of(bytes)));
-        assert_eq!(put(&mut member, one, &first), Outcome::Stored);
-        let outcome = put(&mut member, two, &second);
-        assert_eq!(outcome, Outcome::Failed("no room is left".to_owned()));
-        assert_eq!(get(&mut member, one), Outcome::Chunk(first));
-        assert_eq!(get(&mut member, two), Outcome::Missing);
-    }
-}
+mod tests;

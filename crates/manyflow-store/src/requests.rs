@@ -7,6 +7,7 @@ use manyflow_core::Time;
 use manyflow_core::estimate::rtt::RttEstimator;
 
 use crate::config::StoreConfig;
+use crate::yielding::YieldingWindow;
 
 /// A request: a chunk, by its place, and the rank that is asked. It is also the number of the
 /// request on the wire, so a late answer is still of use.
@@ -40,6 +41,8 @@ struct Pending {
 #[derive(Debug)]
 pub(crate) struct Requests {
     window_bytes: u64,
+    /// The window that yields to others, at most `window_bytes`; `None` if it is constant.
+    yielding: Option<YieldingWindow>,
     silence_max: Duration,
     pending: BTreeMap<Ask, Pending>,
     /// The requests by the time at which each times out.
@@ -60,6 +63,9 @@ impl Requests {
     pub(crate) fn new(config: &StoreConfig, now: Time) -> Requests {
         Requests {
             window_bytes: config.window_bytes.into(),
+            yielding: config
+                .yields
+                .then(|| YieldingWindow::new(config.window_bytes.into())),
             silence_max: config.silence_max,
             pending: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -74,7 +80,9 @@ impl Requests {
     /// Returns whether a request of this many bytes may be sent now. A request that is larger than
     /// the window may be sent alone.
     pub(crate) fn has_room(&self, bytes: u32) -> bool {
-        self.pending.is_empty() || self.bytes + u64::from(bytes) <= self.window_bytes
+        let yielding = self.yielding.as_ref();
+        let window = yielding.map_or(self.window_bytes, YieldingWindow::bytes);
+        self.pending.is_empty() || self.bytes + u64::from(bytes) <= window
     }
 
     /// Notes that a request is sent.
@@ -97,7 +105,12 @@ impl Requests {
     /// several times, which is not.
     pub(crate) fn answer(&mut self, now: Time, ask: Ask, was_repeated: bool) {
         match self.finish(ask) {
-            Some(sent_at) if !was_repeated => self.rtt.sample((now - sent_at).as_secs_f64()),
+            Some(pending) if !was_repeated => {
+                self.rtt.sample((now - pending.sent_at).as_secs_f64());
+                if let Some(window) = &mut self.yielding {
+                    window.note_answer(now, pending.sent_at, pending.bytes);
+                }
+            }
             _ => self.rtt.end_back_off(),
         }
         self.waiting_since = (!self.pending.is_empty()).then_some(now);
@@ -116,14 +129,14 @@ impl Requests {
         self.pending.contains_key(&ask)
     }
 
-    /// Removes a request. Returns when it was sent.
-    fn finish(&mut self, ask: Ask) -> Option<Time> {
+    /// Removes and returns a request.
+    fn finish(&mut self, ask: Ask) -> Option<Pending> {
         let pending = self.pending.remove(&ask)?;
         self.due.remove(&(pending.due, ask));
         self.bytes -= u64::from(pending.bytes);
         debug_assert_eq!(self.pending.len(), self.due.len());
         debug_assert!(!self.pending.is_empty() || self.bytes == 0);
-        Some(pending.sent_at)
+        Some(pending)
     }
 
     /// Removes and returns a request that has timed out. Requests that were in flight together back
@@ -133,7 +146,10 @@ impl Requests {
         if due > now {
             return None;
         }
-        let sent_at = self.finish(ask)?;
+        let sent_at = self.finish(ask)?.sent_at;
+        if let Some(window) = &mut self.yielding {
+            window.note_loss();
+        }
         if sent_at >= self.backed_off_at {
             self.rtt.back_off();
             self.backed_off_at = now;

@@ -69,13 +69,14 @@ impl Round {
     /// Returns the lowest rank that can still be asked, from `first` on; `None` if all have been
     /// asked, or every member has answered.
     pub(crate) fn next_rank(&self, first: u8) -> Option<u8> {
-        if self.has_come_full_circle() {
+        if self.is_full_circle() {
             return None;
         }
         (first..RANKS).find(|rank| !self.has_asked(*rank))
     }
 
-    fn has_come_full_circle(&self) -> bool {
+    /// Returns whether every member has answered.
+    pub(crate) fn is_full_circle(&self) -> bool {
         let Some(first) = self.answers.get(&0) else {
             return false;
         };

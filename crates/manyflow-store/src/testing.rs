@@ -81,12 +81,12 @@ impl Service {
             ChunkEntry { hash, members }
         };
         let manifest = Manifest {
-            name: "file".to_owned(),
             version: 1,
             size: u64::from(chunks) * u64::from(chunk_bytes),
-            chunk_bytes,
             digest: Hash::of(&contents.concat()),
+            copies,
             chunks: contents.iter().map(&mut store).collect(),
+            ..Manifest::empty("file", chunk_bytes)
         };
         (manifest, contents)
     }

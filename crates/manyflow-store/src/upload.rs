@@ -8,7 +8,10 @@ use manyflow_core::{ConfigError, Time};
 use crate::reconnect::Reconnect;
 use crate::requests::{Ask, Requests};
 use crate::round::Round;
-use crate::{Address, Answer, MemberName, Outcome, RANKS, Request, StoreConfig, UploadError};
+use crate::{
+    Address, Answer, Hash, MemberName, Outcome, Query, RANKS, Reply, Request, StoreConfig,
+    UploadError,
+};
 
 /// Stores chunks: sends each to the members of the first ranks, and to further ranks if a member
 /// fails or two ranks belong to the same member, until enough distinct members have it.
@@ -46,13 +49,45 @@ pub enum UploadEvent {
     },
     /// The upload has failed; nothing more is sent. Chunks that were stored remain.
     Failed(UploadError),
+    /// A member lacks a chunk that was added without bytes: call [`Upload::supply`].
+    Wanted {
+        /// The place of the chunk: the number that [`Upload::add_unread`] returned.
+        chunk: u32,
+    },
+}
+
+/// The place of bytes on a member.
+#[derive(Copy, Clone, Debug)]
+enum Target {
+    /// One address.
+    One(Address),
+    /// The manifest of a name, if the member has this version.
+    If(Hash, u64),
+    /// The addresses of the manifests in a batch with this digest.
+    Names(Hash),
+}
+
+impl Target {
+    /// Returns the address that decides which members get the bytes.
+    fn address(self) -> Address {
+        match self {
+            Target::One(address) => address,
+            Target::If(name, _) => Address::Name(name),
+            Target::Names(hash) => Address::Chunk(hash),
+        }
+    }
 }
 
 /// A chunk without enough copies.
 #[derive(Debug)]
 struct Item {
-    address: Address,
-    bytes: Bytes,
+    target: Target,
+    /// `None` for a chunk that no member was found to lack so far.
+    bytes: Option<Bytes>,
+    /// Whether the bytes were asked for.
+    is_wanted: bool,
+    /// The ranks whose members lack the bytes, as they have answered, or were not asked.
+    lacking: u16,
     /// The distinct members that have stored the chunk, with their ranks.
     copies: Vec<(u8, MemberName)>,
     failures: BTreeMap<MemberName, String>,
@@ -98,14 +133,78 @@ impl Upload {
     /// # Panics
     /// Panics after 2^32 chunks.
     pub fn add(&mut self, address: Address, bytes: Bytes) -> u32 {
+        self.add_to(Target::One(address), Some(bytes))
+    }
+
+    /// Adds a chunk whose bytes the caller reads only if a member lacks them, which
+    /// [`UploadEvent::Wanted`] reports. Returns its place, as [`add`](Upload::add) does.
+    ///
+    /// # Panics
+    /// Panics after 2^32 chunks.
+    pub fn add_unread(&mut self, hash: Hash) -> u32 {
+        self.add_to(Target::One(Address::Chunk(hash)), None)
+    }
+
+    /// Gives a chunk up, such as one whose bytes cannot be read.
+    pub fn give_up(&mut self, chunk: u32) {
+        if let Some(item) = self.items.remove(&chunk) {
+            self.item_bytes -= item.length();
+            (0..RANKS).for_each(|rank| self.requests.cancel(Ask { chunk, rank }));
+            self.waits.retain(|(_, other)| *other != chunk);
+        }
+    }
+
+    /// Adds a manifest that replaces the one of the version `expected`, or nothing if that is 0. The
+    /// member of the lowest rank that answers decides. With several copies, each member decides, so
+    /// ask for one copy, and then [`add`](Upload::add) the manifest. Returns its place, as `add`
+    /// does.
+    ///
+    /// # Panics
+    /// Panics after 2^32 chunks.
+    pub fn add_if(&mut self, name: Hash, expected: u64, bytes: Bytes) -> u32 {
+        self.add_to(Target::If(name, expected), Some(bytes))
+    }
+
+    /// Supplies the bytes of a chunk that is wanted. Does nothing if it no longer is.
+    pub fn supply(&mut self, chunk: u32, bytes: Bytes) {
+        let Some(item) = self.items.get_mut(&chunk) else {
+            return;
+        };
+        if item.bytes.is_some() {
+            return;
+        }
+        self.item_bytes += bytes.len() as u64;
+        item.bytes = Some(bytes);
+        let ranks = (0..RANKS).filter(|rank| item.is_lacking(*rank) && item.round.is_open(*rank));
+        self.queue.extend(ranks.map(|rank| Ask { chunk, rank }));
+    }
+
+    /// Adds a [`Batch`](crate::Batch) of manifests, which are stored together. Returns its place, as
+    /// [`add`](Upload::add) does.
+    ///
+    /// # Panics
+    /// Panics after 2^32 chunks.
+    pub fn add_names(&mut self, batch: Bytes) -> u32 {
+        self.add_to(Target::Names(Hash::of(&batch)), Some(batch))
+    }
+
+    fn add_to(&mut self, target: Target, bytes: Option<Bytes>) -> u32 {
         let chunk = self.next_chunk;
         self.next_chunk = chunk
             .checked_add(1)
             .expect("there are fewer than 2^32 chunks");
-        self.item_bytes += bytes.len() as u64;
+        self.item_bytes += bytes.as_ref().map_or(0, Bytes::len) as u64;
+        // A manifest that a member has may be older, so it is always sent.
+        let is_chunk = matches!(target, Target::One(Address::Chunk(_)));
+        let lacking = match is_chunk && (self.config.asks_first || bytes.is_none()) {
+            true => 0,
+            false => u16::MAX,
+        };
         let item = Item {
-            address,
+            target,
             bytes,
+            is_wanted: false,
+            lacking,
             copies: Vec::new(),
             failures: BTreeMap::new(),
             round: Round::default(),
@@ -127,11 +226,34 @@ impl Upload {
         };
         let was_repeated = item.attempts[usize::from(ask.rank)] != 1;
         self.requests.answer(now, ask, was_repeated);
+        if let Outcome::Reply(reply) = &answer.outcome
+            && *reply != Reply::Held(vec![true])
+        {
+            // A repeated answer comes while the bytes are on their way, and says nothing new.
+            let chunk = ask.chunk;
+            if item.note_lack(ask.rank) {
+                match item.bytes {
+                    Some(_) => self.queue.push_front(ask),
+                    None if item.is_wanted => {}
+                    None => {
+                        item.is_wanted = true;
+                        self.events.push_back(UploadEvent::Wanted { chunk });
+                    }
+                }
+            }
+            return;
+        }
         item.round.answer(ask.rank, &answer.member);
         match &answer.outcome {
             Outcome::Stored => item.note_copy(ask.rank, &answer.member),
+            Outcome::Reply(_) => item.note_copy(ask.rank, &answer.member),
             Outcome::Failed(reason) => {
                 item.failures.insert(answer.member.clone(), reason.clone());
+            }
+            Outcome::Conflict(held) => {
+                let held = *held;
+                self.fail(UploadError::Conflict { held });
+                return;
             }
             Outcome::Chunk(_) | Outcome::Missing => {}
         }
@@ -194,11 +316,14 @@ impl Upload {
     pub fn poll_transmit(&mut self, now: Time) -> Option<(u32, Request)> {
         while let Some(&ask) = self.queue.front() {
             let wanted = self.items.get_mut(&ask.chunk);
-            let Some(item) = wanted.filter(|item| item.round.is_open(ask.rank)) else {
+            let Some(item) = wanted.filter(|item| item.can_send(ask.rank)) else {
                 self.queue.pop_front();
                 continue;
             };
-            let length = item.bytes.len() as u32;
+            let length = match item.is_lacking(ask.rank) {
+                true => item.length() as u32,
+                false => 1,
+            };
             if !self.requests.has_room(length) {
                 return None;
             }
@@ -206,12 +331,8 @@ impl Upload {
             self.requests.start(now, ask, length);
             let attempts = &mut item.attempts[usize::from(ask.rank)];
             *attempts = attempts.saturating_add(1);
-            let request = Request::Put {
-                id: ask.id(),
-                address: item.address,
-                bytes: item.bytes.clone(),
-            };
-            return Some((item.address.key(ask.rank), request));
+            let key = item.target.address().key(ask.rank);
+            return Some((key, item.request(ask)));
         }
         None
     }
@@ -267,7 +388,7 @@ impl Upload {
             return;
         };
         self.reconnect.note_progress();
-        self.item_bytes -= item.bytes.len() as u64;
+        self.item_bytes -= item.length();
         debug_assert!(!self.items.is_empty() || self.item_bytes == 0);
         for rank in 0..RANKS {
             self.requests.cancel(Ask { chunk, rank });
@@ -328,6 +449,53 @@ impl Upload {
 }
 
 impl Item {
+    /// Returns the length of the bytes; 0 if they were not read.
+    fn length(&self) -> u64 {
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)
+    }
+
+    /// Returns whether the request of a rank is of use, and its bytes are there.
+    fn can_send(&self, rank: u8) -> bool {
+        self.round.is_open(rank) && (self.bytes.is_some() || !self.is_lacking(rank))
+    }
+
+    /// Returns whether the member of a rank gets the bytes, instead of a question for them.
+    fn is_lacking(&self, rank: u8) -> bool {
+        self.lacking >> rank & 1 == 1
+    }
+
+    /// Notes that the member of a rank lacks the bytes. Returns whether they are to be sent now.
+    fn note_lack(&mut self, rank: u8) -> bool {
+        let is_news = !self.is_lacking(rank) && self.round.is_open(rank);
+        if is_news {
+            self.lacking |= 1 << rank;
+            self.attempts[usize::from(rank)] = 0;
+        }
+        is_news
+    }
+
+    fn request(&self, ask: Ask) -> Request {
+        let (id, bytes) = (ask.id(), self.bytes.clone().unwrap_or_default());
+        match self.target {
+            Target::One(address) if !self.is_lacking(ask.rank) => Request::Query {
+                id,
+                query: Query::Holds {
+                    addresses: vec![address],
+                    is_deep: true,
+                    refreshes: true,
+                },
+            },
+            Target::One(address) => Request::Put { id, address, bytes },
+            Target::If(name, expected) => Request::PutIf {
+                id,
+                name,
+                expected,
+                bytes,
+            },
+            Target::Names(hash) => Request::PutNames { id, hash, bytes },
+        }
+    }
+
     fn note_copy(&mut self, rank: u8, member: &MemberName) {
         self.failures.remove(member);
         if self.copies.iter().all(|(_, other)| other != member) {

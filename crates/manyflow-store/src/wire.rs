@@ -2,17 +2,21 @@
 //!
 //! ```text
 //!   byte 0      1      2        3      4             12
-//!   request | 1 | type | kind   | 0  | request id  | hash, 32 bytes | bytes of a Put ...
-//!   answer  | 1 | type | length | 0  | request id  | member's name, `length` bytes | bytes or reason ...
+//!   request | 1 | type | kind   | 0  | request id  | hash, 32 bytes | version u64 of a PutIf | bytes of a Put, PutIf or PutNames ...
+//!   query   | 1 | type | 0      | 0  | request id  | body of the query, see `query.rs`
+//!   answer  | 1 | type | length | 0  | request id  | member's name, `length` bytes | bytes, reason, version or reply ...
 //!
-//!   type    | 1 Put, 2 Get, 3 Stored, 4 Chunk, 5 Missing, 6 Failed |
-//!   kind    | 1 chunk, 2 name |
+//!   type    | 1 Put, 2 Get, 3 Stored, 4 Chunk, 5 Missing, 6 Failed, 7 PutIf, 8 PutNames, 9 Conflict |
+//!           | 16 Holds, 17 Names, 18 Versions, 19 Chunks, 20 Remove, 21 Usage |
+//!           | 32 Held, 33 Summaries, 34 Manifests, 35 Versions, 36 Chunks, 37 Removed, 38 Usage |
+//!   kind    | 1 chunk (also of PutNames: the hash is that of the bytes), 2 name |
 //! ```
 //!
 //! Decoding is strict: a request or an answer has exactly one encoding.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
+use crate::query::{Query, Reply};
 use crate::{Address, Hash, MemberName};
 
 /// The length of the longest frame in bytes.
@@ -30,6 +34,9 @@ const STORED: u8 = 3;
 const CHUNK: u8 = 4;
 const MISSING: u8 = 5;
 const FAILED: u8 = 6;
+const PUT_IF: u8 = 7;
+const PUT_NAMES: u8 = 8;
+const CONFLICT: u8 = 9;
 const FIXED_BYTES: usize = 12;
 const REQUEST_BYTES: usize = FIXED_BYTES + 32;
 
@@ -51,6 +58,34 @@ pub enum Request {
         id: u64,
         /// The address of the bytes.
         address: Address,
+    },
+    /// Asks a member to store a manifest if the newest one that it has of the name has the version
+    /// `expected`.
+    PutIf {
+        /// Chosen by the client; the answer has the same number.
+        id: u64,
+        /// The digest of the name.
+        name: Hash,
+        /// The version; 0 for a name that the member does not have, or that was removed.
+        expected: u64,
+        /// An encoded manifest.
+        bytes: Bytes,
+    },
+    /// Asks a member to store several manifests at once.
+    PutNames {
+        /// Chosen by the client; the answer has the same number.
+        id: u64,
+        /// The digest of `bytes`.
+        hash: Hash,
+        /// The encoded [`Batch`](crate::Batch).
+        bytes: Bytes,
+    },
+    /// Asks a member a question of maintenance.
+    Query {
+        /// Chosen by the client; the answer has the same number.
+        id: u64,
+        /// The question.
+        query: Query,
     },
 }
 
@@ -77,6 +112,10 @@ pub enum Outcome {
     /// The member could not do what the request asked for, and has changed nothing. The reason has
     /// at most [`REASON_BYTES_MAX`] bytes.
     Failed(String),
+    /// The member has another version than a PutIf expects, and has changed nothing.
+    Conflict(u64),
+    /// The answer to a query.
+    Reply(Reply),
 }
 
 /// The reason why a frame is not a request or an answer of the store.
@@ -110,37 +149,50 @@ pub enum WireError {
     /// Bytes are missing where a type needs them, or present where it has none.
     #[error("a frame of type {0} cannot have {1} bytes behind its header")]
     Body(u8, usize),
+    /// The body of a query or a reply is invalid.
+    #[error("the body of a frame of type {0} is invalid")]
+    Query(u8),
 }
 
 impl Request {
     /// Returns the number of the request.
     pub fn id(&self) -> u64 {
         match *self {
-            Request::Put { id, .. } | Request::Get { id, .. } => id,
+            Request::Put { id, .. }
+            | Request::Get { id, .. }
+            | Request::PutIf { id, .. }
+            | Request::PutNames { id, .. }
+            | Request::Query { id, .. } => id,
         }
     }
 
-    /// Returns the address that the request is about.
-    pub fn address(&self) -> Address {
-        match *self {
-            Request::Put { address, .. } | Request::Get { address, .. } => address,
+    /// Replaces the number of the request.
+    pub fn set_id(&mut self, number: u64) {
+        match self {
+            Request::Put { id, .. }
+            | Request::Get { id, .. }
+            | Request::PutIf { id, .. }
+            | Request::PutNames { id, .. }
+            | Request::Query { id, .. } => *id = number,
         }
     }
 
     /// Encodes the request as a frame.
     pub fn encode(&self) -> Bytes {
-        let (kind, bytes) = match self {
-            Request::Put { bytes, .. } => (PUT, &bytes[..]),
-            Request::Get { .. } => (GET, &[][..]),
+        let (kind, address, bytes) = match self {
+            Request::Put { address, bytes, .. } => (PUT, *address, &bytes[..]),
+            Request::Get { address, .. } => (GET, *address, &[][..]),
+            Request::PutIf { name, bytes, .. } => (PUT_IF, Address::Name(*name), &bytes[..]),
+            Request::PutNames { hash, bytes, .. } => (PUT_NAMES, Address::Chunk(*hash), &bytes[..]),
+            Request::Query { id, query } => return encode_query(*id, query),
         };
-        let (space, hash) = match self.address() {
-            Address::Chunk(hash) => (1, hash),
-            Address::Name(hash) => (2, hash),
-        };
-        let mut frame = BytesMut::with_capacity(REQUEST_BYTES + bytes.len());
-        frame.put_slice(&[VERSION, kind, space, 0]);
+        let mut frame = BytesMut::with_capacity(REQUEST_BYTES + 8 + bytes.len());
+        frame.put_slice(&[VERSION, kind, address.kind(), 0]);
         frame.put_u64(self.id());
-        frame.put_slice(&hash.0);
+        frame.put_slice(&address.hash().0);
+        if let Request::PutIf { expected, .. } = self {
+            frame.put_u64(*expected);
+        }
         frame.put_slice(bytes);
         frame.freeze()
     }
@@ -151,32 +203,94 @@ impl Request {
     /// If the frame is not the encoding of a request.
     pub fn decode(frame: &Bytes) -> Result<Request, WireError> {
         let (kind, space, id) = decode_fixed(frame)?;
+        if Query::is_kind(kind) {
+            let query = Query::decode(kind, &frame[FIXED_BYTES..]);
+            let query = query.filter(|_| space == 0);
+            return query
+                .map(|query| Request::Query { id, query })
+                .ok_or(WireError::Query(kind));
+        }
         let hash = frame.get(FIXED_BYTES..REQUEST_BYTES);
         let hash = hash.and_then(|hash| hash.try_into().ok());
         let hash = Hash(hash.ok_or(WireError::Short(frame.len()))?);
-        let address = match space {
-            1 => Address::Chunk(hash),
-            2 => Address::Name(hash),
-            other => return Err(WireError::Kind(other)),
-        };
+        let address = decode_address(space, hash)?;
         let bytes = frame.slice(REQUEST_BYTES..);
-        match (kind, bytes.len()) {
-            (PUT, 1..=STORED_BYTES_MAX) => Ok(Request::Put { id, address, bytes }),
-            (GET, 0) => Ok(Request::Get { id, address }),
-            (PUT | GET, length) => Err(WireError::Body(kind, length)),
+        match (kind, address, bytes.len()) {
+            (PUT, _, 1..=STORED_BYTES_MAX) => Ok(Request::Put { id, address, bytes }),
+            (GET, _, 0) => Ok(Request::Get { id, address }),
+            (PUT_NAMES, Address::Chunk(hash), 1..=STORED_BYTES_MAX) => {
+                Ok(Request::PutNames { id, hash, bytes })
+            }
+            (PUT_IF, Address::Name(name), _) => decode_put_if(id, name, bytes),
+            (PUT_IF | PUT_NAMES, ..) => Err(WireError::Kind(space)),
+            (PUT | GET, _, length) => Err(WireError::Body(kind, length)),
             _ => Err(WireError::Type(kind)),
         }
+    }
+}
+
+fn encode_query(id: u64, query: &Query) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_slice(&[VERSION, query.kind(), 0, 0]);
+    frame.put_u64(id);
+    query.encode(&mut frame);
+    frame.freeze()
+}
+
+fn decode_put_if(id: u64, name: Hash, mut bytes: Bytes) -> Result<Request, WireError> {
+    let length = bytes.len();
+    let wrong = WireError::Body(PUT_IF, length);
+    let expected = bytes.try_get_u64().map_err(|_| wrong)?;
+    match bytes.len() {
+        1..=STORED_BYTES_MAX => Ok(Request::PutIf {
+            id,
+            name,
+            expected,
+            bytes,
+        }),
+        _ => Err(wrong),
+    }
+}
+
+/// Returns the address of this kind.
+pub(crate) fn decode_address(kind: u8, hash: Hash) -> Result<Address, WireError> {
+    match kind {
+        1 => Ok(Address::Chunk(hash)),
+        2 => Ok(Address::Name(hash)),
+        other => Err(WireError::Kind(other)),
+    }
+}
+
+impl Address {
+    /// Returns the number of its kind.
+    fn kind(&self) -> u8 {
+        match self {
+            Address::Chunk(_) => 1,
+            Address::Name(_) => 2,
+        }
+    }
+
+    /// Appends its kind and its digest.
+    pub(crate) fn encode(&self, frame: &mut BytesMut) {
+        frame.put_u8(self.kind());
+        frame.put_slice(&self.hash().0);
     }
 }
 
 impl Answer {
     /// Encodes the answer as a frame.
     pub fn encode(&self) -> Bytes {
+        let version;
         let (kind, bytes) = match &self.outcome {
             Outcome::Stored => (STORED, &[][..]),
             Outcome::Chunk(bytes) => (CHUNK, &bytes[..]),
             Outcome::Missing => (MISSING, &[][..]),
             Outcome::Failed(reason) => (FAILED, reason.as_bytes()),
+            Outcome::Conflict(held) => {
+                version = held.to_be_bytes();
+                (CONFLICT, &version[..])
+            }
+            Outcome::Reply(reply) => (reply.kind(), &[][..]),
         };
         let name = self.member.as_str().as_bytes();
         let mut frame = BytesMut::with_capacity(FIXED_BYTES + name.len() + bytes.len());
@@ -184,6 +298,9 @@ impl Answer {
         frame.put_u64(self.id);
         frame.put_slice(name);
         frame.put_slice(bytes);
+        if let Outcome::Reply(reply) = &self.outcome {
+            reply.encode(&mut frame);
+        }
         frame.freeze()
     }
 
@@ -193,7 +310,8 @@ impl Answer {
     /// If the frame is not the encoding of an answer.
     pub fn decode(frame: &Bytes) -> Result<Answer, WireError> {
         let (kind, length, id) = decode_fixed(frame)?;
-        if !(STORED..=FAILED).contains(&kind) {
+        let is_answer = (STORED..=FAILED).contains(&kind) || kind == CONFLICT;
+        if !is_answer && !Reply::is_kind(kind) {
             return Err(WireError::Type(kind));
         }
         let end = FIXED_BYTES + usize::from(length);
@@ -236,6 +354,10 @@ fn decode_outcome(kind: u8, bytes: Bytes) -> Result<Outcome, WireError> {
             Ok(Outcome::Failed(reason.to_owned()))
         }
         (FAILED, _) => Err(WireError::Reason),
+        (CONFLICT, 8) => Ok(Outcome::Conflict((&bytes[..]).get_u64())),
+        (kind, _) if Reply::is_kind(kind) => Reply::decode(kind, &bytes)
+            .map(Outcome::Reply)
+            .ok_or(WireError::Query(kind)),
         (_, length) => Err(WireError::Body(kind, length)),
     }
 }

@@ -34,6 +34,11 @@ pub fn usage(message: impl Into<String>) -> Error {
     Usage(message.into()).into()
 }
 
+/// A command that a signal ended before it was done.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
 /// A program that the command has started has failed, or was interrupted. Its exit code is passed
 /// on without a message.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +81,9 @@ pub fn exit_code(error: &Error) -> u8 {
     };
     if error.is::<Usage>() || error.is::<TlsError>() {
         return USAGE;
+    }
+    if error.is::<Interrupted>() {
+        return INTERRUPTED;
     }
     if let Some(CommandFailed(code)) = error.downcast_ref() {
         return *code;

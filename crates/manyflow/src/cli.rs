@@ -60,7 +60,8 @@ pub(crate) use send::{Fec, Profile, SendArgs, ServeArgs, ServerArgs};
 use send::{SEND_EXAMPLES, SERVE_EXAMPLE};
 use sim::{EVALUATE_EXAMPLES, FIGURE_EXAMPLES, SIM_EXAMPLES};
 pub(crate) use sim::{EvaluateArgs, FigureArgs, InspectArgs, RunArgs, SimArgs};
-pub(crate) use store::{GetArgs, PutArgs, StoreArgs, StoreClientArgs, StoreCommand};
+use store::STORE_EXAMPLES;
+pub(crate) use store::{StoreArgs, StoreMemberArgs};
 pub(crate) use stream::{StreamCommand, StreamProtocolArg, StreamRecvArgs, StreamSendArgs};
 use switch::SWITCH_EXAMPLES;
 pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
@@ -68,6 +69,7 @@ use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
 
 use manyflow_rig::demo::{DEMO_EXAMPLES, DemoArgs};
+use manyflow_storage::FileCommand;
 use manyflow_terminal::OutputArgs;
 use manyflow_terminal::events::Table;
 
@@ -81,7 +83,7 @@ Exit codes:
        also if receivers of the list are missing at its end
   2    the command line, or a file that describes what to do, is invalid or cannot be read
   3    no packets came, the session ended before all files were complete, or nobody answered a request
-  130  recv, demo, put, get, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
+  130  recv, demo, put, get, a task of store, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
        stream, daemon, bridge, store, top, sub and recv --follow end in that case and exit with 0
   141  standard output was closed before everything was written to it
 
@@ -135,8 +137,12 @@ pub(crate) enum Command {
     /// Put a link with an XCP router between two ends, such as the bottleneck of a site
     #[command(after_help = ROUTER_EXAMPLES)]
     Router(RouterArgs),
+    /// Keep chunks of files on disk, as a member of a service behind a switch; or do a task of the
+    /// service's operators
+    #[command(after_help = STORE_EXAMPLES)]
+    Store(StoreArgs),
     #[command(flatten)]
-    Store(StoreCommand),
+    Files(FileCommand),
     /// Answer the requests of gateways by an HTTP server, as a member of a service
     #[command(after_help = MEMBER_EXAMPLES)]
     Member(MemberArgs),

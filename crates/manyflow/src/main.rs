@@ -68,7 +68,8 @@ async fn run(cli: Cli, display: Display) -> anyhow::Result<()> {
         Command::Top(args) => top::run(&args, &display).await,
         Command::Switch(args) => switch::run(args, &display).await,
         Command::Router(args) => router::run(&args, &display).await,
-        Command::Store(command) => store::run(command, &display).await,
+        Command::Store(args) => store::run(args, &display).await,
+        Command::Files(command) => manyflow_storage::run(command, &display).await,
         Command::Member(args) => http::run_member(args, &display).await,
         Command::Gateway(args) => http::run_gateway(args, &display).await,
         Command::Pub(args) => messages::publish(&args, &display).await,
@@ -93,10 +94,7 @@ fn exit_code(error: &anyhow::Error) -> Option<u8> {
     if let Some(PostReceiveError::Interrupted(_)) = error.downcast_ref() {
         return Some(INTERRUPTED);
     }
-    if error.is::<messages::Interrupted>() {
-        return Some(INTERRUPTED);
-    }
-    emulate::exit_code(error).or_else(|| store::exit_code(error))
+    emulate::exit_code(error).or_else(|| manyflow_storage::exit_code(error))
 }
 
 #[cfg(test)]

@@ -20,17 +20,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::cli::{ClientArgs, PubArgs, PublishRate, SubArgs};
 use manyflow_terminal::Display;
+use manyflow_terminal::failure::Interrupted;
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::interrupted;
 use manyflow_terminal::usage;
 
 /// Time after which publishing shows its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A command that Ctrl-C ended before it was done.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub(crate) struct Interrupted;
 
 async fn connect(args: &ClientArgs) -> Result<Client> {
     let secret = |path: &Path| -> Result<String> {

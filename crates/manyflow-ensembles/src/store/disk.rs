@@ -4,19 +4,26 @@
 //!   FOLDER/name              the member's name
 //!   FOLDER/chunks/SHA-256    a chunk
 //!   FOLDER/names/SHA-256     the manifest of the name with this digest
+//!   FOLDER/journal/SHA-256   manifests of a batch whose files may not be on disk
 //!   FOLDER/damaged/SHA-256   bytes that no longer matched their digest when they were read
 //! ```
+
+mod journal;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use manyflow_store::{
-    Address, Hash, Manifest, MemberName, NameError, STORED_BYTES_MAX, Shelf, ShelfError,
+    Address, Hash, Held, Manifest, MemberName, NameError, STORED_BYTES_MAX, Shelf, ShelfError,
+    Usage,
 };
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::NamedTempFile;
+
+use journal::Journal;
 
 /// The beginning of the names of files that are not complete.
 const PARTIAL: &str = ".partial-";
@@ -26,6 +33,7 @@ const PARTIAL: &str = ".partial-";
 pub struct DiskShelf {
     folder: PathBuf,
     name: MemberName,
+    journal: Journal,
     /// Keeps other processes out of the folder.
     _lock: Flock<File>,
 }
@@ -103,6 +111,7 @@ impl DiskShelf {
             }
         };
         remove_partial(folder).map_err(unusable)?;
+        let journal = Journal::open(folder).map_err(unusable)?;
         // A process that was killed may have renamed a chunk without syncing the folder.
         for part in ["chunks", "names"] {
             sync_folder(&folder.join(part)).map_err(unusable)?;
@@ -110,6 +119,7 @@ impl DiskShelf {
         Ok(DiskShelf {
             folder: folder.to_owned(),
             name,
+            journal,
             _lock: lock,
         })
     }
@@ -121,8 +131,32 @@ impl DiskShelf {
 
     /// Returns the free room of the disk in bytes; `None` if the system does not say.
     pub fn free_bytes(&self) -> Option<u64> {
+        self.room().map(|(free, _)| free)
+    }
+
+    /// Returns the size of the disk in bytes; `None` if the system does not say.
+    pub fn disk_bytes(&self) -> Option<u64> {
+        self.room().map(|(_, size)| size)
+    }
+
+    /// Returns the free bytes and the size of the disk.
+    fn room(&self) -> Option<(u64, u64)> {
         let disk = nix::sys::statvfs::statvfs(&self.folder).ok()?;
-        Some(disk.blocks_available() * disk.fragment_size())
+        let fragment = disk.fragment_size();
+        Some((disk.blocks_available() * fragment, disk.blocks() * fragment))
+    }
+
+    /// Returns the number of files in a part of the folder, and their bytes.
+    fn measure(&self, part: &str) -> io::Result<(u64, u64)> {
+        let (mut count, mut bytes) = (0, 0);
+        for entry in fs::read_dir(self.folder.join(part))? {
+            // A file that was removed meanwhile does not count.
+            if let Ok(metadata) = entry?.metadata() {
+                count += 1;
+                bytes += metadata.len();
+            }
+        }
+        Ok((count, bytes))
     }
 
     fn place(&self, address: Address) -> (PathBuf, String) {
@@ -157,20 +191,26 @@ impl DiskShelf {
 }
 
 impl Shelf for DiskShelf {
-    fn put(&mut self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
+    fn put(&self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
         let (folder, file) = self.place(address);
-        write_synced(&folder, &file, bytes).map_err(|error| match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                ShelfError("the disk is full; make room".to_owned())
-            }
-            _ => ShelfError(format!("cannot write to the disk ({error})")),
-        })
+        write_synced(&folder, &file, bytes).map_err(unwritable)
     }
 
-    fn get(&mut self, address: Address) -> Result<Option<Bytes>, ShelfError> {
+    fn put_all(&self, items: &[(Address, Bytes)]) -> Result<(), ShelfError> {
+        let are_names = items
+            .iter()
+            .all(|(address, _)| matches!(address, Address::Name(_)));
+        match items.len() > 1 && are_names {
+            true => self.journal.put(items).map_err(unwritable),
+            false => items
+                .iter()
+                .try_for_each(|(address, bytes)| self.put(*address, bytes)),
+        }
+    }
+
+    fn get(&self, address: Address) -> Result<Option<Bytes>, ShelfError> {
         let (folder, file) = self.place(address);
         let path = folder.join(&file);
-        let unreadable = |error| ShelfError(format!("cannot read from the disk ({error})"));
         let bytes = match read_at_most(&path, STORED_BYTES_MAX + 1) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -185,8 +225,64 @@ impl Shelf for DiskShelf {
         self.miss(address, &file)
     }
 
+    fn find(&self, address: Address) -> Result<Option<Held>, ShelfError> {
+        let (folder, file) = self.place(address);
+        let metadata = match fs::metadata(folder.join(file)) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let modified = metadata.modified().map_err(unreadable)?;
+        // A clock that was set back makes files young, and so keeps them.
+        let age = SystemTime::now().duration_since(modified);
+        Ok(Some(Held {
+            bytes: metadata.len(),
+            age: age.unwrap_or(Duration::ZERO),
+        }))
+    }
+
+    fn refresh(&self, address: Address) -> Result<(), ShelfError> {
+        let (folder, file) = self.place(address);
+        let refreshed =
+            File::open(folder.join(file)).and_then(|file| file.set_modified(SystemTime::now()));
+        match refreshed {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            refreshed => refreshed.map_err(unwritable),
+        }
+    }
+
+    fn remove(&self, address: Address) -> Result<Option<u64>, ShelfError> {
+        let Some(held) = self.find(address)? else {
+            return Ok(None);
+        };
+        if let Address::Name(_) = address {
+            self.journal.flush().map_err(unwritable)?;
+        }
+        let (folder, file) = self.place(address);
+        match fs::remove_file(folder.join(file)) {
+            Ok(()) => Ok(Some(held.bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unwritable(error)),
+        }
+    }
+
+    fn usage(&self) -> Result<Usage, ShelfError> {
+        let measure = |part| self.measure(part).map_err(unreadable);
+        let (chunks, chunk_bytes) = measure("chunks")?;
+        let (names, name_bytes) = measure("names")?;
+        let (free_bytes, disk_bytes) = self.room().unwrap_or_default();
+        Ok(Usage {
+            chunks,
+            chunk_bytes,
+            names,
+            name_bytes,
+            damaged: measure("damaged")?.0,
+            free_bytes,
+            disk_bytes,
+        })
+    }
+
     fn list(&self) -> Result<Vec<Address>, ShelfError> {
-        let unreadable = |error| ShelfError(format!("cannot read the folder ({error})"));
         let mut addresses = Vec::new();
         for (part, address) in [
             ("chunks", Address::Chunk as fn(Hash) -> Address),
@@ -203,6 +299,19 @@ impl Shelf for DiskShelf {
     }
 }
 
+fn unreadable(error: io::Error) -> ShelfError {
+    ShelfError(format!("cannot read from the disk ({error})"))
+}
+
+fn unwritable(error: io::Error) -> ShelfError {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            ShelfError("the disk is full; make room".to_owned())
+        }
+        _ => ShelfError(format!("cannot write to the disk ({error})")),
+    }
+}
+
 fn matches_address(address: Address, bytes: &[u8]) -> bool {
     match address {
         Address::Chunk(hash) => Hash::of(bytes) == hash,
@@ -213,14 +322,28 @@ fn matches_address(address: Address, bytes: &[u8]) -> bool {
 
 /// Writes a file so that it has its name only when it is complete and on disk.
 fn write_synced(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<()> {
+    let partial = write_partial(folder, bytes)?;
+    partial.as_file().sync_all()?;
+    name_partial(partial, folder, file)?;
+    sync_folder(folder)
+}
+
+/// Writes a file whose bytes may be lost if the system crashes.
+fn write_unsynced(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<()> {
+    name_partial(write_partial(folder, bytes)?, folder, file)
+}
+
+fn write_partial(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
     let mut partial = tempfile::Builder::new()
         .prefix(PARTIAL)
         .tempfile_in(folder)?;
     partial.write_all(bytes)?;
-    partial.as_file().sync_all()?;
+    Ok(partial)
+}
+
+fn name_partial(partial: NamedTempFile, folder: &Path, file: &str) -> io::Result<()> {
     let persisted = NamedTempFile::persist(partial, folder.join(file));
-    persisted.map_err(|error| error.error)?;
-    sync_folder(folder)
+    persisted.map(drop).map_err(|error| error.error)
 }
 
 /// Writes a folder to disk: only then does a new name in it survive a power cut.
@@ -287,88 +410,4 @@ fn parse_hash(text: &str) -> Option<Hash> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chunk(text: &'static str) -> (Address, Bytes) {
-        let bytes = Bytes::from_static(text.as_bytes());
-        (Address::Chunk(Hash::of(&bytes)), bytes)
-    }
-
-    #[test]
-    fn chunks_survive_a_restart_and_incomplete_files_do_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let (address, bytes) = chunk("some bytes");
-        let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
-        let name = shelf.name().clone();
-        shelf.put(address, &bytes).unwrap();
-        drop(shelf);
-        let partial = folder.path().join("chunks/.partial-1");
-        fs::write(&partial, "half").unwrap();
-        let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
-        assert_eq!(shelf.get(address).unwrap(), Some(bytes));
-        assert_eq!(shelf.list().unwrap(), [address]);
-        assert_eq!(*shelf.name(), name, "the name belongs to the disk");
-        assert!(!partial.exists());
-    }
-
-    #[test]
-    fn damaged_bytes_are_set_aside_and_can_be_put_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
-        let (address, bytes) = chunk("some bytes");
-        shelf.put(address, &bytes).unwrap();
-        let file = address.hash().to_string();
-        fs::write(folder.path().join("chunks").join(&file), "same bytes").unwrap();
-        assert_eq!(shelf.get(address).unwrap(), None);
-        let aside = fs::read(folder.path().join("damaged").join(&file)).unwrap();
-        assert_eq!(aside, b"same bytes");
-        shelf.put(address, &bytes).unwrap();
-        assert_eq!(shelf.get(address).unwrap(), Some(bytes));
-    }
-
-    #[test]
-    fn a_damaged_manifest_is_not_taken_for_a_name_that_was_never_put() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
-        let address = Address::of_name("file");
-        assert_eq!(shelf.get(address).unwrap(), None);
-        let path = folder.path().join("names").join(address.hash().to_string());
-        fs::write(path, "no manifest").unwrap();
-        for _ in 0..2 {
-            let error = shelf.get(address).unwrap_err().to_string();
-            assert!(error.contains("its manifest is damaged"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_folder_has_one_process_and_one_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let [a, b] = ["a", "b"].map(|name| MemberName::new(name).unwrap());
-        let shelf = DiskShelf::open(folder.path(), Some(a)).unwrap();
-        let busy = DiskShelf::open(folder.path(), None).unwrap_err();
-        assert!(matches!(busy, DiskError::Busy(_)), "{busy}");
-        drop(shelf);
-        let other = DiskShelf::open(folder.path(), Some(b)).unwrap_err();
-        assert!(
-            other.to_string().contains("belongs to member a, not b"),
-            "{other}"
-        );
-    }
-
-    #[test]
-    fn a_failed_write_says_why_and_loses_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
-        let (address, bytes) = chunk("some bytes");
-        shelf.put(address, &bytes).unwrap();
-        // A folder in the place of a chunk cannot be replaced by a file.
-        let (other, others) = chunk("other bytes");
-        fs::create_dir(folder.path().join("chunks").join(other.hash().to_string())).unwrap();
-        let error = shelf.put(other, &others).unwrap_err();
-        assert!(error.to_string().starts_with("cannot write"), "{error}");
-        assert_eq!(shelf.get(address).unwrap(), Some(bytes));
-        let partial = fs::read_dir(folder.path().join("chunks")).unwrap();
-        assert_eq!(partial.count(), 2, "no incomplete file remains");
-    }
-}
+mod tests;

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use manyflow_core::ConfigError;
 use manyflow_net::disk::{is_special, sha256_of_file};
 use manyflow_store::{
-    Download, DownloadCounters, DownloadError, Found, Hash, Lookup, Manifest, MemberName,
-    StoreConfig,
+    ChunkEntry, Download, DownloadCounters, DownloadError, Found, Hash, Lookup, Manifest,
+    MemberName, StoreConfig,
 };
 
 use super::disk::sync_folder;
@@ -25,6 +25,8 @@ use super::{Connect, Progress, SessionError};
 pub struct GetOptions {
     /// The name in the store.
     pub name: String,
+    /// The version to read; `None` for the newest one.
+    pub version: Option<u64>,
     /// The path of the file to write. It appears when it is complete.
     pub output: PathBuf,
     /// Whether to replace an existing file.
@@ -71,6 +73,19 @@ pub enum GetError {
         name: String,
         /// The members, and why they cannot give the manifest.
         failures: BTreeMap<MemberName, String>,
+    },
+    /// The file has no such version.
+    #[error(
+        "{name:?} has no version {version} that can be read; it has {}",
+        list(versions)
+    )]
+    NoVersion {
+        /// The name.
+        name: String,
+        /// The version.
+        version: u64,
+        /// The versions that the manifest lists.
+        versions: Vec<u64>,
     },
     /// The output exists.
     #[error("{0}: exists already; remove it, or choose another file")]
@@ -144,14 +159,22 @@ pub async fn get(
     }
     let mut session = StoreSession::new(connector, options.patience);
     let found = find(&mut session, options.store.clone(), &options.name).await?;
-    let Some(manifest) = found.manifest else {
+    session.begin_machine();
+    let Some(manifest) = found.manifest.filter(|manifest| !manifest.is_removed) else {
         let (name, members, failures) = (options.name, found.members, found.failures);
         return Err(match failures.is_empty() {
             true => GetError::NotFound { name, members },
             false => GetError::Damaged { name, failures },
         });
     };
-    session.disconnect();
+    let manifest = match options.version {
+        Some(version) if version != manifest.version => {
+            let read = read_version(&mut session, &options, &manifest, version).await?;
+            session.begin_machine();
+            read
+        }
+        _ => manifest,
+    };
 
     let (target, is_present) = Target::open(&options.output, &manifest).await?;
     let resumed = (0u32..).zip(&is_present).filter(|(_, present)| **present);
@@ -181,12 +204,46 @@ pub async fn get(
         session.step(&mut download).await?;
     }
     let manifest = download.manifest().clone();
-    target.publish(manifest.digest, options.overwrite).await?;
+    target.publish(&manifest, options.overwrite).await?;
     Ok(GetReport {
         manifest,
         counters: download.counters().clone(),
         resumed_bytes,
     })
+}
+
+/// Reads the manifest of an earlier version.
+async fn read_version(
+    session: &mut StoreSession<'_, impl Connect>,
+    options: &GetOptions,
+    newest: &Manifest,
+    version: u64,
+) -> Result<Manifest, GetError> {
+    let missing = || GetError::NoVersion {
+        name: newest.name.clone(),
+        version,
+        versions: newest
+            .earlier
+            .iter()
+            .map(|earlier| earlier.version)
+            .collect(),
+    };
+    let mut earlier = newest.earlier.iter();
+    let earlier = earlier.find(|earlier| earlier.version == version);
+    let chunk = ChunkEntry {
+        hash: earlier.ok_or_else(missing)?.manifest,
+        members: Vec::new(),
+    };
+    let mut download = Download::of_chunks(options.store.clone(), vec![chunk], session.now())?;
+    loop {
+        if let Some((_, bytes)) = download.poll_chunk() {
+            return Manifest::decode(&bytes).map_err(|_| missing());
+        }
+        if let Some(error) = download.poll_failure() {
+            return Err(error.into());
+        }
+        session.step(&mut download).await?;
+    }
 }
 
 /// The output of a get.
@@ -234,15 +291,19 @@ impl Target {
     }
 
     /// Checks the whole file, writes it to disk, and gives it its name.
-    async fn publish(self, digest: Hash, overwrite: bool) -> Result<(), GetError> {
+    async fn publish(self, manifest: &Manifest, overwrite: bool) -> Result<(), GetError> {
         let Target {
             output,
             partial,
             file,
         } = self;
         let target = output.clone();
+        // The digest of a file of several parts is that of its chunks, each of which was checked.
+        let digest = (!manifest.is_composite).then_some(manifest.digest);
         let published = run_blocking(move || {
-            if Hash(sha256_of_file(&partial)?) != digest {
+            if let Some(digest) = digest
+                && Hash(sha256_of_file(&partial)?) != digest
+            {
                 fs::remove_file(&partial)?;
                 return Ok(false);
             }
@@ -293,6 +354,10 @@ fn present_chunks(file: &File, manifest: &Manifest) -> Vec<bool> {
         let bytes = &mut buffer[..length as usize];
         file.read_exact_at(bytes, offset).is_ok() && Hash::of(bytes) == entry.hash
     };
+    // The chunk of a packed file has other bytes, too.
+    if manifest.pack_offset.is_some() {
+        return vec![false; manifest.chunks.len()];
+    }
     chunks.map(&mut is_present).collect()
 }
 

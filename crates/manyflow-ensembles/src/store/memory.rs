@@ -28,22 +28,33 @@ type Members<S> = Arc<Mutex<Vec<Option<Present<S>>>>>;
 /// A member that is there.
 #[derive(Debug)]
 struct Present<S> {
-    member: Arc<Mutex<Member<S>>>,
+    member: Arc<Member<S>>,
     /// Is dropped when the member is removed.
     life: watch::Sender<()>,
 }
 
-impl<S: Shelf + Send + 'static> MemoryService<S> {
+impl<S: Shelf + Send + Sync + 'static> MemoryService<S> {
     /// Creates a service with these members.
     pub fn new(members: impl IntoIterator<Item = Member<S>>) -> MemoryService<S> {
         let present = |member| Present {
-            member: Arc::new(Mutex::new(member)),
+            member: Arc::new(member),
             life: watch::Sender::new(()),
         };
         let members = members.into_iter().map(|member| Some(present(member)));
         MemoryService {
             members: Arc::new(Mutex::new(members.collect())),
         }
+    }
+
+    /// Adds a member, in the place of one that was removed, or behind the others.
+    pub fn start(&self, place: usize, member: Member<S>) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = members.len().max(place + 1);
+        members.resize_with(count, || None);
+        members[place] = Some(Present {
+            member: Arc::new(member),
+            life: watch::Sender::new(()),
+        });
     }
 
     /// Removes a member at once. Requests that it has received are not answered.
@@ -53,7 +64,7 @@ impl<S: Shelf + Send + 'static> MemoryService<S> {
     }
 }
 
-impl<S: Shelf + Send + 'static> Connect for MemoryService<S> {
+impl<S: Shelf + Send + Sync + 'static> Connect for MemoryService<S> {
     type Frames = MemoryFrames;
 
     async fn connect(&self) -> io::Result<MemoryFrames> {
@@ -95,7 +106,7 @@ fn channel() -> (MemoryFrames, MemoryFrames) {
 /// Gives each request of a connection to a member, until the client is gone.
 async fn route<S>(members: Members<S>, client: MemoryFrames)
 where
-    S: Shelf + Send + 'static,
+    S: Shelf + Send + Sync + 'static,
 {
     let mut policy = ReplicaHash::default();
     let mut queues: Vec<Option<mpsc::Sender<(u32, Bytes)>>> = Vec::new();
@@ -121,7 +132,7 @@ where
 /// Starts a member's answers on a connection, and returns the queue of its requests.
 fn start_member<S>(present: &Present<S>, client: &MemoryFrames) -> mpsc::Sender<(u32, Bytes)>
 where
-    S: Shelf + Send + 'static,
+    S: Shelf + Send + Sync + 'static,
 {
     let (queue, incoming) = mpsc::channel(QUEUE_FRAMES);
     let frames = MemoryFrames {

@@ -3,18 +3,20 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_core::ConfigError;
 use manyflow_store::{
-    Address, ChunkEntry, Hash, Manifest, ManifestError, StoreConfig, Upload, UploadError,
-    UploadEvent,
+    Address, ChunkEntry, EARLIER_MAX, Hash, Manifest, ManifestError, StoreConfig, Upload,
+    UploadError, UploadEvent,
 };
 use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
 
+use super::client::{next_version, replace_manifest, run_to_idle};
 use super::session::StoreSession;
-use super::{Connect, GetError, Progress, SessionError};
+use super::{Connect, GetError, Progress, SessionError, StoreError};
 
 /// The options of [`put`].
 #[derive(Clone, Debug)]
@@ -23,6 +25,11 @@ pub struct PutOptions {
     pub name: String,
     /// The length of a chunk in bytes: 1 to [`STORED_BYTES_MAX`](manyflow_store::STORED_BYTES_MAX).
     pub chunk_bytes: u32,
+    /// The number of earlier versions that remain readable, at most [`EARLIER_MAX`].
+    pub keep: u8,
+    /// The version that the file has to replace, 0 for none; `None` for any. The member of the name's
+    /// rank 0 decides: while the service has the same members, only one of several such puts succeeds.
+    pub expected: Option<u64>,
     /// The number of copies and other parameters.
     pub store: StoreConfig,
     /// The time for which to try to reach the service.
@@ -36,6 +43,21 @@ pub struct PutReport {
     pub manifest: Manifest,
     /// Whether an older file of the same name was replaced.
     pub replaced: bool,
+}
+
+impl PutOptions {
+    /// Returns options for a file of this name: chunks of 1 MB, no earlier versions, and any version
+    /// may be replaced.
+    pub fn new(name: &str, store: StoreConfig, patience: Duration) -> PutOptions {
+        PutOptions {
+            name: name.to_owned(),
+            chunk_bytes: 1_000_000,
+            keep: 0,
+            expected: None,
+            store,
+            patience,
+        }
+    }
 }
 
 /// The reason why a file was not stored. An older file of the same name is then intact.
@@ -62,9 +84,22 @@ pub enum PutError {
     /// The search for older files of the name failed.
     #[error(transparent)]
     Find(#[from] GetError),
-    /// Too few members have stored a chunk.
+    /// Too few members have stored a chunk, or another put was faster.
     #[error(transparent)]
     Upload(#[from] UploadError),
+    /// A manifest cannot be stored for another reason.
+    #[error(transparent)]
+    Store(Box<StoreError>),
+}
+
+impl From<StoreError> for PutError {
+    fn from(error: StoreError) -> PutError {
+        match error {
+            StoreError::Upload(error) => PutError::Upload(error),
+            StoreError::Session(error) => PutError::Session(error),
+            other => PutError::Store(Box::new(other)),
+        }
+    }
 }
 
 /// Stores the file at `path`, and reports the progress after each chunk.
@@ -80,9 +115,11 @@ pub async fn put(
     let mut source = Source::open(path, options.chunk_bytes).await?;
     let mut manifest = empty_manifest(&options, source.total)?;
     let mut session = StoreSession::new(connector, options.patience);
-    let newest = find_version(&mut session, &options).await?;
-    session.disconnect();
-    manifest.version = newest.map_or(0, |version| version + 1).max(now_ms());
+    let newest = find_newest(&mut session, &options).await?;
+    session.begin_machine();
+    manifest.version = next_version(newest.as_ref().map(|newest| newest.version));
+    let replaced = newest.filter(|newest| !newest.is_removed);
+    check_expected(&options, replaced.as_ref())?;
 
     let mut upload = Upload::new(options.store.clone(), session.now())?;
     let mut stored = 0;
@@ -104,17 +141,60 @@ pub async fn put(
                 total,
             });
         }
-        if source.is_read && upload.is_idle() {
+        if source.is_read() && upload.is_idle() {
             break;
         }
         session.step(&mut upload).await?;
     }
-    (manifest.size, manifest.digest) = (source.offset, source.digest());
-    store_manifest(&mut session, &mut upload, &manifest).await?;
+    (manifest.size, manifest.digest) = (source.offset, source.digest);
+    if let Some(replaced) = &replaced {
+        keep_earlier(
+            &mut session,
+            &mut upload,
+            &mut manifest,
+            replaced,
+            options.keep,
+        )
+        .await?;
+    }
+    if let Some(expected) = options.expected {
+        replace_manifest(&mut session, &options.store, &manifest, expected).await?;
+        session.begin_machine();
+    }
+    upload.add(Address::of_name(&manifest.name), manifest.encode()?);
+    run_to_idle(&mut session, &mut upload).await?;
     Ok(PutReport {
         manifest,
-        replaced: newest.is_some(),
+        replaced: replaced.is_some(),
     })
+}
+
+/// Fails before anything is sent if another version is present than the put has to replace.
+fn check_expected(options: &PutOptions, replaced: Option<&Manifest>) -> Result<(), UploadError> {
+    let held = replaced.map_or(0, |replaced| replaced.version);
+    match options.expected {
+        Some(expected) if expected != held => Err(UploadError::Conflict { held }),
+        _ => Ok(()),
+    }
+}
+
+/// Stores the manifest that is replaced as a chunk, and lists it and those that it lists.
+async fn keep_earlier(
+    session: &mut StoreSession<'_, impl Connect>,
+    upload: &mut Upload,
+    manifest: &mut Manifest,
+    replaced: &Manifest,
+    keep: u8,
+) -> Result<(), PutError> {
+    if keep == 0 {
+        return Ok(());
+    }
+    let (earlier, bytes) = replaced.as_earlier()?;
+    upload.add(Address::Chunk(earlier.manifest), bytes);
+    run_to_idle(session, upload).await?;
+    let all = std::iter::once(earlier).chain(replaced.earlier.iter().copied());
+    manifest.earlier = all.take(usize::from(keep).min(EARLIER_MAX)).collect();
+    Ok(())
 }
 
 /// Returns a manifest without chunks. Refuses a file whose manifest would be too long, before
@@ -123,30 +203,27 @@ fn empty_manifest(options: &PutOptions, total: u64) -> Result<Manifest, PutError
     let chunks = Manifest::chunk_count(total, options.chunk_bytes);
     Manifest::check_room(chunks, options.store.copies)?;
     let manifest = Manifest {
-        name: options.name.clone(),
-        version: 0,
-        size: 0,
-        chunk_bytes: options.chunk_bytes,
-        digest: Hash([0; 32]),
-        chunks: Vec::new(),
+        copies: options.store.copies,
+        ..Manifest::empty(&options.name, options.chunk_bytes)
     };
     manifest.encode()?;
     Ok(manifest)
 }
 
-/// Returns the newest version of the name, if the store has one.
-async fn find_version(
+/// Returns the newest manifest of the name, if the store has one.
+async fn find_newest(
     session: &mut StoreSession<'_, impl Connect>,
     options: &PutOptions,
-) -> Result<Option<u64>, PutError> {
+) -> Result<Option<Manifest>, PutError> {
     let found = super::get::find(session, options.store.clone(), &options.name).await?;
-    Ok(found.manifest.map(|manifest| manifest.version))
+    Ok(found.manifest)
 }
 
 /// Notes the members of a chunk in the manifest. Returns the bytes that are stored.
 fn note_stored(event: UploadEvent, manifest: &mut Manifest) -> Result<u32, UploadError> {
     match event {
         UploadEvent::Failed(error) => Err(error),
+        UploadEvent::Wanted { .. } => Ok(0),
         UploadEvent::Stored { chunk, members } => {
             if let Some(entry) = manifest.chunks.get_mut(chunk as usize) {
                 entry.members = members;
@@ -156,37 +233,18 @@ fn note_stored(event: UploadEvent, manifest: &mut Manifest) -> Result<u32, Uploa
     }
 }
 
-async fn store_manifest(
-    session: &mut StoreSession<'_, impl Connect>,
-    upload: &mut Upload,
-    manifest: &Manifest,
-) -> Result<(), PutError> {
-    upload.add(Address::of_name(&manifest.name), manifest.encode()?);
-    loop {
-        match upload.poll_event() {
-            Some(UploadEvent::Stored { .. }) => return Ok(()),
-            Some(UploadEvent::Failed(error)) => return Err(error.into()),
-            None => session.step(upload).await?,
-        }
-    }
-}
-
-/// Returns the milliseconds since 1970.
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
-}
-
-/// A file that is read chunk by chunk.
+/// A file that is read chunk by chunk, one chunk ahead: while a chunk is sent, another thread reads the
+/// next one and computes its digest.
 struct Source {
     path: PathBuf,
-    /// `None` while a thread reads.
-    reader: Option<Reader>,
+    /// The next chunk; `None` after the last one.
+    next: Option<JoinHandle<(Reader, io::Result<(Hash, Bytes)>)>>,
+    /// The digest of all that was read, after the last chunk.
+    digest: Hash,
     /// The length of the file when it was opened, in bytes.
     total: u64,
     /// The bytes read so far.
     offset: u64,
-    is_read: bool,
 }
 
 struct Reader {
@@ -209,50 +267,54 @@ impl Source {
         });
         let opened = opened.await.map_err(io::Error::from).flatten();
         let (total, file) = opened.map_err(|error| unreadable(path, error))?;
+        let reader = Reader {
+            file,
+            digest: Sha256::new(),
+            chunk_bytes: chunk_bytes.max(1) as usize,
+        };
         Ok(Source {
             path: path.to_owned(),
-            reader: Some(Reader {
-                file,
-                digest: Sha256::new(),
-                chunk_bytes: chunk_bytes.max(1) as usize,
-            }),
+            next: Some(reader.read_chunk()),
+            digest: Hash([0; 32]),
             total,
             offset: 0,
-            is_read: false,
         })
     }
 
-    /// Reads the next chunk in another thread.
-    async fn read_chunk(&mut self) -> Result<Option<(Hash, Bytes)>, PutError> {
-        if self.is_read {
-            return Ok(None);
-        }
-        let Some(mut reader) = self.reader.take() else {
-            return Ok(None);
-        };
-        let read = tokio::task::spawn_blocking(move || {
-            let chunk = reader.read_chunk();
-            (reader, chunk)
-        });
-        let (reader, chunk) = read
-            .await
-            .map_err(|error| unreadable(&self.path, error.into()))?;
-        self.reader = Some(reader);
-        let (hash, bytes) = chunk.map_err(|error| unreadable(&self.path, error))?;
-        self.is_read = bytes.is_empty();
-        self.offset += bytes.len() as u64;
-        Ok((!bytes.is_empty()).then_some((hash, bytes)))
+    /// Returns whether the whole file was read.
+    fn is_read(&self) -> bool {
+        self.next.is_none()
     }
 
-    /// Returns the digest of all that was read.
-    fn digest(&mut self) -> Hash {
-        let digest = self.reader.take().map(|reader| reader.digest);
-        Hash(digest.unwrap_or_default().finalize().into())
+    /// Returns the next chunk; `None` at the end of the file.
+    async fn read_chunk(&mut self) -> Result<Option<(Hash, Bytes)>, PutError> {
+        let Some(next) = &mut self.next else {
+            return Ok(None);
+        };
+        let read = next.await;
+        self.next = None;
+        let (reader, chunk) = read.map_err(|error| unreadable(&self.path, error.into()))?;
+        let (hash, bytes) = chunk.map_err(|error| unreadable(&self.path, error))?;
+        if bytes.is_empty() {
+            self.digest = Hash(reader.digest.finalize().into());
+            return Ok(None);
+        }
+        self.offset += bytes.len() as u64;
+        self.next = Some(reader.read_chunk());
+        Ok(Some((hash, bytes)))
     }
 }
 
 impl Reader {
-    fn read_chunk(&mut self) -> io::Result<(Hash, Bytes)> {
+    /// Begins to read the next chunk in another thread. It is empty at the end of the file.
+    fn read_chunk(mut self) -> JoinHandle<(Reader, io::Result<(Hash, Bytes)>)> {
+        tokio::task::spawn_blocking(move || {
+            let chunk = self.read();
+            (self, chunk)
+        })
+    }
+
+    fn read(&mut self) -> io::Result<(Hash, Bytes)> {
         let mut bytes = Vec::with_capacity(self.chunk_bytes);
         let mut part = (&mut self.file).take(self.chunk_bytes as u64);
         part.read_to_end(&mut bytes)?;
@@ -261,7 +323,7 @@ impl Reader {
     }
 }
 
-fn unreadable(path: &Path, error: io::Error) -> PutError {
+pub(super) fn unreadable(path: &Path, error: io::Error) -> PutError {
     let path = path.to_owned();
     PutError::Read { path, error }
 }

@@ -1,37 +1,47 @@
 //! A member's answers on one connection.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use manyflow_store::{Member, Request, Shelf};
+use tokio::task::JoinSet;
 
 use super::Frames;
 
-/// Answers the requests of a connection, one by one, until the connection is over. Several
+/// The most requests of one connection that a member handles at once. While one waits for the disk,
+/// others compute digests, and the disk writes several chunks with one flush of its cache.
+const PARALLEL: usize = 8;
+
+/// Answers the requests of a connection, several at once, until the connection is over. Several
 /// connections may share a member. A frame that is not a request is logged and ignored.
 ///
 /// # Errors
 /// The error with which the connection ended.
-pub async fn serve_member<S>(frames: &impl Frames, member: &Arc<Mutex<Member<S>>>) -> io::Result<()>
+pub async fn serve_member<S>(frames: &impl Frames, member: &Arc<Member<S>>) -> io::Result<()>
 where
-    S: Shelf + Send + 'static,
+    S: Shelf + Send + Sync + 'static,
 {
+    let mut answers: JoinSet<(u32, Bytes)> = JoinSet::new();
     loop {
-        let (key, frame) = frames.recv().await?;
-        let request = match Request::decode(&frame) {
-            Ok(request) => request,
-            Err(error) => {
-                tracing::warn!("a frame is not a request of the store: {error}");
-                continue;
+        tokio::select! {
+            Some(answer) = answers.join_next() => {
+                let (key, answer) = answer?;
+                frames.send(key, answer).await?;
             }
-        };
-        let member = Arc::clone(member);
-        let handle = move || {
-            let mut member = member.lock().unwrap_or_else(PoisonError::into_inner);
-            member.handle_request(&request)
-        };
-        // A disk may take long to sync.
-        let answer = tokio::task::spawn_blocking(handle).await?;
-        frames.send(key, answer.encode()).await?;
+            received = frames.recv(), if answers.len() < PARALLEL => {
+                let (key, frame) = received?;
+                match Request::decode(&frame) {
+                    Ok(request) => {
+                        let member = Arc::clone(member);
+                        // A disk may take long to sync.
+                        answers.spawn_blocking(move || (key, member.handle_request(&request).encode()));
+                    }
+                    Err(error) => {
+                        tracing::warn!("a frame is not a request of the store: {error}");
+                    }
+                }
+            }
+        }
     }
 }

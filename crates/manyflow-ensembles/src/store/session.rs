@@ -8,7 +8,7 @@ use bytes::Bytes;
 use manyflow_core::Time;
 use manyflow_net::clock::Clock;
 use manyflow_net::reach::Reach;
-use manyflow_store::{Answer, Download, Lookup, Request, Upload};
+use manyflow_store::{Answer, Download, Lookup, Request, Survey, Upload};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -17,6 +17,9 @@ use super::{Connect, Frames};
 /// The first wait before another attempt to connect; each following one is twice as long.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// The bits of a request's number that a machine chooses; those above are the number of the machine
+/// in the session.
+const MACHINE_BITS: u32 = 36;
 
 /// Progress of a transfer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +74,7 @@ macro_rules! machine {
         }
     )*};
 }
-machine!(Upload, Download, Lookup);
+machine!(Upload, Download, Lookup, Survey);
 
 /// A connection with a task for each direction, so that waiting for both can be given up.
 struct Connection {
@@ -109,10 +112,18 @@ impl Connection {
     }
 }
 
+/// A connection that no machine uses.
+pub(super) struct IdleConnection {
+    connection: Connection,
+    machines: u64,
+}
+
 /// A client of the service.
 pub(super) struct StoreSession<'a, C> {
     connector: &'a C,
     connection: Option<Connection>,
+    /// The number of machines that have used the connection. Answers to earlier machines are ignored.
+    machines: u64,
     clock: Clock,
     patience: Duration,
     /// The wait before the next connection if this one ends without an answer.
@@ -126,6 +137,7 @@ impl<'a, C: Connect> StoreSession<'a, C> {
         StoreSession {
             connector,
             connection: None,
+            machines: 0,
             clock: Clock::start(),
             patience,
             wait: RETRY_MIN,
@@ -136,13 +148,31 @@ impl<'a, C: Connect> StoreSession<'a, C> {
         }
     }
 
+    /// Goes on with a connection that another session has left.
+    pub(super) fn resume(&mut self, idle: Option<IdleConnection>) {
+        if let Some(idle) = idle {
+            (self.connection, self.machines) = (Some(idle.connection), idle.machines);
+            self.begin_machine();
+        }
+    }
+
+    /// Leaves the connection, if there is one, to another session.
+    pub(super) fn leave(self) -> Option<IdleConnection> {
+        let machines = self.machines;
+        let connection = self.connection?;
+        Some(IdleConnection {
+            connection,
+            machines,
+        })
+    }
+
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Forgets the connection, so that answers to one machine never reach the next one.
-    pub(super) fn disconnect(&mut self) {
-        self.connection = None;
+    /// Begins with another machine, which answers to the machines before never reach.
+    pub(super) fn begin_machine(&mut self) {
+        self.machines = (self.machines + 1) % (1 << (u64::BITS - MACHINE_BITS));
     }
 
     /// Runs a machine until it has handled an answer or a timer.
@@ -176,7 +206,11 @@ impl<'a, C: Connect> StoreSession<'a, C> {
                     };
                     self.wait = RETRY_MIN;
                     match Answer::decode(&frame) {
-                        Ok(answer) => machine.handle_answer(self.now(), &answer),
+                        Ok(mut answer) if answer.id >> MACHINE_BITS == self.machines => {
+                            answer.id &= (1 << MACHINE_BITS) - 1;
+                            machine.handle_answer(self.now(), &answer);
+                        }
+                        Ok(_) => {}
                         Err(error) => tracing::warn!("a frame is not an answer of the store: {error}"),
                     }
                     return true;
@@ -186,7 +220,11 @@ impl<'a, C: Connect> StoreSession<'a, C> {
                         return false;
                     };
                     match machine.poll_transmit(self.now()) {
-                        Some((key, request)) => permit.send((key, request.encode())),
+                        Some((key, mut request)) => {
+                            debug_assert!(request.id() >> MACHINE_BITS == 0, "a machine's number");
+                            request.set_id(request.id() | self.machines << MACHINE_BITS);
+                            permit.send((key, request.encode()));
+                        }
                         None => has_more = false,
                     }
                 }

@@ -59,6 +59,7 @@ impl Lab {
     fn get_options(&self, output: &str) -> GetOptions {
         GetOptions {
             name: "file".to_owned(),
+            version: None,
             output: self.path(output),
             overwrite: false,
             store: quick(2),
@@ -87,10 +88,8 @@ fn quick(copies: u8) -> StoreConfig {
 
 fn put_options(copies: u8) -> PutOptions {
     PutOptions {
-        name: "file".to_owned(),
         chunk_bytes: 4 << 10,
-        store: quick(copies),
-        patience: Duration::from_secs(5),
+        ..PutOptions::new("file", quick(copies), Duration::from_secs(5))
     }
 }
 

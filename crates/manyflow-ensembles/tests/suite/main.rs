@@ -9,3 +9,4 @@
 
 mod anypoint;
 mod anypoint_store;
+mod store_maintenance;

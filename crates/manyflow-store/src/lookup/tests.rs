@@ -1,15 +1,10 @@
 use super::*;
-use crate::Hash;
 use crate::testing::{Service, name};
 
 fn manifest(version: u64) -> Bytes {
     let manifest = Manifest {
-        name: "file".to_owned(),
         version,
-        size: 0,
-        chunk_bytes: 1,
-        digest: Hash::of(b""),
-        chunks: Vec::new(),
+        ..Manifest::empty("file", 1)
     };
     manifest.encode().unwrap()
 }

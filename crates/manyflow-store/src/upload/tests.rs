@@ -206,3 +206,112 @@ fn requests_of_a_lost_connection_are_sent_again() {
     }
     assert!(upload.is_idle());
 }
+
+#[test]
+fn an_upload_that_asks_first_sends_chunks_only_to_members_that_lack_them() {
+    let mut service = Service::new(5);
+    let (address, bytes) = chunk(1, 100);
+    let mut first = Upload::new(config(2), Time::ZERO).unwrap();
+    first.add(address, bytes.clone());
+    run(&mut first, &mut service);
+    let asking = StoreConfig {
+        asks_first: true,
+        ..config(3)
+    };
+    let mut upload = Upload::new(asking, Time::ZERO).unwrap();
+    upload.add(address, bytes);
+    let mut sent = Vec::new();
+    while let Some((key, request)) = upload.poll_transmit(Time::ZERO) {
+        let answer = service.handle(key, &request);
+        upload.handle_answer(Time::ZERO, &answer);
+        // A repeated answer changes nothing.
+        upload.handle_answer(Time::ZERO, &answer);
+        sent.extend(matches!(request, Request::Put { .. }).then_some(answer.member));
+    }
+    assert_eq!(sent.len(), 1, "two members have the chunk");
+    let Some(UploadEvent::Stored { members, .. }) = upload.poll_event() else {
+        panic!("the chunk is stored");
+    };
+    assert_eq!((members.len(), members.contains(&sent[0])), (3, true));
+}
+
+#[test]
+fn a_batch_of_manifests_is_stored_on_the_same_members() {
+    let mut service = Service::new(5);
+    let mut batch = crate::Batch::default();
+    for name in ["a", "b", "c"] {
+        let manifest = crate::Manifest::empty(name, 1).encode().unwrap();
+        assert!(batch.push(&manifest));
+    }
+    let mut upload = Upload::new(config(2), Time::ZERO).unwrap();
+    upload.add_names(batch.into_bytes());
+    let events = run(&mut upload, &mut service);
+    let [UploadEvent::Stored { members, .. }] = &events[..] else {
+        panic!("{events:?}");
+    };
+    for member in service.members.iter().flatten() {
+        let names = member.shelf().list().unwrap().len();
+        let wanted = if members.contains(member.name()) {
+            3
+        } else {
+            0
+        };
+        assert_eq!(names, wanted);
+    }
+}
+
+#[test]
+fn a_chunk_without_bytes_is_read_only_if_a_member_lacks_it() {
+    let mut service = Service::new(5);
+    let [(held, bytes), (lost, _)] = [chunk(1, 100), chunk(2, 100)];
+    let mut first = Upload::new(config(2), Time::ZERO).unwrap();
+    first.add(held, bytes);
+    run(&mut first, &mut service);
+    let mut upload = Upload::new(config(2), Time::ZERO).unwrap();
+    upload.add_unread(held.hash());
+    let wanted = upload.add_unread(lost.hash());
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        while let Some((key, request)) = upload.poll_transmit(Time::ZERO) {
+            assert!(!matches!(request, Request::Put { .. }) || !events.is_empty());
+            let answer = service.handle(key, &request);
+            upload.handle_answer(Time::ZERO, &answer);
+        }
+        while let Some(event) = upload.poll_event() {
+            if let UploadEvent::Wanted { chunk: place } = event {
+                upload.supply(place, chunk(2, 100).1);
+            }
+            events.push(event);
+        }
+    }
+    assert!(upload.is_idle());
+    let place = |event: &UploadEvent| match event {
+        UploadEvent::Stored { chunk, .. } => (false, *chunk),
+        UploadEvent::Wanted { chunk } => (true, *chunk),
+        UploadEvent::Failed(error) => panic!("{error}"),
+    };
+    let mut places: Vec<_> = events.iter().map(place).collect();
+    places.sort_unstable();
+    assert_eq!(places, [(false, 0), (false, wanted), (true, wanted)]);
+}
+
+#[test]
+fn a_conditional_put_fails_if_the_version_is_another_one() {
+    let mut service = Service::new(3);
+    let mut put_if = |expected, version| {
+        let manifest = crate::Manifest {
+            version,
+            ..crate::Manifest::empty("a", 1)
+        };
+        let mut upload = Upload::new(config(1), Time::ZERO).unwrap();
+        let name = Address::of_name("a").hash();
+        upload.add_if(name, expected, manifest.encode().unwrap());
+        run(&mut upload, &mut service)
+    };
+    let stored = |events: Vec<UploadEvent>| matches!(events[..], [UploadEvent::Stored { .. }]);
+    assert!(stored(put_if(0, 5)));
+    assert!(stored(put_if(0, 5)), "the same put again changes nothing");
+    let conflict = UploadEvent::Failed(UploadError::Conflict { held: 5 });
+    assert_eq!(put_if(4, 6), [conflict]);
+    assert!(stored(put_if(5, 6)));
+}

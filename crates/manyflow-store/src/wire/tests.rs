@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{HeldChunk, Summary, Usage};
 
 fn any_bytes() -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 1..200).prop_map(Bytes::from)
@@ -14,12 +15,150 @@ fn any_address() -> impl Strategy<Value = Address> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    (any::<u64>(), any_address(), prop::option::of(any_bytes())).prop_map(|(id, address, bytes)| {
-        match bytes {
-            Some(bytes) => Request::Put { id, address, bytes },
-            None => Request::Get { id, address },
-        }
-    })
+    let id = any::<u64>;
+    prop_oneof![
+        (id(), any_address(), any_bytes()).prop_map(|(id, address, bytes)| Request::Put {
+            id,
+            address,
+            bytes
+        }),
+        (id(), any_address()).prop_map(|(id, address)| Request::Get { id, address }),
+        (id(), any_hash(), any::<u64>(), any_bytes()).prop_map(|(id, name, expected, bytes)| {
+            Request::PutIf {
+                id,
+                name,
+                expected,
+                bytes,
+            }
+        }),
+        (id(), any_hash(), any_bytes()).prop_map(|(id, hash, bytes)| Request::PutNames {
+            id,
+            hash,
+            bytes
+        }),
+        (id(), any_query()).prop_map(|(id, query)| Request::Query { id, query }),
+    ]
+}
+
+fn any_hash() -> impl Strategy<Value = Hash> {
+    any::<[u8; 32]>().prop_map(Hash)
+}
+
+fn any_member() -> impl Strategy<Value = MemberName> {
+    "[a-z0-9.:_-]{1,64}".prop_map(|name| MemberName::new(&name).unwrap())
+}
+
+fn any_query() -> impl Strategy<Value = Query> {
+    let some = 0..4usize;
+    prop_oneof![
+        (
+            prop::collection::vec(any_address(), some.clone()),
+            any::<[bool; 2]>()
+        )
+            .prop_map(|(addresses, [is_deep, refreshes])| Query::Holds {
+                addresses,
+                is_deep,
+                refreshes
+            }),
+        (".{0,20}", ".{0,20}", any::<bool>()).prop_map(|(prefix, after, is_full)| Query::Names {
+            prefix,
+            after,
+            is_full
+        }),
+        prop::collection::vec(".{0,20}", some.clone()).prop_map(Query::Versions),
+        prop::option::of(any_hash()).prop_map(Query::Chunks),
+        (
+            any::<u32>(),
+            prop::option::of(any_member()),
+            prop::collection::vec((any_address(), any::<u64>()), some)
+        )
+            .prop_map(|(age_s, member, items)| Query::Remove {
+                age_s,
+                member,
+                items
+            }),
+        Just(Query::Usage),
+    ]
+}
+
+fn any_summary() -> impl Strategy<Value = Summary> {
+    (
+        any::<[u64; 2]>(),
+        any::<[u32; 2]>(),
+        any::<[u8; 2]>(),
+        any::<bool>(),
+        ".{0,20}",
+        any_bytes(),
+    )
+        .prop_map(
+            |(
+                [version, size],
+                [revision, chunks],
+                [copies, earlier],
+                is_removed,
+                name,
+                metadata,
+            )| {
+                Summary {
+                    name,
+                    version,
+                    revision,
+                    size,
+                    chunks,
+                    copies,
+                    is_removed,
+                    earlier,
+                    metadata,
+                }
+            },
+        )
+}
+
+fn any_reply() -> impl Strategy<Value = Reply> {
+    let some = 0..4usize;
+    let chunk = (any_hash(), any::<[u32; 2]>()).prop_map(|(hash, [bytes, age_s])| HeldChunk {
+        hash,
+        bytes,
+        age_s,
+    });
+    prop_oneof![
+        prop::collection::vec(any::<bool>(), some.clone()).prop_map(Reply::Held),
+        (
+            prop::collection::vec(any_summary(), some.clone()),
+            any::<bool>()
+        )
+            .prop_map(|(files, has_more)| Reply::Summaries { files, has_more }),
+        (
+            prop::collection::vec(any_bytes(), some.clone()),
+            any::<bool>()
+        )
+            .prop_map(|(files, has_more)| Reply::Manifests { files, has_more }),
+        prop::collection::vec(any::<u64>(), some.clone()).prop_map(Reply::Versions),
+        (prop::collection::vec(chunk, some), any::<bool>())
+            .prop_map(|(chunks, has_more)| Reply::Chunks { chunks, has_more }),
+        (any::<u32>(), any::<u64>()).prop_map(|(count, bytes)| Reply::Removed { count, bytes }),
+        any::<[u64; 7]>().prop_map(
+            |[
+                chunks,
+                chunk_bytes,
+                names,
+                name_bytes,
+                damaged,
+                free_bytes,
+                disk_bytes,
+            ]| {
+                Reply::Usage(Usage {
+                    chunks,
+                    chunk_bytes,
+                    names,
+                    name_bytes,
+                    damaged,
+                    free_bytes,
+                    disk_bytes,
+                })
+            }
+        ),
+    ]
 }
 
 fn any_answer() -> impl Strategy<Value = Answer> {
@@ -28,10 +167,12 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         Just(Outcome::Missing),
         any_bytes().prop_map(Outcome::Chunk),
         ".{0,400}".prop_map(|reason| Outcome::failed(&reason)),
+        any::<u64>().prop_map(Outcome::Conflict),
+        any_reply().prop_map(Outcome::Reply),
     ];
-    (any::<u64>(), "[a-z0-9.:_-]{1,64}", outcome).prop_map(|(id, name, outcome)| Answer {
+    (any::<u64>(), any_member(), outcome).prop_map(|(id, member, outcome)| Answer {
         id,
-        member: MemberName::new(&name).unwrap(),
+        member,
         outcome,
     })
 }
@@ -50,7 +191,7 @@ proptest! {
     /// The first bytes are drawn so that most inputs are almost valid.
     #[test]
     fn any_bytes_are_refused_or_have_no_other_encoding(
-        first in (0..=2u8, 0..=7u8, 0..=3u8, 0..=1u8), rest in prop::collection::vec(b'a'..=b'c', 0..80),
+        first in (0..=2u8, 0..=40u8, 0..=3u8, 0..=1u8), rest in prop::collection::vec(prop_oneof![0..=2u8, b'a'..=b'c'], 0..80),
     ) {
         let first = [first.0, first.1, first.2, first.3];
         let frame = Bytes::from([&first[..], &rest].concat());

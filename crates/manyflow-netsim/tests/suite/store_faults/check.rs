@@ -146,12 +146,11 @@ fn a_manifest_of_the_plans_fits_a_frame() {
         let hash = manyflow_store::Hash::of(b"");
         let entry = manyflow_store::ChunkEntry { hash, members };
         let manifest = Manifest {
-            name: NAME.to_owned(),
             version: u64::MAX,
             size: 20 * u64::from(plan.chunk_bytes),
-            chunk_bytes: plan.chunk_bytes,
             digest: hash,
             chunks: vec![entry; 20],
+            ..Manifest::empty(NAME, plan.chunk_bytes)
         };
         assert!(manifest.encode().unwrap().len() < 1600);
     }

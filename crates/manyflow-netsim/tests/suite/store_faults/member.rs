@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use manyflow_anypoint::{AcpConfig, Body, Connection, Event, Segment};
 use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet, Time};
-use manyflow_store::{Address, Member, MemberName, MemoryShelf, Request, Shelf, ShelfError};
+use manyflow_store::{
+    Address, Held, Member, MemberName, MemoryShelf, Request, Shelf, ShelfError, Usage,
+};
 
 /// A disk that survives its member, and that the checks read.
 #[derive(Clone, Debug, Default)]
@@ -24,16 +26,32 @@ impl Disk {
 }
 
 impl Shelf for Disk {
-    fn put(&mut self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
+    fn put(&self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
         self.0.lock().unwrap().put(address, bytes)
     }
 
-    fn get(&mut self, address: Address) -> Result<Option<Bytes>, ShelfError> {
+    fn get(&self, address: Address) -> Result<Option<Bytes>, ShelfError> {
         self.0.lock().unwrap().get(address)
+    }
+
+    fn find(&self, address: Address) -> Result<Option<Held>, ShelfError> {
+        self.0.lock().unwrap().find(address)
+    }
+
+    fn refresh(&self, address: Address) -> Result<(), ShelfError> {
+        self.0.lock().unwrap().refresh(address)
+    }
+
+    fn remove(&self, address: Address) -> Result<Option<u64>, ShelfError> {
+        self.0.lock().unwrap().remove(address)
     }
 
     fn list(&self) -> Result<Vec<Address>, ShelfError> {
         self.0.lock().unwrap().list()
+    }
+
+    fn usage(&self) -> Result<Usage, ShelfError> {
+        self.0.lock().unwrap().usage()
     }
 }
 

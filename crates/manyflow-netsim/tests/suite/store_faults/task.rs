@@ -169,12 +169,12 @@ impl Put {
         Task::Put(Put {
             upload: Upload::new(plan.store.clone(), now).unwrap(),
             manifest: Manifest {
-                name: NAME.to_owned(),
                 version,
                 size: file.len() as u64,
-                chunk_bytes: plan.chunk_bytes,
                 digest: Hash::of(&file),
+                copies: plan.store.copies,
                 chunks: chunks.iter().map(entry).collect(),
+                ..Manifest::empty(NAME, plan.chunk_bytes)
             },
             chunks,
             added: 0,

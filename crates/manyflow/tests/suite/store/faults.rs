@@ -16,8 +16,8 @@ use crate::store::lab::Lab;
 /// The number of times that a put is repeated which faults made fail.
 const PUTS_MAX: u32 = 5;
 
-#[test]
-fn no_acknowledged_file_is_lost_to_sigkill() {
+/// Returns the seeds of the runs.
+pub(super) fn seeds() -> std::ops::Range<u64> {
     let kills = std::env::var("MANYFLOW_KILLS");
     let runs: u64 = kills.map_or(3, |kills| kills.parse().expect("a number of runs"));
     let seed = std::env::var("MANYFLOW_SEED");
@@ -25,8 +25,15 @@ fn no_acknowledged_file_is_lost_to_sigkill() {
         Ok(seed) => (seed.parse().expect("a seed"), 1),
         Err(_) => (u64::from(rand::random::<u32>()), runs),
     };
+    first..first + runs
+}
+
+#[test]
+fn no_acknowledged_file_is_lost_to_sigkill() {
+    let seeds = seeds();
+    let runs = seeds.end - seeds.start;
     let mut total = Tally::default();
-    for seed in first..first + runs {
+    for seed in seeds {
         println!("repeat with MANYFLOW_SEED={seed}");
         total.add(&Run::new(seed).run());
     }

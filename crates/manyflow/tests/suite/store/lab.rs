@@ -86,6 +86,12 @@ impl Lab {
         self.members[member].take().unwrap().kill();
     }
 
+    /// Kills a member (SIGKILL), and removes its folder.
+    pub(crate) fn lose_member(&mut self, member: usize) {
+        self.kill_member(member);
+        std::fs::remove_dir_all(self.folder(member)).unwrap();
+    }
+
     /// Kills the switch (SIGKILL).
     pub(crate) fn kill_switch(&mut self) {
         self.switch.take().unwrap().kill();
@@ -123,6 +129,26 @@ impl Lab {
         command.args(&self.options).args(arguments);
         command.current_dir(self.home.path());
         Manyflow::start(command)
+    }
+
+    /// Starts another command for files with these arguments: `ls` or `rm`.
+    pub(crate) fn start_files(&self, command: &str, arguments: &[&str]) -> Manyflow {
+        let switch = self.switch_address().to_string();
+        let mut command = manyflow(&[command, "--json", "--from", &switch]);
+        command.args(&self.options).args(arguments);
+        Manyflow::start(command)
+    }
+
+    /// Starts a task of operators with these arguments.
+    pub(crate) fn start_task(&self, task: &str, arguments: &[&str]) -> Manyflow {
+        let switch = self.switch_address().to_string();
+        let mut command = manyflow(&["store", task, "--json", "--at", &switch]);
+        command.args(&self.options).args(arguments);
+        Manyflow::start(command)
+    }
+
+    pub(crate) fn task(&self, task: &str, arguments: &[&str]) -> Ended {
+        self.start_task(task, arguments).finish()
     }
 
     pub(crate) fn put(&self, arguments: &[&str]) -> Ended {

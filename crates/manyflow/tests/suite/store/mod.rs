@@ -3,6 +3,8 @@
 use crate::common;
 mod faults;
 mod lab;
+mod maintenance;
+mod repair_faults;
 
 use std::time::{Duration, Instant};
 

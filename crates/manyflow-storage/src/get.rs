@@ -9,16 +9,14 @@ use manyflow_ensembles::store::{GetOptions, GetReport, get};
 use manyflow_store::is_name;
 use serde_json::{Map, Value, json};
 
-use super::progress::{TransferProgress, rate};
-use crate::cli::GetArgs;
-use crate::messages::Interrupted;
+use crate::args::GetArgs;
+use crate::progress::{TransferProgress, rate};
 use manyflow_terminal::display::{Display, OutputError};
-use manyflow_terminal::signals::interrupted;
 use manyflow_terminal::usage;
 
 /// Reads the file.
-pub(super) async fn run(args: GetArgs, display: &Display) -> Result<()> {
-    let service = super::service(&args.from, &args.client)?;
+pub(crate) async fn run(args: GetArgs, display: &Display) -> Result<()> {
+    let service = crate::service(&args.from, &args.client)?;
     let name = &args.name;
     if !is_name(name) {
         return Err(usage(format!(
@@ -28,19 +26,16 @@ pub(super) async fn run(args: GetArgs, display: &Display) -> Result<()> {
     let output = output(name, args.output.as_deref())?;
     let options = GetOptions {
         name: name.clone(),
+        version: args.version,
         output: output.clone(),
         overwrite: args.overwrite,
         // The number of copies has no effect on a get.
-        store: super::config(&args.client, 1),
+        store: crate::config(&args.client, 1),
         patience: args.client.patience,
     };
     let mut progress = TransferProgress::new(display, name);
-    let read = tokio::select! {
-        // The signals have handlers before anything is sent.
-        biased;
-        () = interrupted() => return Err(Interrupted.into()),
-        read = get(&service, options, |now| progress.show(now)) => read,
-    };
+    let read = get(&service, options, |now| progress.show(now));
+    let read = crate::unless_interrupted(read).await;
     let elapsed = progress.finish();
     print_read(&read?, &output, elapsed?, display)?;
     Ok(())

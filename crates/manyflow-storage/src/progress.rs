@@ -15,7 +15,7 @@ const JSON_INTERVAL: Duration = Duration::from_secs(1);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Shows the progress of one file.
-pub(super) struct TransferProgress<'a> {
+pub(crate) struct TransferProgress<'a> {
     display: &'a Display,
     name: &'a str,
     bar: ProgressBar,
@@ -26,7 +26,7 @@ pub(super) struct TransferProgress<'a> {
 }
 
 impl<'a> TransferProgress<'a> {
-    pub(super) fn new(display: &'a Display, name: &'a str) -> TransferProgress<'a> {
+    pub(crate) fn new(display: &'a Display, name: &'a str) -> TransferProgress<'a> {
         let started = Instant::now();
         let interval = match display.is_json() {
             true => JSON_INTERVAL,
@@ -43,7 +43,7 @@ impl<'a> TransferProgress<'a> {
     }
 
     /// Shows how far the transfer is.
-    pub(super) fn show(&mut self, progress: Progress) {
+    pub(crate) fn show(&mut self, progress: Progress) {
         self.bar.set_length(progress.total);
         self.bar.set_position(progress.bytes);
         let now = Instant::now();
@@ -69,14 +69,14 @@ impl<'a> TransferProgress<'a> {
     ///
     /// # Errors
     /// If standard output could not be written to.
-    pub(super) fn finish(self) -> Result<Duration, OutputError> {
+    pub(crate) fn finish(self) -> Result<Duration, OutputError> {
         self.bar.finish_and_clear();
         self.failure.map_or(Ok(self.started.elapsed()), Err)
     }
 }
 
 /// Returns the average rate of `bytes` in `elapsed`.
-pub(super) fn rate(bytes: u64, elapsed: Duration) -> Rate {
+pub(crate) fn rate(bytes: u64, elapsed: Duration) -> Rate {
     let seconds = elapsed.as_secs_f64().max(1e-6);
     Rate::from_bits_per_s((bytes as f64 * 8.0 / seconds) as u64)
 }

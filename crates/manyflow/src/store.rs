@@ -1,7 +1,7 @@
 //! `manyflow store`: a member that keeps chunks on disk.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::address::cannot_listen;
-use crate::cli::StoreArgs;
+use crate::cli::{StoreArgs, StoreMemberArgs};
 use crate::metrics::{self, Metrics, Reported};
 use manyflow_terminal::Display;
 use manyflow_terminal::signals::interrupted;
@@ -22,7 +22,7 @@ use manyflow_terminal::usage;
 /// The time between two updates of the metrics.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-type SharedMember = Arc<Mutex<Member<DiskShelf>>>;
+type SharedMember = Arc<Member<DiskShelf>>;
 
 /// The state of a member, for its metrics.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -30,14 +30,24 @@ struct Status {
     connections: u64,
     counters: MemberCounters,
     free_bytes: Option<u64>,
+    disk_bytes: Option<u64>,
 }
 
-/// Serves the folder until Ctrl-C or SIGTERM.
-pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
+/// Does a task of operators, or serves a folder until Ctrl-C or SIGTERM.
+pub(crate) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
+    match (args.task, args.member) {
+        (Some(task), _) => manyflow_storage::run_task(task, display).await,
+        (None, Some(args)) => serve_member_of(args, display).await,
+        (None, None) => Err(usage("store: --dir and --listen are missing")),
+    }
+}
+
+/// Serves a folder until Ctrl-C or SIGTERM.
+async fn serve_member_of(args: StoreMemberArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();
     let name = args.name.as_deref().map(MemberName::new).transpose();
     let name = name.map_err(|error| usage(format!("--name: {error}")))?;
-    let options = super::options(args.key.as_deref())?;
+    let options = manyflow_storage::options(args.key.as_deref())?;
     let shelf = DiskShelf::open(&args.dir, name)?;
     let name = shelf.name().clone();
     let listener = serve(args.listen, options);
@@ -45,6 +55,7 @@ pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
     let at = listener.local_address();
     let (statuses, status) = watch::channel(Status {
         free_bytes: shelf.free_bytes(),
+        disk_bytes: shelf.disk_bytes(),
         ..Status::default()
     });
     let _metrics = metrics::serve(args.metrics, vec![(None, status)], &display).await?;
@@ -54,7 +65,7 @@ pub(super) async fn run(args: StoreArgs, display: &Display) -> Result<()> {
     display.print_json(&json!({
         "event": "started", "member": name.as_str(), "dir": args.dir, "listen": at.to_string(),
     }))?;
-    let member = Arc::new(Mutex::new(Member::new(name, shelf)));
+    let member = Arc::new(Member::new(name, shelf));
     tokio::select! {
         result = serve_connections(listener, member, statuses) => result,
         () = interrupted => Ok(()),
@@ -90,16 +101,14 @@ async fn serve_connection(connection: Connection, member: SharedMember) {
     }
 }
 
-/// Returns the status. The member may be writing to its disk, so another thread waits for it.
+/// Returns the status. The disk may be stuck, so another thread waits for it.
 async fn status(member: &SharedMember, connections: u64) -> Result<Status> {
     let member = Arc::clone(member);
-    let read = tokio::task::spawn_blocking(move || {
-        let mut member = member.lock().unwrap_or_else(PoisonError::into_inner);
-        Status {
-            connections,
-            counters: member.counters(),
-            free_bytes: member.shelf_mut().free_bytes(),
-        }
+    let read = tokio::task::spawn_blocking(move || Status {
+        connections,
+        counters: member.counters(),
+        free_bytes: member.shelf().free_bytes(),
+        disk_bytes: member.shelf().disk_bytes(),
     });
     Ok(read.await?)
 }
@@ -109,7 +118,7 @@ impl Reported for Status {
 
     fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
         type Value = fn(&MemberCounters) -> u64;
-        let counters: [(&str, &str, Value); 6] = [
+        let counters: [(&str, &str, Value); 8] = [
             ("puts", "Chunks and manifests that were put.", |c| c.puts),
             ("put_bytes", "Bytes of these.", |c| c.put_bytes),
             ("gets", "Chunks and manifests that were read.", |c| c.gets),
@@ -120,6 +129,10 @@ impl Reported for Status {
                 |c| c.missing,
             ),
             ("failed", "Requests that failed.", |c| c.failed),
+            ("removed", "Chunks and manifests that were removed.", |c| {
+                c.removed
+            }),
+            ("removed_bytes", "Bytes of these.", |c| c.removed_bytes),
         ];
         for (name, help, value) in counters {
             out.counter(name, help, |status| value(&status.counters))?;
@@ -129,6 +142,9 @@ impl Reported for Status {
         })?;
         out.gauge("free_bytes", "Free room of the disk.", |status| {
             status.free_bytes
+        })?;
+        out.gauge("disk_bytes", "Size of the disk.", |status| {
+            status.disk_bytes
         })
     }
 }
