@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book tunnel
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -181,6 +181,9 @@ emulate-map: build ## Run five protocols beside the kernel's TCP, over rates, de
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
 	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-files --bench parts --bench protocols
+
+tunnel: build ## Pass git, HTTP/2, WebSockets and PostgreSQL through TCP tunnels while members are killed (a minute)
+	scripts/tunnel
 
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite

@@ -9,7 +9,7 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     // Few inputs have a known version and type, so set these.
     let mut known = bytes.to_vec();
     if let [version, kind, flags, reserved, ..] = known.as_mut_slice() {
-        (*version, *kind, *reserved) = (1, 1 + *kind % 9, 0);
+        (*version, *kind, *reserved) = (2, 1 + *kind % 12, 0);
         *flags %= 4;
     }
     for message in [Bytes::from(known), Bytes::copy_from_slice(bytes)] {

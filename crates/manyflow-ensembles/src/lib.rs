@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`anypoint`] | connections of frames to a service of several members: the switch and its ends |
-//! | [`http`] | HTTP through such a connection: the gateway for clients, and members before servers |
+//! | [`http`] | HTTP and TCP streams through such a connection: the gateway for clients, and members before servers |
 //! | [`store`] | a replicated chunk store: its disks, and files put into it and read from it |
 //!
 //! # Example

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
+use std::str::FromStr;
 
 use nix::net::if_::if_nametoindex;
 use rustls_pki_types::{InvalidDnsNameError, ServerName};
@@ -100,6 +101,15 @@ impl AddressError {
             self,
             AddressError::Invalid { .. } | AddressError::UnixPath { .. }
         )
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    /// Parses an address with a port.
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        Address::parse(text, None)
     }
 }
 

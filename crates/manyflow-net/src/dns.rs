@@ -1,8 +1,9 @@
-//! Asks the nameservers of this host for the relays of a source (RFC 8777).
+//! Asks the nameservers of this host for the relays of a source (RFC 8777), and for the hosts of a
+//! service (RFC 2782).
 //!
-//! This is a stub resolver for one question: it asks each nameserver of `/etc/resolv.conf` by UDP,
-//! and by TCP if the answer is cut. Functions of the C library cannot ask for records of this type
-//! without blocking a thread.
+//! This is a stub resolver for single questions: it asks each nameserver of `/etc/resolv.conf` by
+//! UDP, and by TCP if the answer is cut. Functions of the C library cannot ask for records of these
+//! types without blocking a thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,8 +11,11 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use domain::base::iana::{Rcode, Rtype};
+#[cfg(feature = "sessions")]
 use domain::base::rdata::UnknownRecordData;
 use domain::base::{Message, MessageBuilder, Name};
+use domain::rdata::Srv;
+#[cfg(feature = "sessions")]
 use manyflow_amt::discovery::{RECORD_TYPE, RelayName, RelayRecord, by_preference, reverse_name};
 use resolv_conf::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -30,6 +34,7 @@ const ROUNDS: usize = 2;
 /// fragmented on any usual path.
 const UDP_ANSWER_BYTES: u16 = 1_232;
 /// The maximum number of relays that are taken from an answer.
+#[cfg(feature = "sessions")]
 const RELAYS_MAX: usize = 16;
 
 /// The reason why no nameserver has answered.
@@ -58,6 +63,22 @@ pub enum DnsError {
     /// This host has no nameserver.
     #[error("{CONFIG_FILE} names no nameserver")]
     None,
+    /// The text is not a domain name.
+    #[error("`{0}` is not a domain name such as _web._udp.example.net")]
+    Name(String),
+}
+
+/// A host of a service, as a record SRV names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceHost {
+    /// The name of the host, without the root's dot.
+    pub host: String,
+    /// The port of the service at this host.
+    pub port: u16,
+    /// The priority: hosts with a lower number are preferred.
+    pub priority: u16,
+    /// The weight among hosts of the same priority.
+    pub weight: u16,
 }
 
 /// The nameservers of this host.
@@ -84,12 +105,36 @@ impl Nameservers {
     ///
     /// # Errors
     /// If no nameserver answers: the last one's reason.
+    #[cfg(feature = "sessions")]
     pub async fn relays_of(&self, source: IpAddr) -> Result<Vec<String>, DnsError> {
-        let query = query(source);
+        let query = query(&reverse_name(source), Rtype::from_int(RECORD_TYPE))?;
+        self.ask(&query, relays).await
+    }
+
+    /// Returns the hosts of a service such as `_web._udp.example.net`, in no order; none if there
+    /// are no records.
+    ///
+    /// # Errors
+    /// If the text is not a domain name, or no nameserver answers: the last one's reason.
+    pub async fn hosts_of(&self, service: &str) -> Result<Vec<ServiceHost>, DnsError> {
+        self.ask(&query(service, Rtype::SRV)?, service_hosts).await
+    }
+
+    /// Asks one nameserver after the other. A name that does not exist has no records.
+    async fn ask<T>(
+        &self,
+        query: &Message<Vec<u8>>,
+        records: impl Fn(&Message<Vec<u8>>) -> Option<Vec<T>>,
+    ) -> Result<Vec<T>, DnsError> {
         let mut last = DnsError::None;
         for server in self.0.iter().cycle().take(ROUNDS * self.0.len()) {
-            match ask(*server, &query).await {
-                Ok(relays) => return Ok(relays),
+            let found = match ask(*server, query).await {
+                Ok(Some(answer)) => records(&answer).ok_or(DnsError::Nonsense(*server)),
+                Ok(None) => Ok(Vec::new()),
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(found) => return Ok(found),
                 Err(error) => {
                     tracing::debug!(%error, "another nameserver is asked");
                     last = error;
@@ -100,14 +145,14 @@ impl Nameservers {
     }
 }
 
-/// Returns the message that asks for the relays of a source.
-fn query(source: IpAddr) -> Message<Vec<u8>> {
-    let name = Name::<Vec<u8>>::from_str(&reverse_name(source)).expect("a reverse name is short");
+/// Returns the message that asks for records of a name.
+fn query(name: &str, kind: Rtype) -> Result<Message<Vec<u8>>, DnsError> {
+    let name = Name::<Vec<u8>>::from_str(name).map_err(|_| DnsError::Name(name.to_owned()))?;
     let mut builder = MessageBuilder::new_vec();
     builder.header_mut().set_id(rand::random());
     builder.header_mut().set_rd(true);
     let mut builder = builder.question();
-    let asked = builder.push((name, Rtype::from_int(RECORD_TYPE)));
+    let asked = builder.push((name, kind));
     asked.expect("a vector has room for a question");
     let mut builder = builder.additional();
     let extended = builder.opt(|opt| {
@@ -115,11 +160,15 @@ fn query(source: IpAddr) -> Message<Vec<u8>> {
         Ok(())
     });
     extended.expect("a vector has room for an option");
-    builder.into_message()
+    Ok(builder.into_message())
 }
 
-/// Asks a nameserver by UDP, and by TCP if its answer is cut.
-async fn ask(server: SocketAddr, query: &Message<Vec<u8>>) -> Result<Vec<String>, DnsError> {
+/// Asks a nameserver by UDP, and by TCP if its answer is cut. Returns `None` if there is no such
+/// name.
+async fn ask(
+    server: SocketAddr,
+    query: &Message<Vec<u8>>,
+) -> Result<Option<Message<Vec<u8>>>, DnsError> {
     let unreachable = |cause| DnsError::Unreachable { server, cause };
     let late = |_| unreachable(io::ErrorKind::TimedOut.into());
     let by_udp = timeout(ANSWER_TIMEOUT, exchange_udp(server, query)).await;
@@ -133,18 +182,34 @@ async fn ask(server: SocketAddr, query: &Message<Vec<u8>>) -> Result<Vec<String>
         return Err(DnsError::Nonsense(server));
     }
     match answer.header().rcode() {
-        Rcode::NOERROR => {}
-        Rcode::NXDOMAIN => return Ok(Vec::new()),
+        Rcode::NOERROR => Ok(Some(answer)),
+        Rcode::NXDOMAIN => Ok(None),
         code => {
             let code = code.to_string();
-            return Err(DnsError::Failed { server, code });
+            Err(DnsError::Failed { server, code })
         }
     }
-    relays(&answer).ok_or(DnsError::Nonsense(server))
+}
+
+/// Returns the hosts of a service in an answer. Records that cannot be read, and the target `.`,
+/// which stands for no host, are left out.
+fn service_hosts(answer: &Message<Vec<u8>>) -> Option<Vec<ServiceHost>> {
+    let records = answer.answer().ok()?.limit_to::<Srv<_>>();
+    let hosts = records.filter_map(Result::ok).map(|record| {
+        let srv = record.data();
+        ServiceHost {
+            host: srv.target().to_string().trim_end_matches('.').to_owned(),
+            port: srv.port(),
+            priority: srv.priority(),
+            weight: srv.weight(),
+        }
+    });
+    Some(hosts.filter(|found| !found.host.is_empty()).collect())
 }
 
 /// Returns the relays in an answer. The records may be those of an alias. Records that cannot be
 /// read are left out.
+#[cfg(feature = "sessions")]
 fn relays(answer: &Message<Vec<u8>>) -> Option<Vec<String>> {
     let mut records = Vec::new();
     for record in answer.answer().ok()?.limit_to::<UnknownRecordData<_>>() {

@@ -7,7 +7,7 @@
 //! | [`unix_socket`] | Unix sockets for programs on this machine |
 //! | [`udp`], [`train`], [`trains`], [`multicast`] | datagrams, several for each system call, and multicast |
 //! | [`amt`], [`inlet`], [`outlets`], [`forwarder`] | AMT tunnels; flows from and to multicast or tunnels, and a relay between them |
-//! | [`way`], [`dns`] | the choice between multicast and relays; those that the DNS names (RFC 8777) |
+//! | [`way`], [`dns`] | the choice between multicast and relays; those that the DNS names (RFC 8777), and the hosts of services |
 //! | [`reach`], [`client`] | warnings of counterparts that cannot be reached; who a client is |
 //! | [`last_mile`], [`thin_link`] | slow links in user space, for demonstrations and tests |
 //! | [`keys`], [`group_key`], [`tls`] | signatures, shared keys and certificates |
@@ -16,7 +16,7 @@
 //! | [`disk`] | questions about the user's files |
 //!
 //! The feature `sessions` has multicast, tunnels and descriptions, `pages` the servers of metrics,
-//! and `slow-links` the slow links. Other modules are always there.
+//! `dns` questions to nameservers, and `slow-links` the slow links. Other modules are always there.
 //!
 //! # Example
 //!
@@ -54,7 +54,7 @@ pub mod clock;
 #[cfg(feature = "sessions")]
 pub mod description;
 pub mod disk;
-#[cfg(feature = "sessions")]
+#[cfg(feature = "dns")]
 pub mod dns;
 #[cfg(feature = "sessions")]
 pub mod forwarder;

@@ -57,7 +57,12 @@ pub struct Server {
 impl Server {
     /// Starts a server, which puts `name` into its answers.
     pub fn start(name: &'static str, held: &Arc<Mutex<usize>>) -> Server {
-        let listener = TcpListener::bind(ANY).unwrap();
+        Server::start_at(ANY.parse().unwrap(), name, held)
+    }
+
+    /// Starts a server at this address.
+    pub fn start_at(address: SocketAddr, name: &'static str, held: &Arc<Mutex<usize>>) -> Server {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (log, held) = (Arc::clone(&seen), Arc::clone(held));
@@ -299,16 +304,15 @@ pub fn listen_address(started: &Value) -> SocketAddr {
 
 /// Starts a member of a service in front of `server`.
 pub fn start_member(server: SocketAddr, listen: &str) -> (Manyflow, Value) {
+    start_member_with(server, listen, &[])
+}
+
+/// Starts a member of a service in front of `server`, with more arguments.
+pub fn start_member_with(server: SocketAddr, listen: &str, more: &[&str]) -> (Manyflow, Value) {
     let url = format!("http://{server}");
-    let member = [
-        "member",
-        "--http",
-        &url,
-        "--listen",
-        listen,
-        "--metrics",
-        ANY,
-    ];
+    let mut member = vec!["member", "--http", &url, "--listen", listen];
+    member.extend(["--metrics", ANY]);
+    member.extend(more);
     start(&member)
 }
 
@@ -405,7 +409,7 @@ pub fn read_metric(address: &str, name: &str) -> u64 {
 }
 
 /// Waits until `find` returns a value.
-pub fn wait_for<T>(find: impl Fn() -> Option<T>) -> T {
+pub fn wait_for<T>(mut find: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {
         if let Some(found) = find() {

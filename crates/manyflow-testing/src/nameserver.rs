@@ -1,4 +1,5 @@
-//! A nameserver on this machine, with the records AMTRELAY that a test chooses (RFC 8777).
+//! A nameserver on this machine, with the records that a test chooses: AMTRELAY (RFC 8777), or
+//! those of another type.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -18,6 +19,8 @@ pub struct Reply {
     pub code: u8,
     /// The data of each record.
     pub records: Vec<Vec<u8>>,
+    /// The type of the records; 0 stands for AMTRELAY.
+    pub kind: u16,
     /// Whether answers by UDP are cut: they have no records.
     pub is_cut: bool,
     /// Whether an answer with another number comes first, as a forger would send it.
@@ -92,7 +95,8 @@ impl Reply {
         for data in records {
             // The name of the question, the type, the Internet, a minute.
             answer.extend([0xc0, HEADER_BYTES as u8]);
-            answer.extend(AMTRELAY.to_be_bytes());
+            let kind = if self.kind == 0 { AMTRELAY } else { self.kind };
+            answer.extend(kind.to_be_bytes());
             answer.extend([0, 1, 0, 0, 0, 60]);
             answer.extend((data.len() as u16).to_be_bytes());
             answer.extend(data);

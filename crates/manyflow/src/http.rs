@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use manyflow_ensembles::anypoint::{Options, serve};
 use manyflow_ensembles::http::{
-    GatewayError, GatewayOptions, MemberOptions, serve_gateway, serve_members,
+    GatewayError, GatewayOptions, MemberOptions, serve_gateway, serve_members, serve_tunnel,
 };
 use manyflow_net::group_key::GroupKey;
 use serde_json::json;
@@ -35,8 +35,17 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
     let socket = serve(listen, connection);
     let socket = socket.map_err(|cause| cannot_listen("--listen", listen, cause))?;
     let at = socket.local_address();
-    let mut options = MemberOptions::new(args.http);
-    options.requests_max = args.requests_max as usize;
+    if args.answer_within.is_zero() {
+        return Err(usage("--answer-within: choose more than 0s"));
+    }
+    let options = MemberOptions {
+        origin: args.http,
+        tcp_servers: args.tcp,
+        proxy_protocol: args.proxy_protocol,
+        requests_max: args.requests_max as usize,
+        answer_timeout: args.answer_within,
+        check: args.check,
+    };
     let member = serve_members(socket, options);
     let pages = Pages::new(member.counters());
     let pages = pages.serve(args.metrics, &display).await?;
@@ -54,11 +63,20 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
 pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();
     let mut ends = End::handlers()?;
-    let switch = tokio::select! {
-        found = resolve(&args.to) => found.context("--to")?,
-        _ = ends.next(Duration::ZERO) => return Ok(()),
-    };
-    let mut options = GatewayOptions::new(switch);
+    let mut switches = Vec::new();
+    for to in &args.to {
+        switches.push(tokio::select! {
+            found = resolve(to) => found.context("--to")?,
+            _ = ends.next(Duration::ZERO) => return Ok(()),
+        });
+    }
+    let mut options = GatewayOptions::new(switches);
+    options.accept_proxy = args.accept_proxy;
+    options.server = args
+        .server
+        .map(|server| server.to_string())
+        .unwrap_or_default();
+    options.hedge_after = Some(args.hedge_after).filter(|after| !after.is_zero());
     options.connection = with_key(options.connection, args.key.as_deref())?;
     if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(&args.timeout) {
         return Err(usage("--timeout: choose between 300ms and 24h"));
@@ -70,7 +88,10 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
     options.window = args.window.0 as u32;
     options.requests_max = args.requests_max as usize;
     options.clients_max = args.clients_max as usize;
-    let gateway = serve_gateway(args.listen, options).await;
+    let gateway = match args.tcp {
+        None => serve_gateway(args.listen, options).await,
+        Some(port) => serve_tunnel(args.listen, options, port.into()).await,
+    };
     let gateway = gateway.map_err(|error| match error {
         GatewayError::Listen(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
@@ -78,7 +99,10 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
     let pages = Pages::new(gateway.status());
     let pages = pages.serve(args.metrics, &display).await?;
     let at = gateway.local_address();
-    display.print_line(&format!("gateway: HTTP clients connect at http://{at}/"))?;
+    display.print_line(&match args.tcp {
+        None => format!("gateway: HTTP clients connect at http://{at}/"),
+        Some(_) => format!("gateway: TCP clients connect at {at}"),
+    })?;
     display.print_json(&json!({
         "event": "started",
         "listen": at.to_string(),
@@ -86,7 +110,7 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
     }))?;
     let connected = async {
         gateway.connected().await;
-        display.print_line(&format!("gateway: connected to {}", args.to))?;
+        display.print_line(&format!("gateway: connected to {}", args.to.join(" or ")))?;
         display.print_json(&json!({"event": "connected", "to": args.to}))?;
         anyhow::Ok(())
     };

@@ -32,6 +32,11 @@ pub struct SwitchConfig {
     pub fallback: bool,
     /// The time after which a member fails that owes an answer and sends nothing; at least 1 ms.
     pub failure_timeout: Duration,
+    /// The time after which a member is suspected that owes an answer and sends nothing, while
+    /// others answer; at least 1 ms. The switch answers the retransmissions of its frames, so that
+    /// the peer goes on sending to others until the member answers or fails. `None`: no member is
+    /// suspected.
+    pub suspect_timeout: Option<Duration>,
     /// The silence after which a member is probed; at least 1 ms.
     pub keep_alive: Duration,
     /// The time after which a member counts as stalled, at least 1 ms. Such a member is alive, but
@@ -49,14 +54,15 @@ pub struct SwitchConfig {
 }
 
 impl Default for SwitchConfig {
-    /// Returns ratios over 128 frames, no fallback, failure after 2 s, probes after 1 s, stalls
-    /// after 10 s, frames of 1 KiB, and 4096 held frames.
+    /// Returns ratios over 128 frames, no fallback, failure after 2 s, no suspicion, probes after
+    /// 1 s, stalls after 10 s, frames of 1 KiB, and 4096 held frames.
     fn default() -> SwitchConfig {
         SwitchConfig {
             histogram_frames: 128,
             scaling: Scaling::default(),
             fallback: false,
             failure_timeout: Duration::from_secs(2),
+            suspect_timeout: None,
             keep_alive: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(10),
             frame_bytes_max: 1024,
@@ -81,6 +87,12 @@ impl SwitchConfig {
                 "the failure time-out",
                 "at least 1 ms",
                 self.failure_timeout >= Duration::from_millis(1),
+            ),
+            (
+                "the suspicion time-out",
+                "at least 1 ms",
+                self.suspect_timeout
+                    .is_none_or(|timeout| timeout >= Duration::from_millis(1)),
             ),
             (
                 "the keep-alive time",

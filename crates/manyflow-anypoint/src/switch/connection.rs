@@ -250,8 +250,8 @@ impl<P: Payload + Default> Connection<P> {
     fn pass_inbound(&mut self, now: Time, segment: &Segment, payload: P) {
         let (inbound, outbound, _) = self.parts(now);
         match segment.body {
-            Body::Data(data) => inbound.watch_frame(&data, payload.length()),
-            Body::Close { sequence } => inbound.watch_close(PeerSeq::from_wire(sequence)),
+            Body::Data(data) => inbound.watch_frame(now, &data, payload.length()),
+            Body::Close { sequence } => inbound.watch_close(now, PeerSeq::from_wire(sequence)),
             Body::Ack(ack) => outbound.watch_ack(&Acknowledgement::from_wire(&ack)),
             Body::Open { credit } => outbound.watch_open(credit),
             Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}

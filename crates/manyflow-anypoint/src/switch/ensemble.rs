@@ -239,6 +239,12 @@ impl Ensemble {
         core::mem::take(&mut self.members[id.index()].awaits_peer)
     }
 
+    /// Returns when the last packet came from the member. Before the first packet, when the member
+    /// was added or opened.
+    pub(super) fn heard(&self, id: MemberId) -> Time {
+        self.members[id.index()].heard
+    }
+
     /// Returns the time since the last packet of the member.
     pub(super) fn silence(&self, now: Time, id: MemberId) -> Duration {
         now - self.members[id.index()].heard

@@ -5,6 +5,7 @@ mod candidates;
 mod pass_through;
 mod rounds;
 mod stream;
+mod suspicion;
 mod uptake;
 
 use super::acknowledgement::Acknowledgement;
@@ -24,6 +25,7 @@ use candidates::Candidates;
 use manyflow_core::time::Time;
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 use stream::Stream;
+use suspicion::Suspicion;
 pub(super) use uptake::Change;
 use uptake::HELD_LIMITS;
 
@@ -34,6 +36,7 @@ const CREDIT_REPORTS: u8 = 3;
 #[derive(Debug)]
 pub(super) struct Inbound<P> {
     scaling: Scaling,
+    suspicion: Suspicion,
     /// The peer's frames, in the order of their numbers.
     arrivals: Reorder<PeerSeq, P>,
     /// The route of each frame, from the peer's first frame that its member has not acknowledged.
@@ -58,6 +61,7 @@ impl<P: Payload + Default> Inbound<P> {
     pub(super) fn new(config: &SwitchConfig) -> Inbound<P> {
         Inbound {
             scaling: config.scaling,
+            suspicion: Suspicion::new(config),
             arrivals: Reorder::new(config.held_frames_max),
             routes: Ring::new(),
             missing: Missing::new(),
@@ -145,7 +149,7 @@ impl<P: Payload + Default> Inbound<P> {
         let place = policy.route(&data, &payload, self.candidates.list());
         let owner = self.candidates.charge(place);
         let stream = &mut self.streams[owner.index()];
-        let number = stream.send(sequence);
+        let number = stream.send(cx.now, sequence);
         stream.rounds.note_sent(number, cx.now);
         let route = Route::new(Owner::Member(owner), number);
         match self.routes.get_mut(sequence) {
@@ -179,10 +183,10 @@ impl<P: Payload + Default> Inbound<P> {
                 stream.note_repeat(number);
                 self.missing.remove(sequence);
                 self.send_frame(cx, owner, number, data, payload);
-                // Otherwise the frames of a stalled member would fill the peer's window, and keep
-                // it from sending to others. The answer promises nothing: only the cumulative
-                // number is final.
-                if self.is_stalled(owner) {
+                // Otherwise the frames of a member that takes nothing would fill the peer's window,
+                // and keep it from sending to others. The answer promises nothing: only the
+                // cumulative number is final.
+                if self.is_stalled(owner) || self.is_suspected(cx, owner) {
                     self.acknowledge(cx, Some(sequence), Feedback::default());
                 }
             }
@@ -502,11 +506,6 @@ impl<P: Payload + Default> Inbound<P> {
         let has_heir = others.any(|other| other != id && !self.is_stalled(other));
         let is_stuck = self.streams[id.index()].is_stuck(now, limits * config.stall_timeout);
         is_stuck && (is_leaving || has_heir)
-    }
-
-    /// Returns whether a member takes nothing.
-    fn is_stalled(&self, id: MemberId) -> bool {
-        self.streams[id.index()].uptake().is_stalled()
     }
 
     /// Returns the credit for a segment to the peer.

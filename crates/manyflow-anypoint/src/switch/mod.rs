@@ -63,6 +63,9 @@
 //! - Strict credit divides the peer's credit among the members (section V), but never grants the
 //!   same room twice: an earlier, larger grant counts until the member has used it. The part of a
 //!   member that waits to join is reserved.
+//! - A member that is silent while others answer is suspected before it fails: the switch answers
+//!   the retransmissions of its frames, so that the peer's window stays open for the others
+//!   (`inbound/suspicion.rs`).
 //! - The credit of a member that takes nothing for ten seconds does not count, and others get its
 //!   frames (`inbound/uptake.rs`). A packet from it proves only that it is alive.
 //! - The latest header of a member is that of its latest frame. Receive ratios count

@@ -1,10 +1,13 @@
-//! The gateway: HTTP clients on one side, one Anypoint connection on the other.
+//! The gateway: HTTP or TCP clients on one side, one Anypoint connection on the other.
 
+mod attempts;
 mod body;
 mod counters;
 mod exchange;
 mod link;
 mod request;
+mod roster;
+mod tunnel;
 mod upload;
 
 use std::io;
@@ -23,8 +26,9 @@ use tokio::task::JoinHandle;
 use super::framing::Checked;
 use crate::anypoint::{Options, connect};
 use counters::Counters;
-pub use counters::GatewayCounters;
+pub use counters::{GATEWAY_COUNTERS, GatewayCounters};
 use link::Link;
+pub use tunnel::TunnelPort;
 
 /// The first pause before another attempt to connect; each following one is twice as long.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -41,13 +45,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The parameters of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// The address of the switch, or of a member.
-    pub switch: SocketAddr,
+    /// The addresses of switches before the same members, or of one member. The gateway connects to
+    /// all of them, and uses the first that answers.
+    pub switches: Vec<SocketAddr>,
     /// The parameters of the connection to the switch.
     pub connection: Options,
     /// The time without a sign of life of a request after which its member counts as dead: more
     /// than the 2 s after which a switch gives a member up.
     pub timeout: Duration,
+    /// The time after which a GET or HEAD without an answer is sent to a second member, while these
+    /// are at most a tenth of the requests; `None` if only the silence of its member is a reason.
+    pub hedge_after: Option<Duration>,
+    /// The server, as HOST:PORT, to which streams go whose clients name none; empty for the first
+    /// server of each member.
+    pub server: String,
+    /// Whether connections of clients begin with a header of the PROXY protocol.
+    pub accept_proxy: bool,
     /// The bytes of a response that the gateway takes from a member before the client takes them.
     pub window: u32,
     /// The maximum number of requests in progress, at most [`PLACES`](super::wire::PLACES); others
@@ -58,10 +71,14 @@ pub struct GatewayOptions {
 }
 
 impl GatewayOptions {
-    /// Returns the default parameters: 3 s, 256 KiB, 1024 requests, 10,000 clients.
-    pub fn new(switch: SocketAddr) -> GatewayOptions {
+    /// Returns the default parameters: 3 s, second copies after 1 s, no PROXY protocol, 256 KiB,
+    /// 1024 requests, 10,000 clients.
+    pub fn new(switches: Vec<SocketAddr>) -> GatewayOptions {
         GatewayOptions {
-            switch,
+            switches,
+            hedge_after: Some(Duration::from_secs(1)),
+            server: String::new(),
+            accept_proxy: false,
             connection: super::member::short_buffers(),
             timeout: Duration::from_secs(3),
             window: 256 << 10,
@@ -76,7 +93,7 @@ impl GatewayOptions {
 #[non_exhaustive]
 pub enum GatewayError {
     /// The address for clients cannot be used.
-    #[error("cannot accept HTTP clients at {0}: {1}; choose another address or port")]
+    #[error("cannot accept clients at {0}: {1}; choose another address or port")]
     Listen(SocketAddr, io::Error),
 }
 
@@ -86,9 +103,11 @@ pub enum GatewayError {
 pub struct GatewayStatus {
     /// The counters.
     pub counters: GatewayCounters,
-    /// Whether there is a connection to the switch.
+    /// Whether there is a connection to a switch.
     pub is_connected: bool,
-    /// Requests in progress.
+    /// Members to which requests go without need: their servers answer.
+    pub members: usize,
+    /// Requests and streams in progress.
     pub requests: usize,
     /// Connections of clients.
     pub clients: usize,
@@ -101,8 +120,16 @@ type LinkState = Result<Arc<Link>, String>;
 struct Shared {
     options: GatewayOptions,
     counters: Arc<Counters>,
-    links: watch::Receiver<LinkState>,
+    /// The connection to each switch.
+    links: Vec<watch::Receiver<LinkState>>,
     clients: Arc<Semaphore>,
+}
+
+/// The clients of a gateway.
+#[derive(Copy, Clone)]
+enum Clients {
+    Http,
+    Tcp(TunnelPort),
 }
 
 /// A gateway, which ends when it is dropped.
@@ -110,11 +137,12 @@ pub struct Gateway {
     shared: Arc<Shared>,
     local_address: SocketAddr,
     drain: watch::Sender<bool>,
-    tasks: [JoinHandle<()>; 2],
+    links: Vec<JoinHandle<()>>,
+    accept: JoinHandle<()>,
 }
 
-/// Starts a gateway for HTTP clients at `listen`. It connects to the switch in the background, and
-/// connects again when the connection is lost.
+/// Starts a gateway for HTTP clients at `listen`. It connects to the switches in the background,
+/// and connects again when a connection is lost.
 ///
 /// # Errors
 /// If the address for clients cannot be used.
@@ -122,14 +150,37 @@ pub async fn serve_gateway(
     listen: SocketAddr,
     options: GatewayOptions,
 ) -> Result<Gateway, GatewayError> {
+    start(listen, options, Clients::Http).await
+}
+
+/// Starts a gateway for TCP clients at `listen`, whose streams members pass to TCP servers.
+///
+/// # Errors
+/// If the address for clients cannot be used.
+pub async fn serve_tunnel(
+    listen: SocketAddr,
+    options: GatewayOptions,
+    port: TunnelPort,
+) -> Result<Gateway, GatewayError> {
+    start(listen, options, Clients::Tcp(port)).await
+}
+
+async fn start(
+    listen: SocketAddr,
+    options: GatewayOptions,
+    kind: Clients,
+) -> Result<Gateway, GatewayError> {
     let failed = |error| GatewayError::Listen(listen, error);
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let local_address = listener.local_addr().map_err(failed)?;
-    let reason = format!(
-        "there is no connection to the switch at {} yet",
-        options.switch
-    );
-    let (state, links) = watch::channel(Err(reason));
+    let switches = options.switches.clone();
+    let (states, links): (Vec<_>, Vec<_>) = switches
+        .iter()
+        .map(|switch| {
+            let reason = format!("there is no connection to the switch at {switch} yet");
+            watch::channel(Err(reason))
+        })
+        .unzip();
     let clients = Arc::new(Semaphore::new(options.clients_max));
     let shared = Arc::new(Shared {
         options,
@@ -138,19 +189,18 @@ pub async fn serve_gateway(
         clients,
     });
     let (drain, draining) = watch::channel(false);
+    let keep = |(switch, state)| tokio::spawn(keep_link(Arc::clone(&shared), switch, state));
     Ok(Gateway {
         local_address,
         drain,
-        tasks: [
-            tokio::spawn(keep_link(Arc::clone(&shared), state)),
-            tokio::spawn(accept(listener, Arc::clone(&shared), draining)),
-        ],
+        links: switches.into_iter().zip(states).map(keep).collect(),
+        accept: tokio::spawn(accept(listener, Arc::clone(&shared), draining, kind)),
         shared,
     })
 }
 
 impl Gateway {
-    /// Returns the address for HTTP clients.
+    /// Returns the address for clients.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
@@ -161,10 +211,9 @@ impl Gateway {
         move || shared.status()
     }
 
-    /// Waits until the gateway has a connection to the switch.
+    /// Waits until the gateway has a connection to a switch.
     pub async fn connected(&self) {
-        // The sender lives as long as the gateway.
-        let _ = self.shared.links.clone().wait_for(Result::is_ok).await;
+        self.shared.connected().await;
     }
 
     /// Takes no new clients and requests, and waits until those in progress are answered, for at
@@ -177,10 +226,8 @@ impl Gateway {
             let seconds = grace.as_secs_f64();
             tracing::warn!("requests in progress were aborted after {seconds} s");
         }
-        let link = self.shared.links.borrow().clone();
-        let [keep_link, _] = &self.tasks;
-        keep_link.abort();
-        if let Ok(link) = link {
+        self.links.iter().for_each(JoinHandle::abort);
+        for link in self.shared.links.iter().filter_map(connection_of) {
             let _ = tokio::time::timeout(Duration::from_secs(1), link.close()).await;
         }
     }
@@ -188,38 +235,79 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.links.iter().for_each(JoinHandle::abort);
+        self.accept.abort();
     }
+}
+
+/// Returns the connection to a switch, if there is one.
+fn connection_of(state: &watch::Receiver<LinkState>) -> Option<Arc<Link>> {
+    state.borrow().as_ref().ok().map(Arc::clone)
 }
 
 impl Shared {
     fn status(&self) -> GatewayStatus {
-        let link = self.links.borrow();
+        let links: Vec<_> = self.links.iter().filter_map(connection_of).collect();
         let free = self.clients.available_permits();
         GatewayStatus {
             counters: self.counters.read(),
-            is_connected: link.is_ok(),
-            requests: link.as_ref().map_or(0, |link| link.in_progress()),
+            is_connected: !links.is_empty(),
+            members: self.link().map_or(0, |link| link.ready_members()),
+            requests: links.iter().map(|link| link.in_progress()).sum(),
             clients: self.options.clients_max - free,
         }
     }
+
+    /// Returns the connection to the first switch that answers, or else to the first.
+    ///
+    /// # Errors
+    /// If there is no connection: the reason of the first.
+    fn link(&self) -> Result<Arc<Link>, String> {
+        let mut connected = self.links.iter().filter_map(connection_of);
+        let answering = connected.find(|link| link.is_answering());
+        let first = || self.links.iter().find_map(connection_of);
+        answering.or_else(first).ok_or_else(|| {
+            let reason = self
+                .links
+                .first()
+                .and_then(|state| state.borrow().clone().err());
+            reason.unwrap_or_else(|| "the gateway has no switch".to_owned())
+        })
+    }
+
+    /// Waits until there is a connection that is in use.
+    async fn connected(&self) {
+        let in_use = |state: &LinkState| state.as_ref().is_ok_and(|link| !link.is_lost());
+        let mut waiting = tokio::task::JoinSet::new();
+        for state in &self.links {
+            let mut state = state.clone();
+            // The sender lives as long as the gateway.
+            waiting.spawn(async move { state.wait_for(in_use).await.is_ok() });
+        }
+        waiting.join_next().await;
+    }
+
+    /// Returns the longest time between two signs of life of a request, in milliseconds.
+    fn alive_ms(&self) -> u32 {
+        (self.options.timeout.as_millis() as u32 / 3).max(1)
+    }
 }
 
-/// Keeps the connection to the switch open.
-async fn keep_link(shared: Arc<Shared>, state: watch::Sender<LinkState>) {
+/// Keeps the connection to a switch open.
+async fn keep_link(shared: Arc<Shared>, switch: SocketAddr, state: watch::Sender<LinkState>) {
     let Shared { options, .. } = &*shared;
     let mut pause = RETRY_MIN;
     let mut reach = Reach::new(
-        format!("the switch at {}", options.switch),
+        format!("the switch at {switch}"),
         "does it run at this address, and does a member of it run?",
     );
     loop {
-        let connecting = connect(options.switch, options.connection.clone());
+        let connecting = connect(switch, options.connection.clone());
         let reason = match reach.during(connecting).await {
             Ok(connection) => {
                 let counters = Arc::clone(&shared.counters);
-                let (link, queue) = Link::new(connection, options.requests_max, counters);
-                tracing::info!("connected to the switch at {}", options.switch);
+                let (link, queue) = Link::new(connection, options, counters);
+                tracing::info!("connected to the switch at {switch}");
                 drop(state.send_replace(Ok(Arc::clone(&link))));
                 pause = RETRY_MIN;
                 let reason = link.serve(queue).await;
@@ -230,7 +318,7 @@ async fn keep_link(shared: Arc<Shared>, state: watch::Sender<LinkState>) {
             Err(error) => error.to_string(),
         };
         tracing::debug!("no connection to the switch: {reason}");
-        let reason = format!("there is no connection to the switch: {reason}");
+        let reason = format!("there is no connection to the switch at {switch}: {reason}");
         drop(state.send_replace(Err(reason)));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -240,7 +328,12 @@ async fn keep_link(shared: Arc<Shared>, state: watch::Sender<LinkState>) {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, draining: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    draining: watch::Receiver<bool>,
+    kind: Clients,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = next_client(&listener, &shared.clients) => accepted,
@@ -250,13 +343,18 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, draining: watch::Rec
             Ok((stream, client, permit)) => {
                 let (shared, draining) = (Arc::clone(&shared), draining.clone());
                 tokio::spawn(async move {
-                    serve_client(stream, client, shared, draining).await;
+                    match kind {
+                        Clients::Http => serve_client(stream, client, shared, draining).await,
+                        Clients::Tcp(port) => {
+                            tunnel::serve_client(stream, client, &shared, port).await;
+                        }
+                    }
                     drop(permit);
                 });
             }
             Err(error) => {
                 tracing::warn!(
-                    "cannot accept an HTTP client: {error}; trying again: check the limit of open \
+                    "cannot accept a client: {error}; trying again: check the limit of open \
                      files"
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;

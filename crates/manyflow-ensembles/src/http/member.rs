@@ -1,14 +1,18 @@
-//! The member: passes requests to an HTTP server that knows nothing of Anypoint.
+//! The member: passes requests to an HTTP server, and streams to TCP servers, that know nothing of
+//! Anypoint.
 
 mod answer;
 mod body;
 mod control;
+mod counters;
 mod flow;
+mod health;
 mod peer;
+mod stream;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::Uri;
@@ -24,6 +28,10 @@ use tokio::task::JoinHandle;
 
 use crate::anypoint::{self, Options};
 use body::RequestBody;
+use counters::Counters;
+pub use counters::{MEMBER_COUNTERS, MemberCounters};
+use health::Health;
+use manyflow_net::address::Address;
 
 /// Servers keep idle connections for a minute or longer: nginx for 75 s. A request on a connection
 /// that the server is closing fails, so the member closes idle ones first.
@@ -70,18 +78,45 @@ impl FromStr for Origin {
 /// The parameters of a member.
 #[derive(Clone, Debug)]
 pub struct MemberOptions {
-    /// The server behind the member.
-    pub origin: Origin,
-    /// The maximum number of requests in progress; the member refuses others.
+    /// The HTTP server that answers requests. Without it, the member refuses requests.
+    pub origin: Option<Origin>,
+    /// The TCP servers to which streams may be opened; the first one, unless the stream names
+    /// another. Without any, the member refuses streams.
+    pub tcp_servers: Vec<Address>,
+    /// Whether the TCP servers read the PROXY protocol, version 2: the address of the client comes
+    /// before its bytes.
+    pub proxy_protocol: bool,
+    /// The maximum number of requests and streams in progress; the member refuses others.
     pub requests_max: usize,
+    /// The time that the HTTP server has for the beginning of its response, after it has taken the
+    /// request, and for each further piece.
+    pub answer_timeout: Duration,
+    /// The path that the HTTP server is asked for every second: with another status than 2xx or 3xx
+    /// twice in a row, gateways prefer other members. `None`: a server counts as down after it has
+    /// refused a connection, until it accepts one.
+    pub check: Option<PathAndQuery>,
+}
+
+impl Default for MemberOptions {
+    /// Returns a member without servers, 1024 requests, 60 s for an answer, and no check.
+    fn default() -> MemberOptions {
+        MemberOptions {
+            origin: None,
+            tcp_servers: Vec::new(),
+            proxy_protocol: false,
+            requests_max: 1024,
+            answer_timeout: Duration::from_secs(60),
+            check: None,
+        }
+    }
 }
 
 impl MemberOptions {
-    /// Returns the default parameters: 1024 requests.
+    /// Returns the parameters of a member before an HTTP server, with defaults for all others.
     pub fn new(origin: Origin) -> MemberOptions {
         MemberOptions {
-            origin,
-            requests_max: 1024,
+            origin: Some(origin),
+            ..MemberOptions::default()
         }
     }
 
@@ -91,79 +126,33 @@ impl MemberOptions {
     }
 }
 
-/// Counters of a member.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemberCounters {
-    /// Requests of gateways.
-    pub requests: u64,
-    /// Requests whose whole response was sent.
-    pub answered: u64,
-    /// Requests that were refused before the server saw them: too many, the server could not be
-    /// reached, or the member is draining.
-    pub refused: u64,
-    /// Requests whose response the server did not complete.
-    pub failed: u64,
-    /// Requests that the gateway gave up, or whose connection ended.
-    pub cancelled: u64,
-    /// Messages about requests that the member does not know.
-    pub unknown: u64,
-    /// Messages that are not valid.
-    pub malformed: u64,
-    /// Requests in progress now.
-    pub in_progress: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    requests: AtomicU64,
-    answered: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-    cancelled: AtomicU64,
-    unknown: AtomicU64,
-    malformed: AtomicU64,
-    in_progress: AtomicU64,
-}
-
-fn add_one(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-impl Counters {
-    fn read(&self) -> MemberCounters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        MemberCounters {
-            requests: read(&self.requests),
-            answered: read(&self.answered),
-            refused: read(&self.refused),
-            failed: read(&self.failed),
-            cancelled: read(&self.cancelled),
-            unknown: read(&self.unknown),
-            malformed: read(&self.malformed),
-            in_progress: read(&self.in_progress),
-        }
-    }
-}
-
 /// The parts of a member that its connections share.
 struct Shared {
     options: MemberOptions,
     /// The number by which a gateway distinguishes this process from others.
     number: u64,
     client: Client<HttpConnector, RequestBody>,
+    health: Health,
     counters: Counters,
     draining: watch::Receiver<bool>,
+}
+
+impl Shared {
+    fn read_counters(&self) -> MemberCounters {
+        let mut counters = self.counters.read();
+        counters.is_serving = self.health.is_serving();
+        counters
+    }
 }
 
 /// A member with a server behind it, which ends when this is dropped.
 pub struct HttpMember {
     shared: Arc<Shared>,
     drain: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
-/// Answers the requests of gateways on all connections of `member`.
+/// Answers the requests and streams of gateways on all connections of `member`.
 pub fn serve_members(member: anypoint::Member, options: MemberOptions) -> HttpMember {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
@@ -176,16 +165,21 @@ pub fn serve_members(member: anypoint::Member, options: MemberOptions) -> HttpMe
     let (drain, draining) = watch::channel(false);
     let shared = Arc::new(Shared {
         options,
-        number: rng.random(),
+        // 0 stands for any member.
+        number: rng.random_range(1..=u64::MAX),
         client,
+        health: Health::default(),
         counters: Counters::default(),
         draining,
     });
-    let task = tokio::spawn(accept(member, Arc::clone(&shared)));
+    let tasks = [
+        tokio::spawn(accept(member, Arc::clone(&shared))),
+        tokio::spawn(health::watch(Arc::clone(&shared))),
+    ];
     HttpMember {
         shared,
         drain,
-        task,
+        tasks,
     }
 }
 
@@ -212,7 +206,7 @@ impl HttpMember {
     /// Returns a function that reads the counters.
     pub fn counters(&self) -> impl Fn() -> MemberCounters + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
-        move || shared.counters.read()
+        move || shared.read_counters()
     }
 
     /// Refuses further requests, and waits until those in progress are answered, for at most
@@ -235,7 +229,7 @@ impl HttpMember {
 
 impl Drop for HttpMember {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 

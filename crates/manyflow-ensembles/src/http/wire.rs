@@ -2,6 +2,7 @@
 //! [`anypoint_http`](super) draws the format.
 
 mod head;
+mod open;
 mod reader;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -10,6 +11,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 pub use head::RequestHead;
 pub(super) use head::check_headers;
 use head::{put_headers, take_headers};
+pub use open::Open;
 use reader::Reader;
 
 /// The longest head of a request or response in bytes, as it is encoded.
@@ -26,7 +28,7 @@ pub const REASON_BYTES_MAX: usize = 1000;
 /// The number of places among the requests in progress of one connection.
 pub const PLACES: usize = 1 << 12;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const REQUEST: u8 = 1;
 const REQUEST_PART: u8 = 2;
 const RESPONSE_CREDIT: u8 = 3;
@@ -36,14 +38,20 @@ const RESPONSE_PART: u8 = 6;
 const REQUEST_CREDIT: u8 = 7;
 const ALIVE: u8 = 8;
 const FAILED: u8 = 9;
+const PROBE: u8 = 10;
+const OPEN: u8 = 11;
+const PULSE: u8 = 12;
 const IS_LAST: u8 = 1;
+/// The flags of a Pulse.
+const IS_SERVING: u8 = 1;
+const IS_DRAINING: u8 = 2;
 
 /// The number of a request in progress, which the gateway chooses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 impl RequestId {
-    /// Returns the key of all messages about the request.
+    /// Returns the key of messages about a request that is for no member in particular.
     pub fn key(self) -> u32 {
         self.0 as u32
     }
@@ -59,6 +67,11 @@ impl RequestId {
 pub enum ToMember {
     /// Asks for the answer to an HTTP request.
     Request(Box<Request>),
+    /// Opens a stream to a TCP server. The parts of the request's and the response's bodies are
+    /// the bytes of the stream.
+    Open(Box<Open>),
+    /// Asks the member for a [`MemberEvent::Pulse`]. The number is one of the probe.
+    Probe(RequestId),
     /// Continues the body of a request.
     Part(RequestId, Part),
     /// Permits the member to send the response's body up to `until` bytes from its beginning. Also
@@ -77,6 +90,9 @@ pub struct Request {
     pub window: u32,
     /// The longest time between two signs of life of the request, in milliseconds; not 0.
     pub alive_ms: u32,
+    /// The number of the member that the request is for; 0 for any member. Others refuse it: a
+    /// switch gives them the messages of a member that has failed.
+    pub to: u64,
     /// Method, target and headers.
     pub head: RequestHead,
     /// The beginning of the body: at most [`PART_BYTES_MAX`] bytes.
@@ -119,6 +135,31 @@ pub enum MemberEvent {
     Alive(Vec<RequestId>),
     /// The request has no response, or its response ends here incomplete.
     Failed(RequestId, Failure),
+    /// Answers a [`ToMember::Probe`].
+    Pulse(RequestId, Pulse),
+}
+
+impl MemberEvent {
+    /// Returns the number of the request, stream or probe; 0 for [`Alive`](MemberEvent::Alive).
+    pub fn id(&self) -> RequestId {
+        match self {
+            MemberEvent::Response(id, _)
+            | MemberEvent::Part(id, _)
+            | MemberEvent::Credit(id, _)
+            | MemberEvent::Failed(id, _)
+            | MemberEvent::Pulse(id, _) => *id,
+            MemberEvent::Alive(_) => RequestId(0),
+        }
+    }
+}
+
+/// The state of a member.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Pulse {
+    /// Whether the server behind the member answered when it was last asked or checked.
+    pub is_serving: bool,
+    /// Whether the member refuses further requests because it is shutting down.
+    pub is_draining: bool,
 }
 
 /// The beginning of a response.
@@ -147,13 +188,33 @@ pub struct Failure {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FailureKind {
-    /// The server behind the member has not seen the request.
+    /// The member is full or shutting down. Its server has not seen the request.
     Refused = 1,
     /// The member has no request of this number: it has restarted, or a switch gave the messages
     /// of one request to several members.
     Unknown = 2,
     /// The server behind the member may have handled the request, and its answer is not complete.
     Origin = 3,
+    /// The server behind the member cannot be reached, so it has not seen the request.
+    Unreachable = 4,
+    /// The server behind the member has got the request, and has not answered in time.
+    Late = 5,
+    /// The request is for another member, which may have got it as well.
+    Elsewhere = 6,
+}
+
+impl FailureKind {
+    fn decode(kind: u8) -> Option<FailureKind> {
+        Some(match kind {
+            1 => FailureKind::Refused,
+            2 => FailureKind::Unknown,
+            3 => FailureKind::Origin,
+            4 => FailureKind::Unreachable,
+            5 => FailureKind::Late,
+            6 => FailureKind::Elsewhere,
+            _ => return None,
+        })
+    }
 }
 
 impl Failure {
@@ -228,6 +289,7 @@ impl Request {
         let mut bytes = begin(REQUEST, u8::from(self.is_last), self.id.0, more);
         bytes.put_u32(self.window);
         bytes.put_u32(self.alive_ms);
+        bytes.put_u64(self.to);
         let place = bytes.len();
         bytes.put_u32(0);
         self.head.encode(&mut bytes);
@@ -241,7 +303,11 @@ impl ToMember {
     pub fn id(&self) -> RequestId {
         match self {
             ToMember::Request(request) => request.id,
-            ToMember::Part(id, _) | ToMember::Credit(id, _) | ToMember::Cancel(id) => *id,
+            ToMember::Open(open) => open.id,
+            ToMember::Part(id, _)
+            | ToMember::Credit(id, _)
+            | ToMember::Cancel(id)
+            | ToMember::Probe(id) => *id,
         }
     }
 
@@ -249,6 +315,8 @@ impl ToMember {
     pub fn encode(&self) -> Bytes {
         match self {
             ToMember::Request(request) => request.encode(),
+            ToMember::Open(open) => open.encode(),
+            ToMember::Probe(id) => begin(PROBE, 0, id.0, 0).freeze(),
             ToMember::Part(id, part) => {
                 let last = u8::from(part.is_last);
                 part.encode(begin(REQUEST_PART, last, id.0, part.bytes.len()))
@@ -273,7 +341,11 @@ impl ToMember {
                 ToMember::Request(Box::new(decode_request(id, is_last, &mut reader)?))
             }
             REQUEST_PART => ToMember::Part(id, Part::decode(take_last(kind, flags)?, &mut reader)?),
-            RESPONSE_CREDIT | CANCEL if flags != 0 => return Err(WireError::Flags(kind)),
+            RESPONSE_CREDIT | CANCEL | PROBE | OPEN if flags != 0 => {
+                return Err(WireError::Flags(kind));
+            }
+            PROBE => ToMember::Probe(id),
+            OPEN => ToMember::Open(Box::new(Open::decode(id, &mut reader)?)),
             RESPONSE_CREDIT => ToMember::Credit(id, reader.take_u64()?),
             CANCEL => ToMember::Cancel(id),
             _ => return Err(WireError::Type(kind)),
@@ -288,11 +360,7 @@ fn decode_request(
     is_last: bool,
     reader: &mut Reader<'_>,
 ) -> Result<Request, WireError> {
-    let window = reader.take_u32()?;
-    let alive_ms = reader.take_u32()?;
-    if alive_ms == 0 {
-        return Err(WireError::Range("interval of signs of life"));
-    }
+    let (window, alive_ms, to) = take_terms(reader)?;
     let mut head = take_head(reader)?;
     let decoded = RequestHead::decode(&mut head)?;
     head.finish()?;
@@ -300,10 +368,20 @@ fn decode_request(
         id,
         window,
         alive_ms,
+        to,
         head: decoded,
         body: take_body(reader)?,
         is_last,
     })
+}
+
+/// Takes the window, the interval of signs of life, and the member of a request or stream.
+fn take_terms(reader: &mut Reader<'_>) -> Result<(u32, u32, u64), WireError> {
+    let (window, alive_ms) = (reader.take_u32()?, reader.take_u32()?);
+    match alive_ms {
+        0 => Err(WireError::Range("interval of signs of life")),
+        _ => Ok((window, alive_ms, reader.take_u64()?)),
+    }
 }
 
 impl FromMember {
@@ -342,6 +420,11 @@ impl FromMember {
                 let bytes = begin(FAILED, failure.kind as u8, *id, reason.len());
                 finish(bytes, reason)
             }
+            MemberEvent::Pulse(id, pulse) => {
+                let serving = IS_SERVING * u8::from(pulse.is_serving);
+                let draining = IS_DRAINING * u8::from(pulse.is_draining);
+                begin(PULSE, serving | draining, *id, 0).freeze()
+            }
         }
     }
 
@@ -366,6 +449,15 @@ impl FromMember {
             ALIVE if id.0 != 0 => return Err(WireError::Range("number of the request")),
             ALIVE => MemberEvent::Alive(decode_alive(&mut reader)?),
             FAILED => MemberEvent::Failed(id, decode_failure(flags, &mut reader)?),
+            PULSE if flags > IS_SERVING | IS_DRAINING => return Err(WireError::Flags(kind)),
+            PULSE => {
+                let (is_serving, is_draining) = (flags & IS_SERVING > 0, flags & IS_DRAINING > 0);
+                let pulse = Pulse {
+                    is_serving,
+                    is_draining,
+                };
+                MemberEvent::Pulse(id, pulse)
+            }
             _ => return Err(WireError::Type(kind)),
         };
         reader.finish()?;
@@ -400,12 +492,7 @@ fn decode_alive(reader: &mut Reader<'_>) -> Result<Vec<RequestId>, WireError> {
 }
 
 fn decode_failure(kind: u8, reader: &mut Reader<'_>) -> Result<Failure, WireError> {
-    let kind = match kind {
-        1 => FailureKind::Refused,
-        2 => FailureKind::Unknown,
-        3 => FailureKind::Origin,
-        _ => return Err(WireError::Flags(FAILED)),
-    };
+    let kind = FailureKind::decode(kind).ok_or(WireError::Flags(FAILED))?;
     let bytes = reader.take_rest();
     let text = core::str::from_utf8(&bytes).map_err(|_| WireError::Reason)?;
     if !(1..=REASON_BYTES_MAX).contains(&text.len()) {

@@ -1,10 +1,11 @@
-//! Relays that a nameserver on loopback names, and multicast that makes them unnecessary.
+//! Relays and services that a nameserver on loopback names, and multicast that makes relays
+//! unnecessary.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use manyflow_amt::Flow;
-use manyflow_net::dns::{DnsError, Nameservers};
+use manyflow_net::dns::{DnsError, Nameservers, ServiceHost};
 use manyflow_net::multicast::{Interface, MulticastSender, SenderConfig};
 use manyflow_net::train::Train;
 use manyflow_net::way::discover;
@@ -92,6 +93,37 @@ async fn another_nameserver_is_asked_if_one_fails() {
     assert_eq!(nameservers.relays_of(source()).await.unwrap(), RELAYS);
     let none = Nameservers::new(Vec::new()).relays_of(source()).await;
     assert!(matches!(none, Err(DnsError::None)));
+}
+
+#[tokio::test]
+async fn hosts_of_a_service_are_found_with_their_ports() {
+    let record = |priority: u16, weight: u16, port: u16, target: &[u8]| {
+        let numbers = [priority, weight, port].map(u16::to_be_bytes).concat();
+        [&numbers[..], target].concat()
+    };
+    let (server, nameservers) = start(Reply {
+        kind: 33,
+        records: vec![
+            record(0, 5, 7000, b"\x01a\x07example\x00"),
+            record(1, 0, 7001, b"\x01b\x07example\x00"),
+            record(0, 0, 0, b"\x00"),
+        ],
+        ..Reply::default()
+    });
+    let host = |host: &str, port, priority, weight| ServiceHost {
+        host: host.to_owned(),
+        port,
+        priority,
+        weight,
+    };
+    let found = nameservers.hosts_of("_web._udp.example.net").await.unwrap();
+    assert_eq!(
+        found,
+        [host("a.example", 7000, 0, 5), host("b.example", 7001, 1, 0)]
+    );
+    assert_eq!(*server.asked.lock().unwrap(), ["_web._udp.example.net"]);
+    let wrong = nameservers.hosts_of("not a name..").await;
+    assert!(matches!(wrong, Err(DnsError::Name(_))), "{wrong:?}");
 }
 
 /// A flow on the loopback interface, to a group of its own.

@@ -25,7 +25,10 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
   # Before the members of a chunk store
   manyflow switch --listen 0.0.0.0:7000 --policy replicas --member a=10.0.0.1:7001 --member b=10.0.0.2:7001
 
-  # Members that change while connections are open: edit the file, then send SIGHUP
+  # A member at each address of a name, and at each host that records SRV name; looked up every 5 s
+  manyflow switch --listen 0.0.0.0:7000 --member web=dns:web.example.net:7000 --member more=srv:_web._udp.example.net
+
+  # Members that change while connections are open: edit the file
   manyflow switch --config service.toml
 
   # service.toml
@@ -40,7 +43,8 @@ policy = "hash"                # hash, replicas, round-robin, least-outstanding,
 /// Arguments of `switch`.
 #[derive(Debug, Args)]
 pub(crate) struct SwitchArgs {
-    /// The file that describes the service. SIGHUP reads its members and policy again
+    /// The file that describes the service. Its members and policy are read again every --refresh,
+    /// and after SIGHUP
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Accept connections of peers at this address
@@ -50,7 +54,8 @@ pub(crate) struct SwitchArgs {
         required_unless_present = "config",
         conflicts_with = "config", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: Option<SocketAddr>,
-    /// A member of the service, or another switch; can be repeated
+    /// A member of the service, or another switch; can be repeated. dns:HOST:PORT stands for one at
+    /// each address of a host, and srv:NAME for one at each host of a service
     #[arg(
         long,
         value_name = "NAME=HOST:PORT",
@@ -67,6 +72,9 @@ pub(crate) struct SwitchArgs {
     /// Keys of a member with --policy key-range; can be repeated
     #[arg(long, value_name = "NAME=FIRST-LAST", conflicts_with = "config")]
     pub(crate) keys: Vec<Named<KeyRange>>,
+    /// The time between two looks at the file and at names, which find members that have changed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) refresh: Duration,
     /// The maximum number of connections; further ones are refused
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=131_071))]
     pub(crate) connections_max: u32,

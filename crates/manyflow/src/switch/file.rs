@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use manyflow_ensembles::anypoint::switch::{MemberConfig, ServiceConfig};
+use manyflow_ensembles::anypoint::switch::{MemberConfig, MemberSource, ServiceConfig};
+use manyflow_net::dns::Nameservers;
 use serde::Deserialize;
 
-use crate::address::{listen_of_key, resolve};
+use crate::address::{explain, listen_of_key};
 use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
 use manyflow_terminal::usage;
 
@@ -129,7 +130,7 @@ impl ServiceFile {
     pub(super) async fn service(&self) -> Result<ServiceConfig> {
         let mut members = Vec::new();
         for name in &self.order {
-            members.push(self.members[name].member(name).await?);
+            members.extend(self.members[name].members(name).await?);
         }
         if members.is_empty() {
             return Err(usage("the service has no members: name at least one"));
@@ -142,19 +143,23 @@ impl ServiceFile {
 }
 
 impl Entry {
-    async fn member(&self, name: &str) -> Result<MemberConfig> {
+    async fn members(&self, name: &str) -> Result<Vec<MemberConfig>> {
         let (address, weight, keys) = match self {
             Entry::Address(address) => (address, None, &[][..]),
             Entry::Table(table) => (&table.address, table.weight, &table.keys[..]),
         };
         let range = |text: &String| text.parse().map(|KeyRange(range)| range);
-        let keys: Result<_, String> = keys.iter().map(range).collect();
-        let found = resolve(address).await;
-        Ok(MemberConfig {
-            name: name.to_owned(),
-            address: found.with_context(|| format!("member {name}"))?,
+        let keys: Result<Vec<_>, String> = keys.iter().map(range).collect();
+        let keys = keys.map_err(|error| usage(format!("member {name}: {error}")))?;
+        let source: MemberSource = address.parse().map_err(|error| explain(name, error))?;
+        let found = source.look_up(name, &Nameservers::of_system()).await;
+        let found = found.with_context(|| format!("member {name}"))?;
+        let member = |(name, address)| MemberConfig {
+            name,
+            address,
             weight: weight.unwrap_or(1.0),
-            keys: keys.map_err(|error| usage(format!("member {name}: {error}")))?,
-        })
+            keys: keys.clone(),
+        };
+        Ok(found.into_iter().map(member).collect())
     }
 }

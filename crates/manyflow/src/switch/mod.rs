@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use manyflow_ensembles::anypoint::switch::{
-    ServiceError, StartError, SwitchHandle, SwitchOptions, start,
+    ServiceConfig, ServiceError, StartError, SwitchHandle, SwitchOptions, start,
 };
 use manyflow_net::metrics::MetricsServer;
 use serde_json::json;
@@ -29,7 +29,8 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     let mut hangups = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let listen = file.listen(&args)?;
     let metrics = file.metrics(&args)?;
-    let switch = start(listen, file.service().await?, options);
+    let mut service = file.service().await?;
+    let switch = start(listen, service.clone(), options);
     let switch = switch.map_err(|error| match error {
         StartError::Address(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
@@ -45,9 +46,17 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     announce(&switch, pages.as_ref(), &display)?;
     // A name server that does not answer delays a reload, but not the end.
     let reloads = async {
+        let mut complaint = None;
         loop {
-            hangups.recv().await;
-            reload(&args, &switch, &display).await;
+            let is_asked = tokio::time::timeout(args.refresh, hangups.recv())
+                .await
+                .is_ok();
+            let reloaded = reload(&args, &switch, &mut service, is_asked, &display).await;
+            let failed = reloaded.err().map(|error| format!("{error:#}"));
+            if let Some(reason) = failed.as_ref().filter(|_| is_asked || failed != complaint) {
+                display.fail(&format!("the members remain as they are: {reason}"));
+            }
+            complaint = failed;
         }
     };
     let grace = tokio::select! {
@@ -64,21 +73,25 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     Ok(())
 }
 
-/// Reads the file again. If the file cannot be used, the service remains as it is.
-async fn reload(args: &SwitchArgs, switch: &SwitchHandle, display: &Display) {
-    let read = async {
-        let file = ServiceFile::of(args)?;
-        let service = file.service().await?;
-        let members = service.members.len();
-        let set = switch.set_service(service);
-        set.map_err(|error: ServiceError| usage(error.to_string()))?;
-        display.print_line(&format!("switch: {members} members"))?;
-        display.print_json(&json!({"event": "reloaded", "members": members}))?;
-        anyhow::Ok(())
-    };
-    if let Err(error) = read.await {
-        display.fail(&format!("the members remain as they are: {error:#}"));
+/// Reads the file again, and looks names up. Takes the service over if it has changed, or if the
+/// user has asked for that.
+async fn reload(
+    args: &SwitchArgs,
+    switch: &SwitchHandle,
+    known: &mut ServiceConfig,
+    is_asked: bool,
+    display: &Display,
+) -> Result<()> {
+    let service = ServiceFile::of(args)?.service().await?;
+    if service == *known && !is_asked {
+        return Ok(());
     }
+    let members = service.members.len();
+    let set = switch.set_service(service.clone());
+    set.map_err(|error: ServiceError| usage(error.to_string()))?;
+    *known = service;
+    display.print_line(&format!("switch: {members} members"))?;
+    Ok(display.print_json(&json!({"event": "reloaded", "members": members}))?)
 }
 
 fn announce(switch: &SwitchHandle, pages: Option<&MetricsServer>, display: &Display) -> Result<()> {

@@ -27,6 +27,8 @@ mod exit_codes;
 mod figures;
 mod follow;
 mod gateway;
+mod gateway_health;
+mod gateway_switches;
 mod imaging;
 mod inspect;
 mod install;
@@ -54,6 +56,7 @@ mod switch;
 mod top;
 mod trust;
 mod tshark;
+mod tunnel;
 mod units;
 mod wireshark;
 

@@ -107,6 +107,45 @@ fn members_in_the_file_change_at_a_hangup_while_a_connection_is_open() {
 }
 
 #[test]
+fn members_in_the_file_change_without_a_signal() {
+    let runtime = Runtime::new().unwrap();
+    let (one, two) = (start_member(&runtime, "a"), start_member(&runtime, "b"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("service.toml");
+    write_file(&file, &[("a", one)]);
+    let command = ["switch", "--json", "--refresh", "100ms", "--config"];
+    let mut switch = Manyflow::start(manyflow(&[&command[..], &[text(&file)]].concat()));
+    let address = listen_address(&mut switch);
+    let connection = runtime.block_on(open(address));
+    assert_eq!(runtime.block_on(ask(&connection, 0)), "a!");
+
+    // A switch that reads at this moment sees the former file or the next one.
+    let replace = |text: &str| {
+        let next = folder.path().join("next.toml");
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(&next, &file).unwrap();
+    };
+    // The error is reported once, and the service goes on.
+    replace("members = 7");
+    switch.wait_for_message("the members remain");
+    assert_eq!(runtime.block_on(ask(&connection, 1)), "a!");
+
+    replace(&format!(
+        "listen = \"{ANY}\"\n[members]\nb = \"dns:{two}\"\n"
+    ));
+    switch.wait_for(|line| line.contains("reloaded").then_some(()));
+    runtime.block_on(async {
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        while ask(&connection, 2).await != "b!" {
+            assert!(tokio::time::Instant::now() < deadline, "b never joined");
+        }
+    });
+    let complaints = switch.messages();
+    let complaints = complaints.iter().filter(|line| line.contains("remain"));
+    assert_eq!(complaints.count(), 1);
+}
+
+#[test]
 fn a_switch_that_is_killed_and_restarted_makes_ends_report() {
     let runtime = Runtime::new().unwrap();
     let member = start_member(&runtime, "a").to_string();

@@ -11,17 +11,18 @@ use super::super::sequence::{MemberSeq, PeerSeq, Sequence};
 use super::super::{MemberId, ONLY_MEMBER, RoundRobin};
 use super::Inbound;
 use crate::{Data, Payload};
+use manyflow_core::time::Time;
 
 impl<P: Payload + Default> Inbound<P> {
     /// Watches a frame that passes unchanged.
-    pub(in super::super) fn watch_frame(&mut self, data: &Data, bytes: u32) {
+    pub(in super::super) fn watch_frame(&mut self, now: Time, data: &Data, bytes: u32) {
         self.source = data.congestion;
-        self.watch_numbered(PeerSeq::from_wire(data.sequence), Some(bytes));
+        self.watch_numbered(now, PeerSeq::from_wire(data.sequence), Some(bytes));
     }
 
     /// Watches the peer's Close, which passes unchanged.
-    pub(in super::super) fn watch_close(&mut self, sequence: PeerSeq) {
-        self.watch_numbered(sequence, None);
+    pub(in super::super) fn watch_close(&mut self, now: Time, sequence: PeerSeq) {
+        self.watch_numbered(now, sequence, None);
     }
 
     /// Watches an acknowledgement of the only member, which passes unchanged.
@@ -41,7 +42,7 @@ impl<P: Payload + Default> Inbound<P> {
 
     /// Watches a frame of `bytes`, or a Close (`None`). All lower numbers have passed as well, or
     /// were lost before they reached the switch.
-    fn watch_numbered(&mut self, sequence: PeerSeq, bytes: Option<u32>) {
+    fn watch_numbered(&mut self, now: Time, sequence: PeerSeq, bytes: Option<u32>) {
         let is_new = !sequence.is_before(self.routes.next());
         if !self.routes.reaches(sequence) || (is_new && self.close.is_some()) {
             return;
@@ -52,7 +53,7 @@ impl<P: Payload + Default> Inbound<P> {
         while self.routes.next().is_before(sequence)
             || (self.routes.next() == sequence && bytes.is_some())
         {
-            self.watch_next(ONLY_MEMBER);
+            self.watch_next(now, ONLY_MEMBER);
         }
         if is_new && bytes.is_none() {
             let passed = sequence.passed_to_member();
@@ -64,9 +65,9 @@ impl<P: Payload + Default> Inbound<P> {
     }
 
     /// Records the next number as that of a frame to the member.
-    fn watch_next(&mut self, member: MemberId) {
+    fn watch_next(&mut self, now: Time, member: MemberId) {
         let sequence = self.routes.next();
-        let number = self.streams[member.index()].send(sequence);
+        let number = self.streams[member.index()].send(now, sequence);
         debug_assert_eq!(number, sequence.passed_to_member());
         self.routes.push(Route::new(Owner::Member(member), number));
         self.candidates.note_sent(member);

@@ -32,6 +32,8 @@ pub(super) struct Stream {
     acknowledged: MemberSeq,
     /// The number of frames that were sent and are not acknowledged.
     outstanding: u32,
+    /// Since when frames have been outstanding; `None` while there are none.
+    owed_since: Option<Time>,
     /// How often the first unacknowledged frame was sent again.
     repeats: u32,
     /// The number of the switch's Close.
@@ -54,6 +56,7 @@ impl Stream {
             sent: Ring::new(),
             acknowledged: MemberSeq::FIRST,
             outstanding: 0,
+            owed_since: None,
             repeats: 0,
             close: None,
             is_close_acknowledged: false,
@@ -65,9 +68,10 @@ impl Stream {
         }
     }
 
-    /// Adds a frame of the peer, and returns its number in this stream.
-    pub(super) fn send(&mut self, sequence: PeerSeq) -> MemberSeq {
+    /// Adds a frame of the peer that is sent at `now`, and returns its number in this stream.
+    pub(super) fn send(&mut self, now: Time, sequence: PeerSeq) -> MemberSeq {
         let number = self.sent.next();
+        self.owed_since.get_or_insert(now);
         debug_assert!(self.close.is_none(), "a frame follows the Close");
         self.sent.push(sequence);
         self.outstanding += 1;
@@ -150,6 +154,11 @@ impl Stream {
         self.outstanding
     }
 
+    /// Returns since when frames have been outstanding without a pause.
+    pub(super) fn owed_since(&self) -> Option<Time> {
+        self.owed_since
+    }
+
     /// Acknowledges the first unacknowledged number. Returns the peer's number of the frame; `None`
     /// for the Close.
     pub(super) fn acknowledge_next(&mut self) -> Option<PeerSeq> {
@@ -163,6 +172,9 @@ impl Stream {
         self.is_close_acknowledged |= self.close == Some(number);
         let sequence = self.peer_number(number)?;
         self.outstanding -= 1;
+        if self.outstanding == 0 {
+            self.owed_since = None;
+        }
         Some(sequence)
     }
 

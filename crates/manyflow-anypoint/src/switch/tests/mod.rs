@@ -6,6 +6,7 @@ mod identity;
 mod membership;
 mod model;
 mod stalled;
+mod suspicion;
 mod translation;
 
 use core::time::Duration;

@@ -6,7 +6,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `config.rs` | the service: its members and its policy |
+//! | `config.rs`, `source.rs` | the service: its members and its policy; where the addresses come from |
 //! | `server.rs` | the thread of a switch: sockets, commands, timer |
 //! | `hub.rs`, `back.rs`, `upkeep.rs` | all connections: datagrams of peers, datagrams of members, periodic work |
 //! | `session.rs`, `output.rs` | one connection, and the datagrams that it sends |
@@ -30,9 +30,11 @@ mod output;
 mod routing;
 mod server;
 mod session;
+mod source;
 mod status;
 mod upkeep;
 
 pub use config::{MemberConfig, PolicyName, ServiceConfig, ServiceError, SwitchOptions};
 pub use server::{StartError, SwitchHandle, start};
+pub use source::{MemberSource, SourceError};
 pub use status::{Counters, MemberStatus, SwitchStatus};

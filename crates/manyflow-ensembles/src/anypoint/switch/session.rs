@@ -24,6 +24,10 @@ const JOINS_MAX: u16 = 1000;
 /// The time between two attempts to let members join a connection, after the first.
 const JOIN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The silence after which the switch answers for a member whose frames a peer repeats: the
+/// shortest time-out of a peer, so that it answers the first repetition.
+const SUSPECTED_AFTER: Duration = Duration::from_millis(100);
+
 /// A connection.
 pub(super) struct SwitchSession {
     pub(super) path: Path,
@@ -84,6 +88,7 @@ fn config() -> SwitchConfig {
         // Thousands of connections may be idle. The switch probes the members itself.
         keep_alive: Duration::from_secs(10),
         stall_timeout: STALLED_AFTER,
+        suspect_timeout: Some(SUSPECTED_AFTER),
         frame_bytes_max: FRAME_BYTES_MAX,
         fallback: true,
         ..SwitchConfig::default()

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::attempts::note_failure;
 use super::counters::Counters;
 use super::exchange::Event;
 use super::link::Ticket;
+use super::roster::Outcome;
 
 /// The reason why a response is aborted.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +44,8 @@ pub(super) struct Streamed {
     /// The length that the response states.
     length: Option<u64>,
     window: u64,
+    /// The outcome for the health of the server if the body is complete.
+    outcome: Outcome,
     patience: Duration,
     sleep: Pin<Box<Sleep>>,
     /// Whether `poll_frame` waits, and `sleep` is set.
@@ -55,6 +59,7 @@ impl Streamed {
         first: Bytes,
         length: Option<u64>,
         window: u32,
+        outcome: Outcome,
         patience: Duration,
     ) -> Streamed {
         Streamed {
@@ -66,6 +71,7 @@ impl Streamed {
             granted: window.into(),
             length,
             window: window.into(),
+            outcome,
             patience,
             sleep: Box::pin(tokio::time::sleep(patience)),
             is_waiting: false,
@@ -102,9 +108,13 @@ impl Streamed {
                     }
                     if self.is_over {
                         self.counters.answered.add_one();
+                        self.ticket.note(self.outcome);
                     }
                 }
-                Event::Failed(failure) => return self.abort(failure.reason),
+                Event::Failed(failure) => {
+                    note_failure(&self.ticket, failure.kind);
+                    return self.abort(failure.reason);
+                }
                 Event::Lost(reason) => return self.abort(reason),
                 Event::Response(_) => return self.abort("the response began twice".into()),
             }

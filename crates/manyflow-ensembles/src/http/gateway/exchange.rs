@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::time::Instant;
 
 use super::super::wire::{Failure, MemberEvent, Part, RequestId, Response, UPLOAD_WINDOW};
+use super::roster::Choice;
 
 /// A message for the task that waits for the response.
 #[derive(Debug)]
@@ -31,6 +32,10 @@ pub(super) enum Unused {
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) id: RequestId,
+    /// The key of the messages to the member.
+    pub(super) key: u32,
+    /// The member that the request is for; 0 for any.
+    pub(super) to: u64,
     state: Mutex<ExchangeState>,
 }
 
@@ -46,17 +51,24 @@ struct ExchangeState {
     received: u64,
     granted: u64,
     is_complete: bool,
+    /// Whether both directions of this exchange end for themselves, as those of a stream do.
+    is_stream: bool,
+    /// Whether the client's direction of a stream has ended.
+    is_sent: bool,
+    is_failed: bool,
     /// The bytes of the request's body that the member takes.
     upload_until: u64,
     uploader: Option<Waker>,
 }
 
 impl Exchange {
-    /// Creates an exchange. `window` is the credit that the request grants, and `sent` is the
-    /// number of bytes of its body in the first message.
-    pub(super) fn new(id: RequestId, window: u32, sent: u64) -> Exchange {
+    /// Creates an exchange with a member. `window` is the credit that the request grants, and
+    /// `sent` is the number of bytes of its body in the first message.
+    pub(super) fn new(id: RequestId, to: Option<Choice>, window: u32, sent: u64) -> Exchange {
         Exchange {
             id,
+            key: to.map_or(id.key(), |choice| choice.key),
+            to: to.map_or(0, |choice| choice.member),
             state: Mutex::new(ExchangeState {
                 events: VecDeque::new(),
                 reader: None,
@@ -65,6 +77,9 @@ impl Exchange {
                 received: 0,
                 granted: window.into(),
                 is_complete: false,
+                is_stream: false,
+                is_sent: false,
+                is_failed: false,
                 upload_until: sent + UPLOAD_WINDOW,
                 uploader: None,
             }),
@@ -118,9 +133,22 @@ impl Exchange {
         self.lock().last_sign
     }
 
-    /// Returns whether the whole response has arrived, or the member has given up.
+    /// Makes the exchange that of a stream.
+    pub(super) fn into_stream(self) -> Exchange {
+        self.lock().is_stream = true;
+        self
+    }
+
+    /// Notes that the client's direction of a stream has ended in order.
+    pub(super) fn note_sent(&self) {
+        self.lock().is_sent = true;
+    }
+
+    /// Returns whether the whole response has arrived, or the member has given up. A stream is
+    /// complete when both directions are.
     pub(super) fn is_complete(&self) -> bool {
-        self.lock().is_complete
+        let state = self.lock();
+        state.is_failed || (state.is_complete && (state.is_sent || !state.is_stream))
     }
 
     /// Grants credit up to `until` bytes of the response's body.
@@ -138,11 +166,11 @@ impl Exchange {
 
 impl ExchangeState {
     fn handle_event(&mut self, member: u64, event: MemberEvent) -> Result<(), Unused> {
-        if self.is_complete || self.member.is_some_and(|known| known != member) {
+        let is_over = self.is_failed || (self.is_complete && !self.is_stream);
+        if is_over || self.member.is_some_and(|known| known != member) {
             // A message of the request has reached a member that does not know it, so it is lost.
-            if let (MemberEvent::Failed(_, failure), false) = (event, self.is_complete) {
-                self.is_complete = true;
-                self.push(Event::Failed(failure));
+            if let (MemberEvent::Failed(_, failure), false) = (event, is_over) {
+                self.fail(failure);
                 return Ok(());
             }
             return Err(Unused::Foreign);
@@ -156,14 +184,16 @@ impl ExchangeState {
                     waker.wake();
                 }
             }
-            MemberEvent::Failed(_, failure) => {
-                self.is_complete = true;
-                self.push(Event::Failed(failure));
-            }
-            MemberEvent::Alive(_) => {}
+            MemberEvent::Failed(_, failure) => self.fail(failure),
+            MemberEvent::Alive(_) | MemberEvent::Pulse(..) => {}
         }
         self.last_sign = Instant::now();
         Ok(())
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.is_failed = true;
+        self.push(Event::Failed(failure));
     }
 
     fn handle_response(&mut self, member: u64, response: Box<Response>) -> Result<(), Unused> {
@@ -179,7 +209,7 @@ impl ExchangeState {
 
     fn handle_part(&mut self, part: Part) -> Result<(), Unused> {
         let end = part.offset + part.bytes.len() as u64;
-        let is_next = self.member.is_some() && part.offset == self.received;
+        let is_next = self.member.is_some() && part.offset == self.received && !self.is_complete;
         if !is_next || end > self.granted {
             return Err(Unused::Malformed);
         }
@@ -228,7 +258,7 @@ mod tests {
     }
 
     fn begun() -> Exchange {
-        let exchange = Exchange::new(ID, 10, 0);
+        let exchange = Exchange::new(ID, None, 10, 0);
         exchange.handle_event(1, response("abc")).unwrap();
         exchange
     }
@@ -253,9 +283,30 @@ mod tests {
         ] {
             assert_eq!(begun().handle_event(1, event), Err(Unused::Malformed));
         }
-        let early = Exchange::new(ID, 10, 0);
+        let early = Exchange::new(ID, None, 10, 0);
         let refused = early.handle_event(1, part(0, "abc", false));
         assert_eq!(refused, Err(Unused::Malformed), "no response has begun");
+    }
+
+    #[test]
+    fn each_direction_of_a_stream_ends_for_itself() {
+        let stream = Exchange::new(ID, None, 10, 0).into_stream();
+        stream.handle_event(1, response("")).unwrap();
+        stream.handle_event(1, part(0, "abc", true)).unwrap();
+        assert!(!stream.is_complete(), "the client still sends");
+        assert_eq!(stream.handle_event(1, MemberEvent::Credit(ID, 999)), Ok(()));
+        let late = stream.handle_event(1, part(3, "d", false));
+        assert_eq!(late, Err(Unused::Malformed));
+        stream.note_sent();
+        assert!(stream.is_complete());
+
+        let reset = Exchange::new(ID, None, 10, 0).into_stream();
+        reset.handle_event(1, response("")).unwrap();
+        reset.handle_event(1, part(0, "abc", true)).unwrap();
+        let failure = Failure::new(FailureKind::Origin, "reset");
+        let failed = MemberEvent::Failed(ID, failure);
+        assert_eq!(reset.handle_event(1, failed), Ok(()));
+        assert!(reset.is_complete());
     }
 
     #[test]

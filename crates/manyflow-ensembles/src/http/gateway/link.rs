@@ -9,9 +9,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::super::wire::{FromMember, MemberEvent, PLACES, RequestId, ToMember};
+use super::super::wire::{FailureKind, FromMember, MemberEvent, PLACES, RequestId, ToMember};
+use super::GatewayOptions;
 use super::counters::Counters;
 use super::exchange::{Event, Exchange, Unused};
+use super::roster::{Choice, Outcome, Roster};
 use super::upload::UploadRest;
 use crate::anypoint::Connection;
 
@@ -19,12 +21,24 @@ use crate::anypoint::Connection;
 /// still wants it.
 const CREDIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The time between two looks at the members.
+const TEND_TICK: Duration = Duration::from_millis(25);
+/// The time that a request waits for the first member to be found, and between two looks.
+const FIND_TIMEOUT: Duration = Duration::from_millis(300);
+const FIND_TICK: Duration = Duration::from_millis(5);
+/// The silence of all members after which another switch is preferred.
+const SILENT_AFTER: Duration = Duration::from_millis(400);
+const SILENT: &str = "nothing came from the switch for too long";
+
 /// A connection to the switch.
 #[derive(Debug)]
 pub(super) struct Link {
     connection: Connection,
     table: Mutex<Table>,
-    control: mpsc::UnboundedSender<ToMember>,
+    roster: Mutex<Roster>,
+    control: mpsc::UnboundedSender<(u32, ToMember)>,
+    /// The time without any message, while members owe answers, after which the link ends.
+    silence_max: Duration,
     counters: Arc<Counters>,
     started: Instant,
     /// When the last message arrived, in milliseconds after `started`.
@@ -78,20 +92,22 @@ impl Link {
     /// Creates the link, and returns the queue of its small messages for [`serve`](Link::serve).
     pub(super) fn new(
         connection: Connection,
-        requests_max: usize,
+        options: &GatewayOptions,
         counters: Arc<Counters>,
-    ) -> (Arc<Link>, mpsc::UnboundedReceiver<ToMember>) {
+    ) -> (Arc<Link>, mpsc::UnboundedReceiver<(u32, ToMember)>) {
         let (control, queue) = mpsc::unbounded_channel();
         let table = Table {
             places: Vec::new(),
             free: Vec::new(),
-            max: requests_max,
+            max: options.requests_max,
             lost: None,
         };
         let link = Link {
             connection,
             table: Mutex::new(table),
+            roster: Mutex::new(Roster::new(Instant::now())),
             control,
+            silence_max: options.timeout * 4 / 5,
             counters,
             started: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -104,15 +120,51 @@ impl Link {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request. Returns `None` if too many are in progress.
-    pub(super) fn open(self: &Arc<Link>, window: u32, sent: u64) -> Option<Ticket> {
+    /// Returns the members behind the switch.
+    pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a way to a member is known, for a short time: without one, the switch chooses.
+    pub(super) async fn find_members(&self) {
+        let deadline = Instant::now() + FIND_TIMEOUT.min(self.silence_max);
+        while !self.has_found_members() && Instant::now() < deadline {
+            tokio::time::sleep(FIND_TICK).await;
+        }
+    }
+
+    /// Returns whether there is nothing to wait for before the first request.
+    fn has_found_members(&self) -> bool {
+        let now = Instant::now();
+        let roster = self.roster();
+        roster.is_ready(now) || roster.is_divided(now)
+    }
+
+    /// Begins a request to a member, or to any. Returns `None` if too many are in progress.
+    pub(super) fn open(
+        self: &Arc<Link>,
+        to: Option<Choice>,
+        window: u32,
+        sent: u64,
+    ) -> Option<Ticket> {
+        self.begin(|id| Exchange::new(id, to, window, sent))
+    }
+
+    /// Begins a stream to a member, or to any. Returns `None` if too many are in progress.
+    pub(super) fn open_stream(self: &Arc<Link>, to: Option<Choice>, window: u32) -> Option<Ticket> {
+        self.begin(|id| Exchange::new(id, to, window, 0).into_stream())
+    }
+
+    fn begin(self: &Arc<Link>, exchange: impl FnOnce(RequestId) -> Exchange) -> Option<Ticket> {
         let mut table = self.lock();
         let id = table.take()?;
-        let exchange = Arc::new(Exchange::new(id, window, sent));
+        let exchange = Arc::new(exchange(id));
         if let Some(reason) = &table.lost {
             exchange.lose(reason);
         }
         table.places[id.place()].exchange = Some(Arc::clone(&exchange));
+        drop(table);
+        self.roster().begin(exchange.to);
         Some(Ticket {
             link: Arc::clone(self),
             exchange,
@@ -120,9 +172,19 @@ impl Link {
         })
     }
 
-    /// Returns whether the connection is in use.
-    pub(super) fn is_alive(&self) -> bool {
-        self.lock().lost.is_none()
+    /// Returns whether the connection has ended.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lock().lost.is_some()
+    }
+
+    /// Returns whether the connection is in use, and the switch or its members answer.
+    pub(super) fn is_answering(&self) -> bool {
+        !self.is_lost() && self.roster().silence(Instant::now()) < SILENT_AFTER
+    }
+
+    /// Returns the number of members to which requests go without need.
+    pub(super) fn ready_members(&self) -> usize {
+        self.roster().ready_members(Instant::now())
     }
 
     /// Returns the number of requests in progress.
@@ -141,10 +203,13 @@ impl Link {
 
     /// Sends small messages and handles those of members, until the connection ends. Returns the
     /// reason.
-    pub(super) async fn serve(&self, mut queue: mpsc::UnboundedReceiver<ToMember>) -> String {
+    pub(super) async fn serve(
+        &self,
+        mut queue: mpsc::UnboundedReceiver<(u32, ToMember)>,
+    ) -> String {
         let send = async {
-            while let Some(message) = queue.recv().await {
-                let sent = self.send(message.id(), message.encode()).await;
+            while let Some((key, message)) = queue.recv().await {
+                let sent = self.send(key, message.encode()).await;
                 if let Err(error) = sent {
                     return error;
                 }
@@ -155,7 +220,8 @@ impl Link {
             reason = send => reason,
             reason = self.receive() => reason,
             () = self.repeat_credit() => "the gateway has ended".to_owned(),
-            () = self.give_up.notified() => "nothing came from the switch for too long".to_owned(),
+            () = self.tend_members() => SILENT.to_owned(),
+            () = self.give_up.notified() => SILENT.to_owned(),
         };
         let mut table = self.lock();
         for place in &table.places {
@@ -173,9 +239,9 @@ impl Link {
         let _ = self.connection.close().await;
     }
 
-    /// Sends a message about a request.
-    pub(super) async fn send(&self, id: RequestId, message: Bytes) -> Result<(), String> {
-        let sent = self.connection.send_frame(id.key(), message).await;
+    /// Sends a message to the member of a key.
+    pub(super) async fn send(&self, key: u32, message: Bytes) -> Result<(), String> {
+        let sent = self.connection.send_frame(key, message).await;
         sent.map_err(|error| error.to_string())
     }
 
@@ -202,19 +268,27 @@ impl Link {
                 return;
             }
         };
-        let id = match &event {
-            MemberEvent::Response(id, _)
-            | MemberEvent::Part(id, _)
-            | MemberEvent::Credit(id, _)
-            | MemberEvent::Failed(id, _) => *id,
+        let now = Instant::now();
+        self.roster().note_heard(now, member);
+        match &event {
             MemberEvent::Alive(ids) => {
                 let table = self.lock();
                 let known = ids.iter().filter_map(|id| table.find(*id));
                 known.for_each(|exchange| exchange.handle_sign());
                 return;
             }
-        };
-        let exchange = self.lock().find(id).cloned();
+            MemberEvent::Pulse(id, pulse) => {
+                self.roster().handle_pulse(now, *id, member, *pulse);
+                return self.lose_dead();
+            }
+            _ => {}
+        }
+        let exchange = self.lock().find(event.id()).cloned();
+        if let (MemberEvent::Failed(_, failure), Some(exchange)) = (&event, &exchange)
+            && failure.kind == FailureKind::Elsewhere
+        {
+            self.roster().note_key(now, exchange.key, member);
+        }
         let handled = exchange.map_or(Err(Unused::Foreign), |exchange| {
             exchange.handle_event(member, event)
         });
@@ -222,6 +296,36 @@ impl Link {
             Ok(()) => {}
             Err(Unused::Foreign) => self.counters.foreign.add_one(),
             Err(Unused::Malformed) => self.counters.malformed.add_one(),
+        }
+    }
+
+    /// Probes the members, until none of them has answered for too long.
+    async fn tend_members(&self) {
+        let mut interval = tokio::time::interval(TEND_TICK);
+        loop {
+            interval.tick().await;
+            let now = Instant::now();
+            let due = self.roster().poll_probes(now);
+            for probe in due {
+                self.push(probe.key, ToMember::Probe(probe.id));
+            }
+            self.lose_dead();
+            if self.roster().silence(now) >= self.silence_max {
+                return;
+            }
+        }
+    }
+
+    /// Ends the exchanges with members that have died.
+    fn lose_dead(&self) {
+        let dead = self.roster().take_dead();
+        if dead.is_empty() {
+            return;
+        }
+        let table = self.lock();
+        let exchanges = table.places.iter().filter_map(|p| p.exchange.as_ref());
+        for exchange in exchanges.filter(|exchange| dead.contains(&exchange.to)) {
+            exchange.lose("the member has died");
         }
     }
 
@@ -234,15 +338,15 @@ impl Link {
             let exchanges = table.places.iter().filter_map(|p| p.exchange.as_ref());
             for exchange in exchanges {
                 if let Some(until) = exchange.standing_credit() {
-                    self.push(ToMember::Credit(exchange.id, until));
+                    self.push(exchange.key, ToMember::Credit(exchange.id, until));
                 }
             }
         }
     }
 
     /// Queues a small message. If the connection has ended, nobody waits for the message.
-    fn push(&self, message: ToMember) {
-        let _ = self.control.send(message);
+    fn push(&self, key: u32, message: ToMember) {
+        let _ = self.control.send((key, message));
     }
 }
 
@@ -263,9 +367,37 @@ impl Ticket {
         &self.link
     }
 
+    /// Returns the member that the request is for; 0 for any.
+    pub(super) fn member(&self) -> u64 {
+        self.exchange.to
+    }
+
+    /// Notes how the request ended, for the health of its member.
+    pub(super) fn note(&self, outcome: Outcome) {
+        let member = self.member();
+        let ejected = self.link.roster().note(Instant::now(), member, outcome);
+        if let Some(time) = ejected {
+            self.link.counters.ejected.add_one();
+            let seconds = time.as_secs();
+            tracing::warn!(
+                "the server behind member {member:016x} fails ({outcome:?}): others get its \
+                 requests for {seconds} s"
+            );
+        }
+    }
+
+    /// Returns whether the member of the request is silent while others answer.
+    pub(super) fn is_suspected(&self) -> bool {
+        let suspected = self
+            .link
+            .roster()
+            .is_suspected(Instant::now(), self.member());
+        suspected || !self.link.is_answering()
+    }
+
     /// Sends a message about the request.
     pub(super) async fn send(&self, message: Bytes) -> Result<(), String> {
-        self.link.send(self.id(), message).await
+        self.link.send(self.exchange.key, message).await
     }
 
     /// Sends the rest of the request's body in a task of its own, until the request ends.
@@ -278,7 +410,8 @@ impl Ticket {
     /// Grants credit up to `until` bytes of the response's body.
     pub(super) fn grant(&self, until: u64) {
         self.exchange.grant(until);
-        self.link.push(ToMember::Credit(self.id(), until));
+        self.link
+            .push(self.exchange.key, ToMember::Credit(self.id(), until));
     }
 
     /// Waits for the next message, or until no sign of life has come for `patience`; then returns
@@ -306,8 +439,9 @@ impl Drop for Ticket {
             upload.abort();
         }
         if !self.exchange.is_complete() {
-            self.link.push(ToMember::Cancel(id));
+            self.link.push(self.exchange.key, ToMember::Cancel(id));
         }
+        self.link.roster().end(self.exchange.to);
         let mut table = self.link.lock();
         table.places[id.place()].exchange = None;
         table.free.push(id.place());

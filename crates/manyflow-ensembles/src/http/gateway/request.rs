@@ -1,57 +1,28 @@
-//! One request of a client: sent to a member, and to another one if that is safe and of use.
+//! One request of a client: its head, the framing of its response, and answers of the gateway.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{
-    CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, MAX_FORWARDS, RETRY_AFTER,
-};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, MAX_FORWARDS};
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
 use super::super::framing::is_host;
 use super::super::headers::{add_forwarded_for, add_via, content_length, remove_hop_by_hop};
-use super::super::wire::{self, FailureKind, RequestHead, RequestId, is_safe};
-use super::body::{GatewayBody, Streamed};
+use super::super::wire::{self, RequestHead};
+use super::Shared;
+use super::attempts::Attempts;
+use super::body::GatewayBody;
 use super::counters::Counter;
-use super::exchange::Event;
-use super::link::{Link, Ticket};
 use super::upload::Upload;
-use super::{LinkState, Shared};
 
 /// The sum of the windows of responses in progress in bytes, up to which each has all of its own.
 const WINDOWS_BYTES: u32 = 32 << 20;
 /// The smallest window in bytes that a response gets.
 const WINDOW_BYTES_MIN: u32 = 16 << 10;
-/// The attempts for a request that members refuse unseen, which any request may have.
-const REFUSALS_MAX: u32 = 3;
 
-type Answer = Response<GatewayBody>;
-
-/// The reason why an attempt has no response.
-struct Problem {
-    kind: Kind,
-    reason: String,
-}
-
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// There is no connection to the switch, or no place for the request.
-    Unavailable,
-    /// No member has passed the request to its server.
-    Refused,
-    /// The request may have had an effect.
-    Failed,
-}
-
-impl Problem {
-    fn new(kind: Kind, reason: impl Into<String>) -> Problem {
-        let reason = reason.into();
-        Problem { kind, reason }
-    }
-}
+pub(super) type Answer = Response<GatewayBody>;
 
 /// Answers a request of `client`.
 pub(super) async fn answer(
@@ -79,16 +50,7 @@ pub(super) async fn answer(
             return Ok(text(StatusCode::BAD_REQUEST, reason));
         }
     };
-    let can_repeat = upload.rest.is_none();
-    let mut attempts = Attempts {
-        shared,
-        head,
-        first: upload.first.clone(),
-        can_repeat,
-        refusals: 0,
-        retries: 0,
-    };
-    let answer = attempts.run(upload).await;
+    let answer = Attempts::new(shared, head, &upload).run(upload).await;
     unanswered.0 = None;
     Ok(answer)
 }
@@ -111,7 +73,7 @@ fn take_head(
 ) -> Result<(RequestHead, Incoming), Box<Answer>> {
     let (parts, body) = request.into_parts();
     if parts.method == Method::CONNECT {
-        let reason = "this gateway opens no tunnels: CONNECT is not supported\n";
+        let reason = "this port opens no tunnels: `manyflow gateway --tcp connect` does\n";
         let answer = text(StatusCode::NOT_IMPLEMENTED, reason.to_owned());
         return Err(answer.into());
     }
@@ -161,178 +123,8 @@ fn take_head(
     }
 }
 
-/// The attempts to answer one request.
-struct Attempts<'a> {
-    shared: &'a Arc<Shared>,
-    head: RequestHead,
-    first: Bytes,
-    /// Whether the gateway still has the whole request.
-    can_repeat: bool,
-    refusals: u32,
-    retries: u32,
-}
-
-impl Attempts<'_> {
-    async fn run(&mut self, mut upload: Upload) -> Answer {
-        loop {
-            let problem = match self.attempt(&mut upload).await {
-                Ok(answer) => return answer,
-                Err(problem) => problem,
-            };
-            tracing::debug!(
-                "{} {}: {}",
-                self.head.method,
-                self.head.target,
-                problem.reason
-            );
-            if !self.may_repeat(problem.kind) {
-                return self.refuse(&problem);
-            }
-        }
-    }
-
-    /// Decides whether to try again, and counts it.
-    fn may_repeat(&mut self, kind: Kind) -> bool {
-        let counters = &self.shared.counters;
-        if !self.can_repeat || kind == Kind::Unavailable {
-            return false;
-        }
-        if kind == Kind::Refused && self.refusals < REFUSALS_MAX {
-            self.refusals += 1;
-            counters.refused.add_one();
-            return true;
-        }
-        let may = kind == Kind::Failed && self.retries == 0 && is_safe(&self.head.method);
-        if may {
-            self.retries += 1;
-            counters.retried.add_one();
-        }
-        may
-    }
-
-    fn refuse(&self, problem: &Problem) -> Answer {
-        let reason = &problem.reason;
-        if problem.kind == Kind::Unavailable {
-            self.shared.counters.unavailable.add_one();
-            let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n"));
-            let second = HeaderValue::from_static("1");
-            answer.headers_mut().insert(RETRY_AFTER, second);
-            return answer;
-        }
-        self.shared.counters.failed.add_one();
-        let method = &self.head.method;
-        let note = match problem.kind {
-            Kind::Refused => "No server has handled the request.".to_owned(),
-            _ if self.retries > 0 => "The request was sent twice.".to_owned(),
-            _ if !is_safe(method) => {
-                format!("{method} is not sent again: the server may have handled it.")
-            }
-            _ => "The request's body is too long to be sent again.".to_owned(),
-        };
-        text(StatusCode::BAD_GATEWAY, format!("{reason}\n{note}\n"))
-    }
-
-    /// Sends the request once, and waits for the beginning of its response.
-    async fn attempt(&self, upload: &mut Upload) -> Result<Answer, Problem> {
-        let link = self.link().await?;
-        let options = &self.shared.options;
-        let window = window_for(link.in_progress(), options.window);
-        let opened = link.open(window, self.first.len() as u64);
-        let busy = || Problem::new(Kind::Unavailable, "too many requests are in progress");
-        let mut ticket = opened.ok_or_else(busy)?;
-        let message = self.message(ticket.id(), window);
-        let failed = |reason| Problem::new(Kind::Failed, reason);
-        match tokio::time::timeout(options.timeout, ticket.send(message)).await {
-            Ok(sent) => sent.map_err(failed)?,
-            Err(_) => return Err(self.silent(&ticket, "takes no request")),
-        }
-        if let Some(rest) = upload.rest.take() {
-            ticket.start_upload(rest);
-        }
-        match ticket.next_event(options.timeout).await {
-            Some(Event::Response(mut response)) => {
-                let length = take_framing(&self.head.method, &mut response);
-                let length = length.map_err(|reason| failed(reason.to_owned()))?;
-                Ok(self.respond(ticket, *response, length, window))
-            }
-            Some(Event::Failed(failure)) => {
-                let kind = match failure.kind {
-                    FailureKind::Refused => Kind::Refused,
-                    FailureKind::Unknown | FailureKind::Origin => Kind::Failed,
-                };
-                Err(Problem::new(kind, failure.reason))
-            }
-            Some(Event::Lost(reason)) => Err(failed(reason)),
-            Some(Event::Part(_)) => Err(failed("the response has no beginning".to_owned())),
-            None => Err(self.silent(&ticket, "shows no sign of life")),
-        }
-    }
-
-    /// Returns the connection to the switch. A request that was sent before may wait for it.
-    async fn link(&self) -> Result<Arc<Link>, Problem> {
-        let mut links = self.shared.links.clone();
-        if self.retries > 0 {
-            let is_alive = |link: &LinkState| link.as_ref().is_ok_and(|link| link.is_alive());
-            let connected = links.wait_for(is_alive);
-            // Afterwards the state is read, whether the time was enough or not.
-            let _ = tokio::time::timeout(self.shared.options.timeout, connected).await;
-        }
-        let link = links.borrow().clone();
-        link.map_err(|reason| Problem::new(Kind::Unavailable, reason))
-    }
-
-    fn silent(&self, ticket: &Ticket, what: &str) -> Problem {
-        let patience = self.shared.options.timeout;
-        self.shared.counters.silent.add_one();
-        ticket.link().doubt(patience * 2);
-        let seconds = patience.as_secs_f64();
-        let reason = format!("the member {what} for {seconds} s: it may have died");
-        Problem::new(Kind::Failed, reason)
-    }
-
-    fn message(&self, id: RequestId, window: u32) -> Bytes {
-        let options = &self.shared.options;
-        let alive_ms = options.timeout.as_millis() as u32 / 3;
-        let request = wire::Request {
-            id,
-            window,
-            alive_ms: alive_ms.max(1),
-            head: self.head.clone(),
-            body: self.first.clone(),
-            is_last: self.can_repeat,
-        };
-        request.encode()
-    }
-
-    /// Returns the answer for the client. `length` is that of the body, if the response states it.
-    fn respond(
-        &self,
-        ticket: Ticket,
-        response: wire::Response,
-        length: Option<u64>,
-        window: u32,
-    ) -> Answer {
-        let counters = &self.shared.counters;
-        let options = &self.shared.options;
-        let body = if response.is_last {
-            counters.answered.add_one();
-            GatewayBody::Full(response.body)
-        } else {
-            let counters = Arc::clone(counters);
-            let first = response.body;
-            let body = Streamed::new(ticket, counters, first, length, window, options.timeout);
-            GatewayBody::Streamed(Box::new(body))
-        };
-        let mut answer = Response::new(body);
-        *answer.status_mut() = response.status;
-        *answer.headers_mut() = response.headers;
-        add_via(answer.headers_mut());
-        answer
-    }
-}
-
 /// Returns the credit for the next response: the window, or less if many are in progress.
-fn window_for(in_progress: usize, window: u32) -> u32 {
+pub(super) fn window_for(in_progress: usize, window: u32) -> u32 {
     let share = WINDOWS_BYTES / (in_progress as u32 + 1);
     share.max(WINDOW_BYTES_MIN).min(window)
 }
@@ -342,7 +134,7 @@ fn window_for(in_progress: usize, window: u32) -> u32 {
 ///
 /// # Errors
 /// If its end is in doubt.
-fn take_framing(
+pub(super) fn take_framing(
     method: &Method,
     response: &mut wire::Response,
 ) -> Result<Option<u64>, &'static str> {
@@ -399,7 +191,7 @@ fn count_forward(headers: &mut HeaderMap) -> Forward {
 }
 
 /// Returns an answer of the gateway itself.
-fn text(status: StatusCode, text: String) -> Answer {
+pub(super) fn text(status: StatusCode, text: String) -> Answer {
     let mut answer = Response::new(GatewayBody::Full(text.into()));
     *answer.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");

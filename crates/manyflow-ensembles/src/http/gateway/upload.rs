@@ -88,13 +88,13 @@ impl UploadRest {
             let room = room.min(PART_BYTES_MAX as u64) as usize;
             let bytes = self.next.split_to(room.min(self.next.len()));
             let part = ToMember::Part(exchange.id, self.part(bytes, false));
-            if link.send(exchange.id, part.encode()).await.is_err() {
+            if link.send(exchange.key, part.encode()).await.is_err() {
                 return;
             }
         }
         let part = ToMember::Part(exchange.id, self.part(Bytes::new(), true));
         // If the connection has ended, the waiting request knows.
-        let _ = link.send(exchange.id, part.encode()).await;
+        let _ = link.send(exchange.key, part.encode()).await;
     }
 
     fn part(&mut self, bytes: Bytes, is_last: bool) -> Part {

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -11,30 +12,37 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use hyper::http::uri::{Parts, Scheme};
 use hyper_util::client::legacy::Error;
+use tokio::time::Instant;
 
 use super::super::headers::remove_hop_by_hop;
 use super::super::wire::{
     Failure, FailureKind, MemberEvent, PART_BYTES_MAX, Part, Request, Response, check_headers,
 };
 use super::body::RequestBody;
+use super::counters::add_one;
 use super::flow::Flow;
 use super::peer::Guard;
-use super::{Shared, add_one};
+use super::{Origin, Shared};
 
 /// Bytes of a body in one message, unless they come as one. Longer ones would make the responses of
 /// other requests wait.
-const PART_BYTES: usize = 64 << 10;
+pub(super) const PART_BYTES: usize = 64 << 10;
 
-/// The reason why a response ends early.
-enum End {
+/// The reason why a response or a stream ends early.
+pub(super) enum End {
     Failed(Failure),
     /// The gateway no longer wants the response, or the connection has ended.
     Unwanted,
 }
 
 /// Answers a request.
-pub(super) async fn run(mut guard: Guard, flow: Arc<Flow>, request: Request) {
+pub(super) async fn run(guard: Guard, flow: Arc<Flow>, request: Request) {
     let answered = answer(&guard, &flow, request).await;
+    conclude(guard, answered).await;
+}
+
+/// Counts how a request or stream has ended, and reports a failure to the gateway.
+pub(super) async fn conclude(mut guard: Guard, answered: Result<(), End>) {
     let counters = &guard.peer.shared.counters;
     let failure = match answered {
         Ok(()) => {
@@ -46,9 +54,12 @@ pub(super) async fn run(mut guard: Guard, flow: Arc<Flow>, request: Request) {
     };
     guard.is_counted = true;
     add_one(match failure.kind {
-        FailureKind::Refused => &counters.refused,
+        FailureKind::Refused | FailureKind::Unreachable => &counters.refused,
         _ => &counters.failed,
     });
+    if failure.kind == FailureKind::Late {
+        add_one(&counters.late);
+    }
     // If the connection has ended, nobody waits for the answer.
     let _ = guard
         .peer
@@ -90,7 +101,14 @@ async fn answer(guard: &Guard, flow: &Arc<Flow>, request: Request) -> Result<(),
     let mut is_over = is_last;
     while !is_over {
         if ahead.is_empty() && !body.is_end_stream() {
-            ahead.wait(&mut body).await.map_err(|error| {
+            let limit = peer.shared.options.answer_timeout;
+            let waited = tokio::time::timeout(limit, ahead.wait(&mut body)).await;
+            let waited = waited.map_err(|_| {
+                let seconds = limit.as_secs_f64();
+                let reason = format!("the server has paused in its response for {seconds} s");
+                End::Failed(Failure::new(FailureKind::Late, &reason))
+            })?;
+            waited.map_err(|error| {
                 let reason = format!("the server did not complete its response: {error}");
                 origin(&reason)
             })?;
@@ -120,9 +138,14 @@ async fn ask(
 ) -> Result<hyper::Response<Incoming>, Failure> {
     let shared = &guard.peer.shared;
     let refused = |reason: String| Failure::new(FailureKind::Refused, &reason);
+    let Some(origin) = &shared.options.origin else {
+        return Err(refused(
+            "the member has no HTTP server: start it with --http".to_owned(),
+        ));
+    };
     let mut parts = Parts::default();
     parts.scheme = Some(Scheme::HTTP);
-    parts.authority = Some(shared.options.origin.0.clone());
+    parts.authority = Some(origin.0.clone());
     parts.path_and_query = Some(request.head.target);
     let uri = Uri::from_parts(parts).map_err(|error| refused(error.to_string()))?;
     let body = if request.is_last {
@@ -141,13 +164,38 @@ async fn ask(
     *asked.method_mut() = request.head.method;
     *asked.uri_mut() = uri;
     *asked.headers_mut() = headers;
-    let answered = shared.client.request(asked).await;
-    answered.map_err(|error| describe(shared, &error))
+    let answered = in_time(shared, flow, shared.client.request(asked)).await;
+    let answered = answered.map_err(|limit| {
+        let (origin, seconds) = (&origin.0, limit.as_secs_f64());
+        let reason = format!("the server at http://{origin} has not answered for {seconds} s");
+        Failure::new(FailureKind::Late, &reason)
+    })?;
+    answered.map_err(|error| describe(shared, origin, &error))
+}
+
+/// Waits for the beginning of the response. Returns the limit if the server has got the request and
+/// does nothing for that time.
+async fn in_time<T>(
+    shared: &Shared,
+    flow: &Flow,
+    answering: impl Future<Output = T>,
+) -> Result<T, Duration> {
+    let limit = shared.options.answer_timeout;
+    let mut answering = std::pin::pin!(answering);
+    loop {
+        let since = flow.server_idle_since().unwrap_or_else(Instant::now);
+        if let Ok(answered) = tokio::time::timeout_at(since + limit, &mut answering).await {
+            return Ok(answered);
+        }
+        let idle = flow.server_idle_since().map(|since| since.elapsed());
+        if idle.is_some_and(|idle| idle >= limit) {
+            return Err(limit);
+        }
+    }
 }
 
 /// Returns the failure that an error of the client stands for.
-fn describe(shared: &Shared, error: &Error) -> Failure {
-    let origin = &shared.options.origin.0;
+fn describe(shared: &Shared, Origin(origin): &Origin, error: &Error) -> Failure {
     let mut reason = format!("the server at http://{origin}: {error}");
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -155,9 +203,12 @@ fn describe(shared: &Shared, error: &Error) -> Failure {
         source = cause.source();
     }
     let kind = match error.is_connect() {
-        true => FailureKind::Refused,
+        true => FailureKind::Unreachable,
         false => FailureKind::Origin,
     };
+    if error.is_connect() {
+        shared.health.note_unreachable();
+    }
     Failure::new(kind, &reason)
 }
 

@@ -17,12 +17,12 @@ pub(super) struct RequestBody {
     /// Bytes that the server has not taken.
     next: Bytes,
     is_last: bool,
-    rest: Option<Rest>,
+    rest: Option<Uptake>,
 }
 
-/// The source of parts after the first.
+/// The bytes that a server takes from a gateway, and the credit that follows from them.
 #[derive(Debug)]
-struct Rest {
+pub(super) struct Uptake {
     id: RequestId,
     flow: Arc<Flow>,
     control: Control,
@@ -47,17 +47,11 @@ impl RequestBody {
         flow: Arc<Flow>,
         control: Control,
     ) -> RequestBody {
-        let rest = Rest {
-            id,
-            flow,
-            control,
-            taken: 0,
-            granted: first.len() as u64 + UPLOAD_WINDOW,
-        };
+        let uptake = Uptake::new(id, flow, control, first.len() as u64);
         RequestBody {
             next: first,
             is_last: false,
-            rest: Some(rest),
+            rest: Some(uptake),
         }
     }
 
@@ -84,10 +78,22 @@ impl RequestBody {
     }
 }
 
-impl Rest {
+impl Uptake {
+    /// Begins at the start of the bytes. `first` is the length of those in the first message.
+    pub(super) fn new(id: RequestId, flow: Arc<Flow>, control: Control, first: u64) -> Uptake {
+        Uptake {
+            id,
+            flow,
+            control,
+            taken: 0,
+            granted: first + UPLOAD_WINDOW,
+        }
+    }
+
     /// Notes that the server takes bytes, and grants credit for as many.
-    fn take(&mut self, bytes: u64) {
+    pub(super) fn take(&mut self, bytes: u64) {
         self.taken += bytes;
+        self.flow.note_taken();
         if self.granted - self.taken <= UPLOAD_WINDOW / 2 {
             self.granted = self.taken + UPLOAD_WINDOW;
             self.flow.grant(self.granted);

@@ -31,6 +31,8 @@ struct FlowState {
     until: u64,
     writer: Option<Waker>,
     heard: Instant,
+    /// When the server last took a part of the request's body.
+    taken: Instant,
 }
 
 /// The request's body is not complete, because a part of it is missing.
@@ -55,6 +57,7 @@ impl Flow {
             until: window.into(),
             writer: None,
             heard: Instant::now(),
+            taken: Instant::now(),
         }))
     }
 
@@ -102,6 +105,18 @@ impl Flow {
         }
         state.body_reader = Some(context.waker().clone());
         Poll::Pending
+    }
+
+    /// Notes that the server takes a part of the request's body.
+    pub(super) fn note_taken(&self) {
+        self.lock().taken = Instant::now();
+    }
+
+    /// Returns since when everybody has waited for the server: it has taken no further part of the
+    /// request. Returns `None` while the server waits for the next part.
+    pub(super) fn server_idle_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        state.body_reader.is_none().then_some(state.taken)
     }
 
     /// Permits the gateway to send the request's body up to `until`.
@@ -169,6 +184,22 @@ mod tests {
             flow.handle_part(wrong);
             assert_eq!(poll(&flow), Poll::Ready(Err(Broken)));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_waits_for_the_client_is_not_idle() {
+        let flow = Flow::new(10, 5, false);
+        let begun = Instant::now();
+        assert_eq!(flow.server_idle_since(), Some(begun));
+        assert_eq!(poll(&flow), Poll::Pending);
+        assert_eq!(flow.server_idle_since(), None);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        flow.handle_part(part(5, 3));
+        flow.note_taken();
+        assert_eq!(
+            flow.server_idle_since(),
+            Some(begun + Duration::from_secs(7))
+        );
     }
 
     #[tokio::test(start_paused = true)]

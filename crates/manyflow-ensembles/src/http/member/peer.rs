@@ -12,12 +12,14 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::super::wire::{
-    Failure, FailureKind, FromMember, MemberEvent, PLACES, Request, RequestId, ToMember,
+    Failure, FailureKind, FromMember, MemberEvent, Open, PLACES, Pulse, Request, RequestId,
+    ToMember,
 };
 use super::answer;
 use super::control::Control;
+use super::counters::add_one;
 use super::flow::Flow;
-use super::{Shared, add_one};
+use super::{Shared, stream};
 use crate::anypoint::{Connection, ConnectionError};
 
 /// The time between two looks at the requests that are due for a sign of life.
@@ -31,7 +33,14 @@ pub(super) struct Peer {
     pub(super) control: Control,
 }
 
-/// A request in progress.
+/// The terms that requests and streams have in common.
+struct Terms {
+    id: RequestId,
+    to: u64,
+    alive_ms: u32,
+}
+
+/// A request or stream in progress.
 struct Running {
     flow: Arc<Flow>,
     task: AbortHandle,
@@ -124,13 +133,7 @@ impl Peer {
 
     /// Sends a message to the gateway.
     pub(super) async fn send(&self, event: MemberEvent) -> Result<(), ConnectionError> {
-        let id = match &event {
-            MemberEvent::Response(id, _)
-            | MemberEvent::Part(id, _)
-            | MemberEvent::Credit(id, _)
-            | MemberEvent::Failed(id, _) => *id,
-            MemberEvent::Alive(_) => RequestId(0),
-        };
+        let id = event.id();
         let member = self.shared.number;
         let message: Bytes = FromMember { member, event }.encode();
         self.connection.send_frame(id.key(), message).await
@@ -156,6 +159,8 @@ impl Peer {
             .map(|request| Arc::clone(&request.flow));
         match (message, known) {
             (ToMember::Request(request), _) => self.handle_request(*request),
+            (ToMember::Open(open), _) => self.handle_open(*open),
+            (ToMember::Probe(id), _) => self.control.push(MemberEvent::Pulse(id, self.pulse())),
             (ToMember::Part(_, part), Some(flow)) => flow.handle_part(part),
             (ToMember::Credit(_, until), Some(flow)) => flow.handle_credit(until),
             (ToMember::Cancel(_), Some(_)) => self.cancel(id),
@@ -170,36 +175,78 @@ impl Peer {
         }
     }
 
+    fn pulse(&self) -> Pulse {
+        Pulse {
+            is_serving: self.shared.health.is_serving(),
+            is_draining: *self.shared.draining.borrow(),
+        }
+    }
+
     fn handle_request(self: &Arc<Peer>, request: Request) {
+        let terms = Terms {
+            id: request.id,
+            to: request.to,
+            alive_ms: request.alive_ms,
+        };
+        let received = request.body.len() as u64;
+        let flow = Flow::new(request.window, received, request.is_last);
+        self.begin(terms, flow, |guard, flow| answer::run(guard, flow, request));
+    }
+
+    fn handle_open(self: &Arc<Peer>, open: Open) {
+        let terms = Terms {
+            id: open.id,
+            to: open.to,
+            alive_ms: open.alive_ms,
+        };
+        let flow = Flow::new(open.window, 0, false);
+        self.begin(terms, flow, |guard, flow| stream::run(guard, flow, open));
+    }
+
+    /// Begins the task of a request or stream, unless it has to be refused.
+    fn begin<T: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Peer>,
+        terms: Terms,
+        flow: Flow,
+        task: impl FnOnce(Guard, Arc<Flow>) -> T,
+    ) {
         let counters = &self.shared.counters;
         add_one(&counters.requests);
-        let id = request.id;
-        let max = self.shared.options.requests_max as u64;
-        let refusal = match counters.in_progress.load(Ordering::Relaxed) >= max {
-            true => Some("the member has too many requests in progress"),
-            false if *self.shared.draining.borrow() => Some("the member is shutting down"),
-            false => None,
-        };
-        if let Some(reason) = refusal {
+        let Terms { id, to, alive_ms } = terms;
+        if let Some((kind, reason)) = self.refusal(to) {
             add_one(&counters.refused);
-            return self.fail(id, FailureKind::Refused, reason);
+            return self.fail(id, kind, reason);
         }
         let mut requests = self.lock();
         let Entry::Vacant(vacant) = requests.entry(id) else {
             add_one(&counters.malformed);
             return;
         };
-        let received = request.body.len() as u64;
-        let flow = Arc::new(Flow::new(request.window, received, request.is_last));
-        let alive_interval = Duration::from_millis(request.alive_ms.into());
+        let flow = Arc::new(flow);
         let guard = Guard::new(Arc::clone(self), id);
-        let task = tokio::spawn(answer::run(guard, Arc::clone(&flow), request));
+        let task = tokio::spawn(task(guard, Arc::clone(&flow)));
         vacant.insert(Running {
             flow,
             task: task.abort_handle(),
-            alive_interval,
+            alive_interval: Duration::from_millis(alive_ms.into()),
             signed: Instant::now(),
         });
+    }
+
+    /// Returns why the member takes no request for `to` now.
+    fn refusal(&self, to: u64) -> Option<(FailureKind, &'static str)> {
+        let in_progress = self.shared.counters.in_progress.load(Ordering::Relaxed);
+        if to != 0 && to != self.shared.number {
+            let reason =
+                "the request is for another member, which may have got it before it failed";
+            return Some((FailureKind::Elsewhere, reason));
+        }
+        if in_progress >= self.shared.options.requests_max as u64 {
+            let reason = "the member has too many requests in progress";
+            return Some((FailureKind::Refused, reason));
+        }
+        let is_draining = *self.shared.draining.borrow();
+        is_draining.then_some((FailureKind::Refused, "the member is shutting down"))
     }
 
     fn cancel(&self, id: RequestId) {

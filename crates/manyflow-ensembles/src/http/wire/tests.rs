@@ -19,6 +19,7 @@ fn request(id: u64) -> ToMember {
         id: RequestId(id),
         window: 1000,
         alive_ms: 500,
+        to: 3,
         head: RequestHead {
             method: Method::POST,
             target: PathAndQuery::from_static("/a?b=c"),
@@ -48,9 +49,23 @@ fn response() -> MemberEvent {
     MemberEvent::Response(RequestId(9), Box::new(response))
 }
 
+fn open() -> ToMember {
+    ToMember::Open(Box::new(Open {
+        id: RequestId(11),
+        window: 1000,
+        alive_ms: 500,
+        to: 3,
+        client: "192.0.2.1:50000".parse().unwrap(),
+        local: "[2001:db8::1]:5432".parse().unwrap(),
+        server: "db.example.net:5432".to_owned(),
+    }))
+}
+
 fn to_member() -> Vec<ToMember> {
     vec![
         request(7),
+        open(),
+        ToMember::Probe(RequestId(5)),
         ToMember::Part(RequestId(8), part(b"more", false)),
         ToMember::Part(RequestId(8), part(b"", true)),
         ToMember::Credit(RequestId(9), 1 << 40),
@@ -66,6 +81,13 @@ fn from_member() -> Vec<FromMember> {
         MemberEvent::Credit(RequestId(9), 17),
         MemberEvent::Alive(vec![RequestId(1), RequestId(2)]),
         MemberEvent::Failed(RequestId(4), failure),
+        MemberEvent::Pulse(
+            RequestId(5),
+            Pulse {
+                is_serving: true,
+                is_draining: false,
+            },
+        ),
     ];
     let member = 0x0102_0304_0506_0708;
     events
@@ -86,13 +108,13 @@ fn every_message_is_decoded_as_it_was_encoded() {
 
 #[test]
 fn a_credit_has_the_bytes_that_the_page_draws() {
-    let drawn = [1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 0];
+    let drawn = [2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 0];
     assert_eq!(ToMember::Credit(RequestId(9), 256).encode()[..], drawn);
     let alive = FromMember {
         member: 5,
         event: MemberEvent::Alive(vec![RequestId(6)]),
     };
-    let drawn = [[1, 8, 0, 0], [0; 4], [0; 4], [0; 4], [0, 0, 0, 5]].concat();
+    let drawn = [[2, 8, 0, 0], [0; 4], [0; 4], [0; 4], [0, 0, 0, 5]].concat();
     let drawn = [&drawn[..], &[0, 0, 0, 0, 0, 0, 0, 6]].concat();
     assert_eq!(alive.encode()[..], drawn);
 }
@@ -119,15 +141,18 @@ fn messages_with_a_wrong_field_are_refused_with_the_cause() {
         ToMember::decode(&bytes.into()).unwrap_err()
     };
     let cancel = ToMember::Cancel(RequestId(1));
-    assert_eq!(change(&cancel, 0, 2), WireError::Version(2));
+    assert_eq!(change(&cancel, 0, 3), WireError::Version(3));
     assert_eq!(change(&cancel, 1, 5), WireError::Type(5));
     assert_eq!(change(&cancel, 2, 1), WireError::Flags(4));
     assert_eq!(change(&cancel, 3, 1), WireError::Flags(4));
     let request = request(1);
     assert_eq!(change(&request, 2, 2), WireError::Flags(1));
-    assert_eq!(change(&request, 20, 1), WireError::LongHead);
-    assert_eq!(change(&request, 25, b' '), WireError::Head("method"));
-    assert_eq!(change(&request, 31, b'a'), WireError::Head("target"));
+    assert_eq!(change(&request, 28, 1), WireError::LongHead);
+    assert_eq!(change(&request, 33, b' '), WireError::Head("method"));
+    assert_eq!(change(&request, 39, b'a'), WireError::Head("target"));
+    let name = open().encode().len() - 1;
+    let refused = WireError::Range("name of the server");
+    assert_eq!(change(&open(), name, 0xff), refused);
     let last = ToMember::Part(RequestId(1), part(b"", true));
     assert_eq!(change(&last, 2, 0), WireError::Body(0));
 }
@@ -184,7 +209,7 @@ fn long_reasons_are_cut_between_characters() {
 proptest! {
     #[test]
     fn changed_messages_never_panic_and_are_encoded_the_same_way(
-        which in 0_usize..10,
+        which in 0_usize..13,
         changes in prop::collection::vec((0_usize..100, any::<u8>()), 0..6),
         cut in 0_usize..100,
     ) {

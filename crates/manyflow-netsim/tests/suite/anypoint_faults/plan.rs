@@ -187,6 +187,9 @@ fn switch(frame_bytes_max: u32, random: &mut Pcg64Mcg) -> SwitchConfig {
         frame_bytes_max,
         stall_timeout: SwitchConfig::default().stall_timeout,
         held_frames_max: 1 << random.random_range(0..=12),
+        suspect_timeout: random
+            .random_bool(0.5)
+            .then(|| Duration::from_millis(random.random_range(50..=500))),
     }
 }
 

@@ -76,6 +76,7 @@ impl Plan {
                 fallback: true,
                 // Lost packets alone do not make a member appear to have failed.
                 failure_timeout: Duration::from_secs(5),
+                suspect_timeout: Some(Duration::from_millis(100)),
                 keep_alive: Duration::from_millis(500),
                 frame_bytes_max: config.frame_bytes_max,
                 ..SwitchConfig::default()
