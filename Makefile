@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book tunnel
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book tunnel dist test-dist crates
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -148,7 +148,18 @@ size: ## Print the lines and bytes of the program as packages have it, and fail 
 
 static: ## Build a program without shared libraries, target/x86_64-unknown-linux-musl/dist/manyflow
 	@scripts/setup static
-	cargo build --profile dist --locked --target x86_64-unknown-linux-musl -p manyflow
+	scripts/package static x86_64-unknown-linux-musl
+
+dist: ## Build everything that a release has, in a folder of target/dist (25 minutes)
+	@scripts/setup dist
+	scripts/dist $(REF)
+
+test-dist: ## Run the last release of target/dist in a clean Debian, and its image by crun (root, some minutes)
+	@scripts/setup package
+	scripts/test-dist "$$(ls --directory --sort=time target/dist/manyflow-* | head -1)"
+
+crates: ## Package all crates in the order of their dependencies, without publishing
+	scripts/crates --dry-run
 
 book: build ## Build the documentation as a book, target/book/html/index.html
 	@scripts/setup book

@@ -20,6 +20,9 @@ pub struct Checked {
     pub at_most: Option<Quantity>,
     /// The verdict.
     pub verdict: Verdict,
+    /// The number of the cell that has the value; `None` if the value is one over several cells, or
+    /// there is none.
+    pub cell: Option<usize>,
     /// The cell that has the value, or the reason why there is none.
     pub note: String,
     /// The value in the paper, as text.
@@ -122,7 +125,11 @@ fn judge(
     }
     let checked = cells.iter().zip(values).map(|(cell, value)| {
         let note = cell.describe(axes);
-        compare(expect, bounds, value, cell, note)
+        let checked = compare(expect, bounds, value, cell, note);
+        checked.map(|checked| Checked {
+            cell: Some(cell.cell.index),
+            ..checked
+        })
     });
     worst(checked.collect::<Result<Vec<_>, _>>()?)
 }
@@ -141,7 +148,7 @@ fn worst(checked: Vec<Checked>) -> Result<Checked, Fault> {
 fn placed(why: &str, cell: &CellResult, axes: &[OutlineAxis]) -> Fault {
     match cell.describe(axes) {
         place if place.is_empty() => Fault::value(why),
-        place => Fault::value(format!("{why}, at {place}")),
+        place => Fault::value(format!("{why}, in cell {}: {place}", cell.cell.index)),
     }
 }
 
@@ -172,6 +179,7 @@ fn of_seeds(
             false => Verdict::Missed,
         },
         percent: true,
+        cell: Some(cell.cell.index),
         ..without_value(expect, notes.join("; "))
     })
 }
@@ -235,6 +243,7 @@ fn without_value(expect: &ExpectTable, note: String) -> Checked {
         at_least: None,
         at_most: None,
         verdict: Verdict::NoValue,
+        cell: None,
         note,
         paper: expect.paper.clone(),
         source: expect.source.clone(),
@@ -257,7 +266,8 @@ impl Checked {
         above.min(below)
     }
 
-    /// Returns one line for a terminal: the verdict, the expectation, the value and its bounds.
+    /// Returns one line for a terminal: the verdict, the expectation, the value and its bounds. If
+    /// the value is outside, also the cell that has it, which `manyflow sim --cell` runs alone.
     pub fn line(&self) -> String {
         let paper = self.paper.as_ref();
         let paper = paper.map_or(String::new(), |paper| format!("; paper: {paper}"));
@@ -268,7 +278,19 @@ impl Checked {
             Verdict::NotJudged => return format!("not judged {}: {}", self.what, self.note),
         };
         let (shown, bounds) = (self.shown(), self.bounds());
-        format!("{word} {}: {shown} ({bounds}{paper})", self.what)
+        let place = self.place();
+        format!("{word} {}: {shown} ({bounds}{paper}){place}", self.what)
+    }
+
+    /// Names the cell of a value outside its bounds, if the scenario has several cells.
+    fn place(&self) -> String {
+        match (self.verdict, self.cell, self.note.as_str()) {
+            (Verdict::Missed, Some(cell), note) if !note.is_empty() => {
+                format!("; in cell {cell}: {note}")
+            }
+            (Verdict::Missed, None, note) if !note.is_empty() => format!("; {note}"),
+            _ => String::new(),
+        }
     }
 
     /// Formats the value.

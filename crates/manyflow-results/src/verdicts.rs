@@ -270,6 +270,7 @@ mod tests {
             at_least: Some(Quantity::number(0.5)),
             at_most: None,
             verdict,
+            cell: None,
             note: "at buffer = 1".to_owned(),
             paper: None,
             source: "this project's".to_owned(),

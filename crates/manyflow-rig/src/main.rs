@@ -16,6 +16,7 @@ use manyflow_terminal::{Display, Program};
 fn main() -> ExitCode {
     let program = Program {
         events: EVENTS,
+        groups: &[],
         elsewhere: &[],
         exit_code: |_| None,
     };

@@ -103,10 +103,10 @@ Examples:
 /// Commands for the files of a store.
 #[derive(Debug, Subcommand)]
 pub enum FileCommand {
-    /// Store files on the members of a service, several copies of each chunk
+    /// Store files on members, several copies of each chunk
     #[command(after_help = PUT_EXAMPLES)]
     Put(PutArgs),
-    /// Read a file from the members of a service, from all of them at once
+    /// Read a file from all members at once
     #[command(after_help = GET_EXAMPLES)]
     Get(GetArgs),
     /// List the files of a store

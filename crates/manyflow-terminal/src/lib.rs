@@ -4,6 +4,9 @@
 //! | file | contents |
 //! |---|---|
 //! | `program.rs` | [`Program`]: from the command line to the exit code |
+//! | [`help`] | help that fits the terminal, with commands in groups |
+//! | [`completion`] | what shells complete besides commands and options |
+//! | [`address`] | addresses in options and files |
 //! | `options.rs` | [`OutputArgs`]: `--json`, `--quiet`, `--verbose`, `--log-format` |
 //! | `display.rs` | [`Display`]: bars for people, JSON for programs, the log |
 //! | `output.rs` | lines on standard output, and their error |
@@ -11,6 +14,7 @@
 //! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
 //! | `status/` | the status pages: of commands that send and receive files, and of tables |
 //! | `streams.rs` | streams and relays: their objects and status pages |
+//! | [`metrics`] | the pages that roles serve: metrics and status |
 //! | `openmetrics.rs` | the metrics of roles, as the lab shows them |
 //! | `received.rs` | the progress and the result of a receiver of files |
 //! | `shown.rs` | text from the network, made safe for a terminal |
@@ -18,9 +22,13 @@
 //! | `signals.rs` | the signals that end a command |
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod completion;
 pub mod display;
 pub mod events;
 pub mod failure;
+pub mod help;
+pub mod metrics;
 pub mod openmetrics;
 pub mod options;
 mod output;

@@ -5,19 +5,19 @@ use clap::{ArgAction, Args, ValueEnum};
 /// Options for output.
 #[derive(Clone, Debug, Default, Args)]
 pub struct OutputArgs {
-    /// Print JSON objects on standard output, one in each line, instead of bars and tables;
-    /// docs/output.md lists them
+    /// Print JSON objects on standard output, one in each line, instead of bars and tables
+    /// (docs/output.md)
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
     /// Print results and errors only: neither progress and notes nor warnings
     #[arg(long, short, global = true, help_heading = "Output")]
     pub quiet: bool,
-    /// Log more: -v what happens, -vv the reasons, -vvv everything. Without it, the log has the
-    /// levels that MANYFLOW_LOG or RUST_LOG requests, or warnings
+    /// Log more: -v what happens, -vv the reasons, -vvv everything; without it what MANYFLOW_LOG or
+    /// RUST_LOG requests, or warnings
     #[arg(long, short, global = true, action = ArgAction::Count, conflicts_with = "quiet", help_heading = "Output")]
     pub verbose: u8,
-    /// The format of the log and of errors on standard error
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
+    /// The format of the log and of errors on standard error: text or json
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text, help_heading = "Output")]
     pub log_format: LogFormat,
 }
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap_complete::CompleteEnv;
 use serde_json::json;
 
 use crate::display::Display;
@@ -14,6 +15,7 @@ use crate::events::Table;
 use crate::failure::{
     CLOSED_OUTPUT, CommandFailed, FAILURE, USAGE, exit_code, is_closed_output, may_pass,
 };
+use crate::help::{self, Groups};
 use crate::options::{LogFormat, OutputArgs};
 
 /// The properties of a program besides its commands.
@@ -21,6 +23,8 @@ use crate::options::{LogFormat, OutputArgs};
 pub struct Program {
     /// The objects that `--json` prints.
     pub events: Table,
+    /// The commands in the groups in which help lists them; without groups, in one list.
+    pub groups: Groups,
     /// Commands of another program that users look for in this one, and the sentence that each
     /// gets instead.
     pub elsewhere: &'static [(&'static str, &'static str)],
@@ -40,6 +44,8 @@ impl Program {
         C: CommandFactory + FromArgMatches,
         F: Future<Output = anyhow::Result<()>>,
     {
+        // Ends the process if a shell has asked for completions.
+        CompleteEnv::with_factory(C::command).complete();
         let (cli, name) = match self.parse::<C>() {
             Ok(parsed) => parsed,
             Err(code) => return code,
@@ -77,11 +83,16 @@ impl Program {
     /// Returns the exit code if there is no command to run: help was printed, or the command line
     /// is invalid.
     fn parse<C: CommandFactory + FromArgMatches>(&self) -> Result<(C, String), ExitCode> {
-        let parsed = C::command().try_get_matches().and_then(|matches| {
+        let parsed = self.command::<C>().try_get_matches().and_then(|matches| {
             let command = names(&matches);
             Ok((C::from_arg_matches(&matches)?, command))
         });
         parsed.map_err(|error| self.report(&error))
+    }
+
+    /// Returns the definition of the command line, with help that fits the terminal.
+    fn command<C: CommandFactory>(&self) -> Command {
+        help::lay_out(C::command(), self.groups, help::width())
     }
 
     /// Prints help to standard output, or an error.
@@ -173,7 +184,7 @@ fn message(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Arg, Command};
+    use clap::Arg;
 
     fn program() -> Command {
         let recv = Command::new("recv").arg(Arg::new("SESSION").required(true));
@@ -206,6 +217,7 @@ mod tests {
     fn a_command_of_another_program_is_named_with_its_place() {
         let here = Program {
             events: Table::new(""),
+            groups: &[],
             elsewhere: &[("soak", "soak is there")],
             exit_code: |_| None,
         };

@@ -1,5 +1,7 @@
 //! The form of help and of errors, which is the same in all commands.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::programs::Ended;
@@ -13,18 +15,66 @@ fn commands(run: fn(&[&str]) -> Ended) -> Vec<Vec<String>> {
         let mut words: Vec<&str> = path.iter().map(String::as_str).collect();
         words.push("--help");
         let help = run(&words).succeeded("--help").stdout;
-        let below = help
-            .split_once("Commands:\n")
-            .map_or("", |(_, below)| below);
-        let lines = below.lines().take_while(|line| line.starts_with("  "));
+        // Commands stand before the options, in one list or in groups, and none of their arguments
+        // begins with a letter.
+        let above = help.split("Options:\n").next().unwrap_or_default();
+        let lines = above.lines().filter_map(|line| line.strip_prefix("  "));
         let names = lines
-            .filter(|line| !line.starts_with("   "))
+            .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
             .filter_map(|line| line.split_whitespace().next());
         let names = names.filter(|name| *name != "help");
         all.extend(names.map(|name| [&path[..], &[name.to_owned()]].concat()));
         next += 1;
     }
     all
+}
+
+/// Returns the commands among the examples in a help, each in one line. Comments and lines of files
+/// are left out.
+pub fn examples(help: &str) -> Vec<String> {
+    let joined = help.replace(" \\\n     ", "");
+    let lines = joined.lines();
+    let behind = lines.skip_while(|line| !line.starts_with("Example"));
+    let examples = behind
+        .skip(1)
+        .map_while(|line| match line.strip_prefix("  ") {
+            None if line.is_empty() => Some(""),
+            example => example,
+        });
+    let is_command = |line: &&str| !line.starts_with(['#', '[', '{']) && !line.contains(" = ");
+    let examples = examples.filter(|line| !line.is_empty()).filter(is_command);
+    examples.map(str::to_owned).collect()
+}
+
+/// Checks that the help of each command of a program fits lines of 80 and of 100 columns, that
+/// examples remain the same, and that each command without others below it has one. `command`
+/// returns the program with arguments.
+///
+/// # Panics
+/// If the help of a command differs.
+pub fn check_widths(run: fn(&[&str]) -> Ended, command: fn(&[&str]) -> Command) {
+    for path in commands(run) {
+        let [narrow, wide] = [80, 100].map(|width| {
+            let mut words: Vec<&str> = path.iter().map(String::as_str).collect();
+            words.push("-h");
+            let mut command = command(&words);
+            let help = command.env("COLUMNS", width.to_string()).output().unwrap();
+            let help = String::from_utf8(help.stdout).unwrap();
+            for line in help.lines() {
+                assert!(
+                    line.chars().count() <= width,
+                    "{path:?}, {width} columns: {line}"
+                );
+            }
+            help
+        });
+        assert_eq!(examples(&narrow), examples(&wide), "{path:?}");
+        let is_leaf = !narrow.contains("<COMMAND>");
+        assert!(
+            !is_leaf || !examples(&narrow).is_empty(),
+            "{path:?} has no example"
+        );
+    }
 }
 
 /// Returns the objects of the lines of an output.

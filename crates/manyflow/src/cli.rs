@@ -54,8 +54,8 @@ pub(crate) use recv::RecvArgs;
 use relay::RELAY_EXAMPLES;
 pub(crate) use relay::RelayArgs;
 pub(crate) use results::{MergeArgs, ResultsCommand};
-use router::ROUTER_EXAMPLES;
 pub(crate) use router::RouterArgs;
+use router::{ROUTER_EXAMPLES, ROUTER_USAGE};
 pub(crate) use send::{Fec, Profile, SendArgs, ServeArgs, ServerArgs};
 use send::{SEND_EXAMPLES, SERVE_EXAMPLE};
 use sim::{EVALUATE_EXAMPLES, FIGURE_EXAMPLES, SIM_EXAMPLES};
@@ -72,29 +72,42 @@ use manyflow_rig::demo::{DEMO_EXAMPLES, DemoArgs};
 use manyflow_storage::FileCommand;
 use manyflow_terminal::OutputArgs;
 use manyflow_terminal::events::Table;
+use manyflow_terminal::help::Groups;
 
 /// The objects of `--json`.
 pub(crate) const EVENTS: Table = Table::new(include_str!("events.md"));
 
 const EXIT_CODES: &str = "\
-Exit codes:
-  0    done
-  1    failed: a file, a socket, a disk, a session that cannot continue, an expectation that is not met; send --expect
-       also if receivers of the list are missing at its end
-  2    the command line, or a file that describes what to do, is invalid or cannot be read
-  3    no packets came, the session ended before all files were complete, or nobody answered a request
-  130  recv, demo, put, get, a task of store, pub or sub --count was interrupted by Ctrl-C, SIGTERM or SIGHUP; send, serve, relay,
-       stream, daemon, bridge, store, top, sub and recv --follow end in that case and exit with 0
-  141  standard output was closed before everything was written to it
+Exit codes: 0 done, 1 failed, 2 invalid command line or file, 3 no packets, no answer or not all files, 130 \
+interrupted, 141 output closed (docs/operating.md).
+Environment: MANYFLOW_LOG has levels of the log, as RUST_LOG; NO_COLOR turns colours off. `manyflow COMMAND -h` has \
+options and examples.";
 
-Environment:
-  MANYFLOW_LOG  levels of the log: error, warn, info, debug or trace, or those of modules, as in RUST_LOG
-  NO_COLOR      no colours, if it is not empty";
+/// The groups of commands in help.
+pub(crate) const GROUPS: Groups = &[
+    ("Files", &["send", "recv", "relay", "serve"]),
+    ("Streams", &["stream"]),
+    (
+        "Messages",
+        &["daemon", "pub", "sub", "bridge", "top", "check-order"],
+    ),
+    (
+        "Ensembles",
+        &[
+            "switch", "router", "gateway", "member", "store", "put", "get", "ls", "rm",
+        ],
+    ),
+    (
+        "Research",
+        &["sim", "figure", "evaluate", "results", "lab", "emulate"],
+    ),
+    ("Tools", &["demo", "doctor", "keygen", "completions", "man"]),
+];
 
 /// Sends the same bytes to many machines, each at a rate that its own path carries and that is fair
 /// to TCP.
 #[derive(Debug, Parser)]
-#[command(version, after_long_help = EXIT_CODES)]
+#[command(version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     /// The command to run.
     #[command(subcommand)]
@@ -118,35 +131,33 @@ pub(crate) enum Command {
     /// Forward sessions from a sender or another relay to receivers
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayArgs),
-    /// Send and receive live data in layers, so that each receiver gets the quality that its path
-    /// carries
+    /// Send and receive live data, at the quality that each path carries
     #[command(subcommand)]
     Stream(StreamCommand),
     /// Carry group messages between other daemons and NATS clients
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
-    /// Carry subjects and JetStream streams of a nats-server to those of other sites, over daemons
+    /// Carry subjects and streams of a nats-server to other sites
     #[command(after_help = BRIDGE_EXAMPLES)]
     Bridge(BridgeArgs),
     /// Watch daemons: their clients, links and slow members
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
-    /// Share the frames of each connection among the members of a service
+    /// Share each connection's frames among the members of a service
     #[command(after_help = SWITCH_EXAMPLES)]
     Switch(SwitchArgs),
-    /// Put a link with an XCP router between two ends, such as the bottleneck of a site
-    #[command(after_help = ROUTER_EXAMPLES)]
+    /// Put an XCP router between two ends, as at a site's bottleneck
+    #[command(after_help = ROUTER_EXAMPLES, override_usage = ROUTER_USAGE)]
     Router(RouterArgs),
-    /// Keep chunks of files on disk, as a member of a service behind a switch; or do a task of the
-    /// service's operators
+    /// Keep chunks of files as a member, or do a task of operators
     #[command(after_help = STORE_EXAMPLES)]
     Store(StoreArgs),
     #[command(flatten)]
     Files(FileCommand),
-    /// Answer the requests of gateways by an HTTP server, as a member of a service
+    /// Answer gateways' requests by an HTTP server, as a member
     #[command(after_help = MEMBER_EXAMPLES)]
     Member(MemberArgs),
-    /// Pass the requests of HTTP clients to the members of a service
+    /// Pass requests or TCP streams of clients to a service's members
     #[command(after_help = GATEWAY_EXAMPLES)]
     Gateway(GatewayArgs),
     /// Publish messages to the members of a group
@@ -155,23 +166,22 @@ pub(crate) enum Command {
     /// Join groups and print their messages
     #[command(after_help = SUB_EXAMPLES)]
     Sub(SubArgs),
-    /// Check traces of members of ordered groups: what was promised, and what they saw
+    /// Check traces of ordered groups against what was promised
     #[command(after_help = CHECK_ORDER_EXAMPLES)]
     CheckOrder(CheckOrderArgs),
-    /// Make a key that signs session descriptions, a shared key, or certificates for the daemons of
-    /// an overlay
+    /// Make keys for signing and encryption, and daemons' certificates
     #[command(after_help = KEYGEN_EXAMPLES)]
     Keygen(KeygenArgs),
-    /// Watch one sender and five receivers behind different links on this machine, or an overlay
+    /// Watch a transfer, an overlay, a service or a stream in action
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
-    /// Run a scenario file in the simulator
+    /// Run a scenario in the simulator, or begin one from a template
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
-    /// Run figures of the papers in the simulator and compare them with what the papers show
+    /// Run figures of the papers, and compare them with the papers
     #[command(after_help = FIGURE_EXAMPLES)]
     Figure(FigureArgs),
-    /// Evaluate a congestion control by the criteria of RFC 9743 in the simulator
+    /// Evaluate a congestion control by the criteria of RFC 9743
     #[command(after_help = EVALUATE_EXAMPLES)]
     Evaluate(EvaluateArgs),
     /// Make results from parts of a scenario
@@ -180,7 +190,7 @@ pub(crate) enum Command {
     /// Run scenarios and watch live roles on a page in the browser
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabArgs),
-    /// Run a command behind an emulated link, or a scenario in real time (root)
+    /// Run a command or scenario over emulated links in real time (root)
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(EmulateArgs),
     /// Probe what this machine can do, and say what to change and how

@@ -3,7 +3,6 @@
 mod agree;
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,11 +71,7 @@ fn read(name: &str, args: &EmulateArgs) -> Result<Scenario> {
         cell: args.cell,
         settings: args.set.clone(),
     };
-    let path = Path::new(name);
-    let scenario = match path.exists() {
-        true => figures::read(path, form)?,
-        false => figures::find(&figures::list(args.scenarios.as_deref())?, name)?.read(form)?,
-    };
+    let scenario = figures::read(name, args.scenarios.as_deref(), form)?;
     let Some(duration) = args.duration else {
         return Ok(scenario);
     };

@@ -1,5 +1,5 @@
-//! `manyflow completions` and `manyflow man`: files that are made from the definition of the
-//! command line, so that they name every command and option.
+//! `manyflow completions` and `manyflow man`: what is made from the definition of the command line,
+//! so that it names every command and option.
 
 use std::path::Path;
 
@@ -9,24 +9,25 @@ use serde_json::json;
 
 use crate::cli::{Cli, CompletionShell, CompletionsArgs, ManArgs};
 use manyflow_terminal::Display;
+use manyflow_terminal::completion::write_script;
 
 /// The name of the binary.
 const NAME: &str = "manyflow";
 
 pub(crate) fn completions(args: &CompletionsArgs, display: &Display) -> Result<()> {
-    let script = script(args.shell);
+    let script = script(args.shell)?;
     display.print_line(script.trim_end())?;
-    let shell = args.shell.generator().to_string();
+    let shell = args.shell.name();
     display.print_json(&json!({"event": "completions", "shell": shell, "script": script}))?;
     Ok(())
 }
 
-/// Returns the script that completes command lines in `shell`.
-fn script(shell: CompletionShell) -> String {
+/// Returns the script that completes command lines in `shell`. It asks this program for what may
+/// follow.
+fn script(shell: CompletionShell) -> Result<String> {
     let mut script = Vec::new();
-    let mut command = Cli::command();
-    clap_complete::generate(shell.generator(), &mut command, NAME, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    write_script(shell.name(), NAME, &mut script)?;
+    Ok(String::from_utf8(script)?)
 }
 
 pub(crate) fn man(args: &ManArgs, display: &Display) -> Result<()> {
@@ -77,6 +78,7 @@ fn pages(command: &clap::Command) -> Vec<(String, clap::Command)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum as _;
 
     /// Returns all commands but the first, as the words after `manyflow`.
     fn paths(command: &clap::Command, above: &str) -> Vec<String> {
@@ -117,23 +119,67 @@ mod tests {
         }
     }
 
+    /// Returns what may follow the words.
+    fn completed(words: &[&str]) -> Vec<String> {
+        let words: Vec<_> = std::iter::once(&NAME)
+            .chain(words)
+            .map(Into::into)
+            .collect();
+        let last = words.len() - 1;
+        let found = clap_complete::engine::complete(&mut Cli::command(), words, last, None);
+        let values = found.unwrap().into_iter();
+        let values = values.map(|candidate| candidate.get_value().to_string_lossy().into_owned());
+        values.collect()
+    }
+
     #[test]
     fn completions_name_every_command_and_option() {
         let command = Cli::command();
-        for shell in [
-            CompletionShell::Bash,
-            CompletionShell::Zsh,
-            CompletionShell::Fish,
+        for path in paths(&command, "") {
+            let words: Vec<_> = path.split(' ').collect();
+            let (name, above) = words.split_last().unwrap();
+            let named = completed(&[above, &[""]].concat());
+            assert!(
+                named.iter().any(|known| known == name),
+                "no {path}: {named:?}"
+            );
+        }
+        let send = command.find_subcommand("send").unwrap();
+        let named = completed(&["send", "--"]);
+        for option in send.get_arguments().filter_map(|it| it.get_long()) {
+            assert!(
+                named.contains(&format!("--{option}")),
+                "{named:?} has no {option}"
+            );
+        }
+        for shell in CompletionShell::value_variants() {
+            let script = script(*shell).unwrap();
+            assert!(
+                script.contains("COMPLETE") && script.contains(NAME),
+                "{script}"
+            );
+        }
+    }
+
+    #[test]
+    fn figures_scenarios_templates_and_interfaces_are_completed() {
+        for (words, expected) in [
+            (&["figure", "webrc-"][..], "webrc-9"),
+            (&["figure", "webrc-9", "cb-1"], "cb-11"),
+            (&["sim", "xp-"], "xp-t3"),
+            (&["sim", "--new", "bot"], "bottleneck"),
+            (&["emulate", "x-ker"], "x-kernel"),
+            (&["lab", "any-1"], "any-10"),
+            (&["recv", "x.sdp", "--interface", ""], "lo"),
+            (&["send", "x", "--interface", "l"], "lo"),
+            (&["relay", "--multicast-interface", ""], "lo"),
+            (&["stream", "recv", "x.sdp", "--interface", ""], "lo"),
         ] {
-            let script = script(shell);
-            for path in paths(&command, "") {
-                let name = path.rsplit(' ').next().unwrap();
-                assert!(script.contains(name), "{shell:?} has no {path}");
-            }
-            let send = command.find_subcommand("send").unwrap();
-            for option in send.get_arguments().filter_map(|it| it.get_long()) {
-                assert!(script.contains(option), "{shell:?} has no {option}");
-            }
+            let found = completed(words);
+            assert!(
+                found.iter().any(|value| value == expected),
+                "{words:?}: {found:?}"
+            );
         }
     }
 

@@ -1,7 +1,5 @@
 //! `manyflow member` and `manyflow gateway`: HTTP servers behind an Anypoint switch.
 
-mod pages;
-
 use std::path::Path;
 use std::time::Duration;
 

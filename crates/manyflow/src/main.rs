@@ -1,7 +1,6 @@
 //! `manyflow`: sends the same bytes to many machines, each at the rate of its own path.
 #![forbid(unsafe_code)]
 
-mod address;
 mod bridge;
 mod check_order;
 mod cli;
@@ -18,7 +17,6 @@ mod inspect;
 mod keygen;
 mod lab;
 mod messages;
-mod metrics;
 mod parameters;
 mod post_receive;
 mod progress;
@@ -37,9 +35,9 @@ mod top;
 
 use std::process::ExitCode;
 
-use cli::{Cli, Command, EVENTS, ResultsCommand};
+use cli::{Cli, Command, EVENTS, GROUPS, ResultsCommand};
 use manyflow_terminal::failure::INTERRUPTED;
-use manyflow_terminal::{Display, Program};
+use manyflow_terminal::{Display, Program, address, metrics};
 use post_receive::PostReceiveError;
 
 /// Says where the benchmarks and long tests are.
@@ -50,6 +48,7 @@ const IN_RIG: &str = "`bench` and `soak` are commands of manyflow-rig, which is 
 fn main() -> ExitCode {
     let program = Program {
         events: EVENTS,
+        groups: GROUPS,
         elsewhere: &[("bench", IN_RIG), ("soak", IN_RIG)],
         exit_code,
     };
@@ -105,6 +104,20 @@ mod tests {
     #[test]
     fn the_table_of_objects_has_every_command() {
         EVENTS.check_commands(&Cli::command()).unwrap();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let cli = Cli::command();
+        let mut commands: Vec<_> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        let mut listed: Vec<_> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        commands.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(commands, listed);
     }
 
     #[test]

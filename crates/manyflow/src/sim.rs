@@ -1,16 +1,20 @@
 //! `manyflow sim`, `figure` and `evaluate`: run scenario files and check their expectations.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use manyflow_figures::Figure;
 use manyflow_results::{Conclusion, Verdicts};
 use manyflow_scenario::evaluation::{Subject, scenarios};
 use manyflow_scenario::{Form, Inspection, Job, Outcome, Scenario};
 use serde_json::json;
 
 use crate::cli::{EvaluateArgs, FigureArgs, RunArgs, SimArgs, threads};
-use crate::figures::{self, Figure};
+use crate::figures;
 use crate::inspect::{self, Outputs};
 use crate::progress::RunsProgress;
 use crate::{runs, shard};
@@ -21,12 +25,21 @@ use manyflow_terminal::usage;
 const PATHS_SHOWN: usize = 4;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
+    if let Some(path) = &args.schema {
+        return write_new(path, manyflow_figures::SCHEMA, display);
+    }
+    // The command line demands a scenario without `--schema`.
+    let name = args.scenario.as_deref().unwrap_or_default();
+    if let Some(template) = args.new.as_deref().and_then(manyflow_figures::template) {
+        write_new(name.as_ref(), template.text, display)?;
+        return Ok(display.print_line(&format!("run it: manyflow sim {name}"))?);
+    }
     let form = Form {
         fast: args.run.fast,
         cell: args.cell,
         settings: args.set.clone(),
     };
-    let scenario = figures::read(&args.file, form)?;
+    let scenario = figures::read(name, None, form)?;
     if let Some(shard) = args.shard {
         return shard::run(&scenario, shard, &args.run, display);
     }
@@ -37,23 +50,39 @@ pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     runs::demand(&[run(&scenario, &jobs, outputs, &args.run, display)?])
 }
 
+/// Writes a file that does not exist yet.
+fn write_new(path: &Path, text: &str, display: &Display) -> Result<()> {
+    let mut file = File::create_new(path).with_context(|| {
+        format!(
+            "cannot write {}: choose a new name in a folder that exists",
+            path.display()
+        )
+    })?;
+    file.write_all(text.as_bytes())?;
+    display.print_line(&format!("wrote {}", path.display()))?;
+    display.print_json(&json!({"event": "written", "file": path}))?;
+    Ok(())
+}
+
 pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
-    let all = figures::list(args.scenarios.as_deref())?;
+    let all = figures::found(manyflow_figures::list(args.scenarios.as_deref()))?;
     if args.list {
         for figure in &all {
             // The title needs one cell. To check all of them takes seconds: the formulas of
             // `cb-theory` try thousands of sequences in each.
-            let scenario = figure.read(Form {
+            let form = Form {
                 cell: Some(0),
                 ..Form::default()
-            })?;
+            };
+            let scenario = figures::read_figure(figure, form)?;
             let title = scenario.cell(0)?.schema.title;
             display.print_line(&format!("{:<12} {title}", scenario.id()))?;
             display.print_json(&json!({"event": "figure", "id": scenario.id(), "title": title}))?;
         }
         return Ok(());
     }
-    let named = args.ids.iter().map(|id| figures::find(&all, id));
+    let named = args.ids.iter();
+    let named = named.map(|id| figures::found(manyflow_figures::find(&all, id)));
     let wanted: Vec<&Figure> = match args.all {
         true => all.iter().collect(),
         false => named.collect::<Result<_>>()?,
@@ -64,7 +93,7 @@ pub(crate) fn figure(args: &FigureArgs, display: &Display) -> Result<()> {
             fast: args.run.fast,
             ..Form::default()
         };
-        let scenario = figure.read(form)?;
+        let scenario = figures::read_figure(figure, form)?;
         let jobs = scenario.jobs()?;
         let outputs = Outputs::default();
         conclusions.push(run(&scenario, &jobs, outputs, &args.run, display)?);

@@ -196,6 +196,11 @@ fn each_expectation_has_a_verdict() {
     assert!(!results.passed());
     let missed = &results.expectations()[1];
     assert_eq!(missed.note, "loss = 5 %", "the worst cell is named");
+    let line = missed.line();
+    assert!(line.starts_with("MISSED "), "{line}");
+    assert!(line.ends_with("; in cell 1: loss = 5 %"), "{line}");
+    let met = results.expectations()[0].line();
+    assert!(met.starts_with("met ") && !met.contains("in cell"), "{met}");
     let summary: serde_json::Value = serde_json::from_str(&results.summary_json()).unwrap();
     assert_eq!(summary["expectations"][1]["verdict"], "missed");
     assert_eq!(
@@ -229,7 +234,7 @@ fn seeds_without_a_value_are_named() {
         assert_eq!(checked.verdict, Verdict::NoValue);
         assert_eq!(
             checked.note,
-            "`rate` has no value in seed 2: nothing was observed, at loss = 1 %"
+            "`rate` has no value in seed 2: nothing was observed, in cell 0: loss = 1 %"
         );
         let summary: serde_json::Value = serde_json::from_str(&results.summary_json()).unwrap();
         let rate = &summary["cells"][1]["measures"]["rate"];

@@ -39,9 +39,9 @@ pub(super) struct Ns2 {
     pub(super) set_up: Option<&'static [&'static str]>,
 }
 
-const DUMBBELL: &str = include_str!("../../../../benches/ns2/dumbbell.tcl");
-const CBR: &str = include_str!("../../../../benches/ns2/cbr.tcl");
-const MULTICAST: &str = include_str!("../../../../benches/ns2/multicast.tcl");
+const DUMBBELL: &str = include_str!("../../ns2/dumbbell.tcl");
+const CBR: &str = include_str!("../../ns2/cbr.tcl");
+const MULTICAST: &str = include_str!("../../ns2/multicast.tcl");
 
 pub(super) const CASES: &[Case] = &[
     Case {

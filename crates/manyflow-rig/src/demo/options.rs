@@ -16,6 +16,18 @@ Examples:
 
 The links are emulated in user space on loopback; no packet leaves this machine, and root is not needed.";
 
+const OVERLAY_EXAMPLE: &str = "\
+Example:
+  manyflow demo overlay --for 20s";
+
+const ENSEMBLE_EXAMPLE: &str = "\
+Example:
+  manyflow demo ensemble --size 10MB";
+
+const STREAM_EXAMPLE: &str = "\
+Example:
+  manyflow demo stream --picture pictures.png";
+
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -44,11 +56,14 @@ pub struct FilesDemoArgs {
 pub enum DemoCommand {
     /// Watch six clients of three daemons exchange group messages, while a link gets slow and a
     /// daemon is killed
+    #[command(after_help = OVERLAY_EXAMPLE)]
     Overlay(OverlayDemoArgs),
     /// Watch a client fetch a file from four servers over one connection, while one of them is
     /// killed and another joins
+    #[command(after_help = ENSEMBLE_EXAMPLE)]
     Ensemble(EnsembleDemoArgs),
     /// Watch four receivers of one stream, each with the quality that its link carries
+    #[command(after_help = STREAM_EXAMPLE)]
     Stream(StreamDemoArgs),
 }
 

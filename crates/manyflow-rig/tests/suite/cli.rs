@@ -1,6 +1,6 @@
 //! The command line, and the program that is measured.
 
-use manyflow_testing::command_lines::check_all_commands;
+use manyflow_testing::command_lines::{check_all_commands, examples};
 use manyflow_testing::programs::{Ended, Manyflow, program, rig};
 use serde_json::Value;
 
@@ -36,9 +36,9 @@ fn help_shows_examples_that_the_command_line_accepts() {
     for command in WITH_EXAMPLES {
         let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
         let help = run(&words).succeeded("help").stdout;
-        let lines = help.lines().map(str::trim);
-        let lines = lines.map(|line| line.trim_start_matches("sudo "));
-        for example in lines.filter(|line| line.starts_with("manyflow")) {
+        let examples = examples(&help);
+        let examples = examples.iter().map(|line| line.trim_start_matches("sudo "));
+        for example in examples.filter(|line| line.starts_with("manyflow")) {
             // With `--help` added, the command line is only checked for unknown options.
             let words: Vec<_> = example.split(' ').chain(["--help"]).collect();
             assert_eq!(words[0], "manyflow-rig", "{command}: {example}");

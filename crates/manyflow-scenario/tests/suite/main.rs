@@ -15,4 +15,5 @@ mod losses;
 mod manual;
 mod paths;
 mod plan;
+mod templates;
 mod watch;

@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(super) const CHECK_ORDER_EXAMPLES: &str = r##"Example:
-  manyflow check-order ada.jsonl eve.jsonl
+  manyflow check-order a.jsonl b.jsonl
 
-  # ada.jsonl: one JSON object a line, in the order in which the member did and saw it
-  {"event":"view","member":"#ada#a","group":"g","view":"1-00c0ffee00c0ffee.0","members":["#ada#a"],"cause":"join","stayed":[]}
-  {"event":"sent","member":"#ada#a","message":1,"service":"agreed","groups":["g"]}
-  {"event":"delivered","member":"#ada#a","message":1}
-  {"event":"end","member":"#ada#a","how":"quiet"}
+  # a.jsonl: one JSON object a line, in the order in which the member did and saw it
+  {"event":"sent","member":"#a#x","message":1,"service":"agreed","groups":["g"]}
+  {"event":"delivered","member":"#a#x","message":1}
+  {"event":"end","member":"#a#x","how":"quiet"}
 
-Other events are `transitional` and `left`, each with a group. A file may have the events of several members. Each message
+Other events are `view`, `transitional` and `left`, each with a group. A file may have the events of several members. Each message
 has a number of its own. A member whose trace does not end with `quiet` need not have seen what others saw. The exit code
 is 1 if a promise is broken, and 2 if a line cannot be read. docs/order.md describes the format and the promises."##;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use manyflow_core::link::{LinkConfig, LossModel, Pace, QueueLimit, RateTrace};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
+use manyflow_terminal::completion::scenarios;
 
 use super::InspectArgs;
 
@@ -35,7 +36,7 @@ MANYFLOW_ADDRESS the command's own; MANYFLOW_GATEWAY6 and MANYFLOW_ADDRESS6 have
 #[derive(Debug, Args)]
 pub(crate) struct EmulateArgs {
     /// A scenario file, or the id of a figure, to run in real time
-    #[arg(value_name = "FILE|ID", required_unless_present = "command")]
+    #[arg(value_name = "FILE|ID", required_unless_present = "command", add = scenarios())]
     pub(crate) scenario: Option<String>,
     #[command(flatten)]
     pub(crate) link: LinkArgs,

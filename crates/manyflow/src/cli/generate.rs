@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use clap_complete::Shell;
 
 pub(super) const DOCTOR_HELP: &str = "\
+Examples:
+  manyflow doctor
+  manyflow doctor --json | jq 'select(.status != \"ok\")'
+
 Statuses:
   ok       this machine has it
   limited  it works, but less well than it could
   missing  some commands do not work; the line below says which
   failed   nothing can be transferred; the exit code is 1
 
-Probes send to the loopback interface only. `manyflow doctor --json` prints one object for each check.";
+Probes send to the loopback interface only. With --json, each check is an object.";
 
 pub(super) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -47,12 +50,12 @@ pub(crate) enum CompletionShell {
 }
 
 impl CompletionShell {
-    /// Returns clap's name of the shell.
-    pub(crate) fn generator(self) -> Shell {
+    /// Returns the name of the shell.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            CompletionShell::Bash => Shell::Bash,
-            CompletionShell::Zsh => Shell::Zsh,
-            CompletionShell::Fish => Shell::Fish,
+            CompletionShell::Bash => "bash",
+            CompletionShell::Zsh => "zsh",
+            CompletionShell::Fish => "fish",
         }
     }
 }

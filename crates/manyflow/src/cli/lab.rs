@@ -1,9 +1,8 @@
 //! The options of `lab`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use manyflow_messages::StatusUrl;
+use manyflow_terminal::completion::scenarios;
 
 pub(super) const LAB_EXAMPLES: &str = "\
 Examples:
@@ -24,8 +23,9 @@ The page is served on 127.0.0.1 only, under an address with a random token. docs
 /// Arguments of `lab`.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
-    /// Scenario files to offer besides the built-in figures
-    pub(crate) files: Vec<PathBuf>,
+    /// Scenario files, or ids of figures, that stand first in the list of figures
+    #[arg(value_name = "FILE|ID", add = scenarios())]
+    pub(crate) scenarios: Vec<String>,
     /// Watch the role that serves metrics at this address: its host and port, with http:// or
     /// without; can be repeated
     #[arg(long, value_name = "URL")]

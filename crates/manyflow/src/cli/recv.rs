@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::IdentityArgs;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
+use manyflow_terminal::completion::interfaces;
 
 use super::follow::FollowArgs;
 
@@ -84,7 +85,7 @@ pub(crate) struct RecvArgs {
     pub(crate) strict_rfc3738: bool,
     /// Receive by multicast on this interface: its name or address. Without it, and without a relay
     /// in the description, the route to the source decides
-    #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
+    #[arg(long, value_name = "NAME|ADDRESS", add = interfaces(), conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
     /// Receive through the first of these AMT relays that answers, even if the description names
     /// another: --relay one.example.net,two.example.net:2268

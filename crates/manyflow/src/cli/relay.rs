@@ -8,6 +8,7 @@ use clap::Args;
 use manyflow_amt::{DownstreamLink, Prefix};
 use manyflow_core::units::{Bytes, Rate};
 use manyflow_net::multicast::GroupRange;
+use manyflow_terminal::completion::interfaces;
 
 pub(super) const RELAY_EXAMPLES: &str = "\
 Examples:
@@ -60,7 +61,7 @@ pub(crate) struct RelayArgs {
     pub(crate) ca: Option<PathBuf>,
     /// Take packets by multicast on this interface: its name or address. Without it, and without a
     /// relay in the description, the route to the source decides
-    #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
+    #[arg(long, value_name = "NAME|ADDRESS", add = interfaces(), conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
     /// Take packets from the first of these relays or senders that answers, even if a description
     /// names another: --relay one.example.net,two.example.net:2268
@@ -75,7 +76,7 @@ pub(crate) struct RelayArgs {
     /// Send packets by multicast to the hosts on this interface that have joined their channel,
     /// with the original source: its name or address. IPv4 only; needs root, or the capabilities
     /// CAP_NET_RAW and CAP_NET_ADMIN
-    #[arg(long, value_name = "NAME|ADDRESS")]
+    #[arg(long, value_name = "NAME|ADDRESS", add = interfaces())]
     pub(crate) multicast_interface: Option<String>,
     /// The time to live of multicast packets: the maximum number of hops
     #[arg(long, default_value_t = 1, requires = "multicast_interface")]

@@ -15,11 +15,11 @@ pub(crate) enum ResultsCommand {
 const MERGE_EXAMPLES: &str = "\
 Example:
   # On ten machines, or as ten jobs of a batch queue
-  manyflow sim scenarios/webrc-5.toml --shard 1/10 --out part
+  manyflow sim webrc-5 --shard 1/10 --out part
   ...
-  manyflow sim scenarios/webrc-5.toml --shard 10/10 --out part
+  manyflow sim webrc-5 --shard 10/10 --out part
 
-  # The same files that `manyflow sim scenarios/webrc-5.toml` writes
+  # The same files that `manyflow sim webrc-5` writes
   manyflow results merge part --out results";
 
 /// Arguments of `results merge`.

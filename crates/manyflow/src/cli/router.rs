@@ -6,6 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use manyflow_core::units::{Rate, parse_duration};
 
+/// clap's own usage is one long line.
+pub(super) const ROUTER_USAGE: &str = "\
+manyflow router [OPTIONS] --listen <ADDRESS:PORT> --to <HOST:PORT>
+           --rate <RATE>";
+
 pub(super) const ROUTER_EXAMPLES: &str = "\
 Examples:
   # XCP at a site's bottleneck of 100 Mbit/s: slightly below its rate, so that the queue is here

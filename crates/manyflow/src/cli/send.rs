@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use super::AudienceArgs;
 use manyflow_core::units::{Bytes, Rate, parse_duration};
 use manyflow_net::multicast::GroupRange;
+use manyflow_terminal::completion::interfaces;
 
 pub(super) const SEND_EXAMPLES: &str = "\
 Examples:
@@ -116,7 +117,7 @@ pub(crate) struct SendArgs {
     pub(crate) multicast: Option<GroupRange>,
     /// The interface for outgoing multicast: its name or address [default: that of the route to
     /// the groups]
-    #[arg(long, value_name = "NAME|ADDRESS", requires = "multicast")]
+    #[arg(long, value_name = "NAME|ADDRESS", add = interfaces(), requires = "multicast")]
     pub(crate) interface: Option<String>,
     /// The time to live of multicast packets: the maximum number of hops
     #[arg(long, default_value_t = 1, requires = "multicast")]

@@ -4,22 +4,28 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use manyflow_results::shard::Shard;
+use manyflow_terminal::completion::{figures, scenarios};
 
 pub(super) const SIM_EXAMPLES: &str = "\
 Examples:
-  manyflow sim scenarios/webrc-4.toml
-  manyflow sim scenarios/webrc-5.toml --cell 17 --seed 3
+  # A scenario of your own, from a template
+  manyflow sim --new bottleneck my.toml
+  manyflow sim my.toml --fast
+
+  # One run of a figure, by its id
+  manyflow sim webrc-5 --cell 17 --seed 3
 
   # The third of ten equal parts, for a batch queue; `manyflow results merge` joins them
-  manyflow sim scenarios/webrc-5.toml --shard 3/10 --out part
+  manyflow sim my.toml --shard 3/10 --out part
 
   # Capture the bottleneck in the first run, for Wireshark
-  manyflow sim scenarios/webrc-9.toml --pcap webrc-9.pcap
+  manyflow sim webrc-9 --pcap webrc-9.pcap
   tshark -r webrc-9.pcap -d udp.port==5445,alc
 
   # List every packet that a link dropped in the run with seed 3
-  manyflow sim scenarios/webrc-8.toml --seed 3 --trace webrc-8.jsonl
+  manyflow sim webrc-8 --seed 3 --trace webrc-8.jsonl
   jq -c 'select(.event == \"drop\")' webrc-8.jsonl
 
 --pcap and --trace record one run: the first of those that --cell and --seed select.";
@@ -38,8 +44,15 @@ Examples:
 /// Arguments of `sim`.
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
-    /// The scenario file; docs/scenarios.md describes its format
-    pub(crate) file: PathBuf,
+    /// The scenario file, whose format docs/scenarios.md describes, or the id of a figure
+    #[arg(value_name = "FILE|ID", required_unless_present = "schema", add = scenarios())]
+    pub(crate) scenario: Option<String>,
+    /// Write a scenario of your own to FILE instead, to be edited and run
+    #[arg(long, value_name = "TEMPLATE", conflicts_with = "schema", value_parser = templates())]
+    pub(crate) new: Option<String>,
+    /// Write a JSON schema of scenario files to this file instead, for editors (taplo)
+    #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
+    pub(crate) schema: Option<PathBuf>,
     /// Run only this cell of the sweep; messages about failed runs name it
     #[arg(long)]
     pub(crate) cell: Option<usize>,
@@ -58,6 +71,12 @@ pub(crate) struct SimArgs {
     pub(crate) inspect: InspectArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+/// Returns a parser of the names of templates.
+fn templates() -> PossibleValuesParser {
+    let templates = manyflow_figures::TEMPLATES.iter();
+    PossibleValuesParser::new(templates.map(|template| template.name))
 }
 
 /// Options to record one run.
@@ -80,7 +99,7 @@ pub(crate) struct InspectArgs {
 #[derive(Debug, Args)]
 pub(crate) struct FigureArgs {
     /// The ids of the figures
-    #[arg(required_unless_present_any = ["all", "list"])]
+    #[arg(required_unless_present_any = ["all", "list"], add = figures())]
     pub(crate) ids: Vec<String>,
     /// Run all figures
     #[arg(long, conflicts_with = "ids")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use manyflow_core::units::{Rate, parse_duration};
 use manyflow_net::multicast::GroupRange;
+use manyflow_terminal::completion::interfaces;
 
 use super::ServerArgs;
 
@@ -36,6 +37,12 @@ Examples:
   # Accept only reports that are sealed with a key (manyflow keygen --shared-key stream.key)
   manyflow stream send --pattern --listen 0.0.0.0:2268 --publish 0.0.0.0:8080 --key stream.key";
 
+/// clap's own usage is one long line.
+const STREAM_SEND_USAGE: &str = "\
+manyflow stream send [OPTIONS] --folder <FOLDER> | --pipe <FILE|->
+           | --program <COMMAND> | --rows <FILE|-> | --video <FILE|-|URL>
+           | --pattern";
+
 const STREAM_RECV_EXAMPLES: &str = "\
 Examples:
   # Each unit becomes a file
@@ -58,7 +65,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamCommand {
     /// Send the units of an embedded bitstream, such as frames, in layers
-    #[command(after_help = STREAM_SEND_EXAMPLES)]
+    #[command(after_help = STREAM_SEND_EXAMPLES, override_usage = STREAM_SEND_USAGE)]
     Send(Box<StreamSendArgs>),
     /// Receive a stream at the quality that this host's path carries
     #[command(after_help = STREAM_RECV_EXAMPLES)]
@@ -150,7 +157,7 @@ pub(crate) struct StreamSendArgs {
     pub(crate) multicast: Option<GroupRange>,
     /// The interface for outgoing multicast: its name or address [default: that of the route to
     /// the groups]
-    #[arg(long, value_name = "NAME|ADDRESS", requires = "multicast")]
+    #[arg(long, value_name = "NAME|ADDRESS", add = interfaces(), requires = "multicast")]
     pub(crate) interface: Option<String>,
     /// The time to live of multicast packets: the maximum number of hops
     #[arg(long, default_value_t = 1, requires = "multicast")]
@@ -231,7 +238,7 @@ pub(crate) struct StreamRecvArgs {
     pub(crate) ca: Option<PathBuf>,
     /// Receive by multicast on this interface: its name or address. Without it, and without a relay
     /// in the description, the route to the source decides
-    #[arg(long, value_name = "NAME|ADDRESS", conflicts_with = "relay")]
+    #[arg(long, value_name = "NAME|ADDRESS", add = interfaces(), conflicts_with = "relay")]
     pub(crate) interface: Option<String>,
     /// Receive through the first of these relays that answers, even if the description names
     /// another; --relay a --relay b is the same as --relay a,b

@@ -33,7 +33,7 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
 
   # service.toml
   listen = "0.0.0.0:7000"
-policy = "hash"                # hash, replicas, round-robin, least-outstanding, rate-aware, weighted, key-range or affinity
+  policy = "hash"                # hash, replicas, round-robin, least-outstanding, rate-aware, weighted, key-range or affinity
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
 
   [members]

@@ -2,7 +2,6 @@
 
 mod file;
 mod open_files;
-mod pages;
 
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
             DaemonError::Identity(error) => usage(error.to_string()),
             error => error.into(),
         })?;
-    let pages = pages::pages(&daemon);
+    let pages = crate::metrics::daemon_pages(&daemon);
     let _pages = pages.serve(metrics, &display).await?;
     let (stop, lame_duck) = (interrupted(), lame_duck_requested());
     announce(&name, &daemon, has_tls, &display)?;

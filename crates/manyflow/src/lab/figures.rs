@@ -1,36 +1,21 @@
 //! The scenarios that the page offers: those that the program holds, and files of the user.
 
 use std::io;
-use std::path::PathBuf;
 
 use anyhow::Result;
+use manyflow_figures::{Figure, Source};
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{BUILT_IN, order};
+use crate::figures::found;
 use manyflow_terminal::usage;
 
 /// The scenarios that the page offers.
-pub(super) struct Figures(Vec<Figure>);
+pub(super) struct Figures(Vec<Offered>);
 
-struct Figure {
+struct Offered {
     entry: Entry,
+    /// A file is read again each time, because its user may edit it.
     source: Source,
-}
-
-/// The place of a scenario's text.
-enum Source {
-    BuiltIn(&'static str),
-    /// A file, which is read again each time, because its user may edit it.
-    File(PathBuf),
-}
-
-impl Source {
-    fn read(&self) -> io::Result<String> {
-        match self {
-            Source::BuiltIn(text) => Ok((*text).to_owned()),
-            Source::File(path) => std::fs::read_to_string(path),
-        }
-    }
 }
 
 /// A scenario in the list.
@@ -51,36 +36,47 @@ struct Titled {
 }
 
 impl Figures {
-    /// Reads the user's files, which stand before the built-in scenarios.
-    pub(super) fn new(files: &[PathBuf]) -> Result<Figures> {
-        let own = files.iter().map(|path| {
-            let file = path.display().to_string();
-            figure(&file, file.clone(), Source::File(path.clone()))
+    /// Reads the files and figures that the user has named, which stand before all others.
+    pub(super) fn new(named: &[String]) -> Result<Figures> {
+        let named = named.iter().map(|name| {
+            let figure = found(manyflow_figures::resolve(name, None))?;
+            offered(name, &figure)
         });
-        let mut figures = own.collect::<Result<Vec<_>>>()?;
-        let mut built_in: Vec<_> = BUILT_IN.to_vec();
-        built_in.sort_by_cached_key(|(id, _)| order(id));
-        for (id, text) in built_in {
-            figures.push(figure(id, format!("{id}.toml"), Source::BuiltIn(text))?);
+        let mut all = named.collect::<Result<Vec<_>>>()?;
+        for figure in manyflow_figures::built_in() {
+            if all.iter().all(|known| known.entry.id != figure.id()) {
+                all.push(offered(figure.id(), &figure)?);
+            }
         }
-        Ok(Figures(figures))
+        Ok(Figures(all))
     }
 
     /// Returns the list without the texts.
     pub(super) fn entries(&self) -> Vec<&Entry> {
-        self.0.iter().map(|figure| &figure.entry).collect()
+        self.0.iter().map(|offered| &offered.entry).collect()
     }
 
     /// Returns the text of a scenario; `None` if there is none of this id, or its file is gone.
     pub(super) fn text(&self, id: &str) -> Option<String> {
-        let found = self.0.iter().find(|figure| figure.entry.id == id)?;
-        found.source.read().ok()
+        let found = self.0.iter().find(|offered| offered.entry.id == id)?;
+        read(&found.source).ok()
     }
 }
 
-fn figure(id: &str, file: String, source: Source) -> Result<Figure> {
-    let text = source.read();
-    let text = text.map_err(|error| usage(format!("cannot read {file}: {error}")))?;
+fn read(source: &Source) -> io::Result<String> {
+    match source {
+        Source::BuiltIn(text) => Ok((*text).to_owned()),
+        Source::File(path) => std::fs::read_to_string(path),
+    }
+}
+
+fn offered(id: &str, figure: &Figure) -> Result<Offered> {
+    let source = figure.source().clone();
+    let file = match &source {
+        Source::BuiltIn(_) => format!("{id}.toml"),
+        Source::File(path) => path.display().to_string(),
+    };
+    let text = read(&source).map_err(|error| usage(format!("cannot read {file}: {error}")))?;
     // A file with an error is offered, too, because the page shows the error.
     let titled = toml::from_str(&text).map(|titled: Titled| titled.title);
     let entry = Entry {
@@ -89,7 +85,7 @@ fn figure(id: &str, file: String, source: Source) -> Result<Figure> {
         file,
         is_built_in: matches!(source, Source::BuiltIn(_)),
     };
-    Ok(Figure { entry, source })
+    Ok(Offered { entry, source })
 }
 
 #[cfg(test)]

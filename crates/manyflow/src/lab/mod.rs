@@ -52,7 +52,7 @@ struct Lab {
 }
 
 pub(crate) async fn run(args: LabArgs, display: &Display) -> Result<()> {
-    let figures = Figures::new(&args.files)?;
+    let figures = Figures::new(&args.scenarios)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await;
     let listener = listener
         .with_context(|| format!("cannot listen on port {}: choose another --port", args.port))?;

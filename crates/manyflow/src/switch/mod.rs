@@ -1,7 +1,6 @@
 //! `manyflow switch`: a switch between peers and the members of a service.
 
 mod file;
-mod pages;
 
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
         StartError::Address(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
     })?;
-    let pages = pages::pages(switch.status());
+    let pages = crate::metrics::switch_pages(switch.status());
     let pages = pages.serve(metrics, &display).await?;
     let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [interrupt, terminate] = &mut ends;

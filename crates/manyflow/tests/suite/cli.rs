@@ -457,40 +457,6 @@ fn a_sender_stops_after_its_time() {
 }
 
 #[test]
-fn help_shows_examples_that_the_command_line_accepts() {
-    for command in [
-        "send", "recv", "keygen", "demo", "sim", "top", "store", "put", "get",
-    ] {
-        let help = run(&[command, "--help"]).succeeded(command);
-        let prefix = format!("manyflow {command} ");
-        let examples: Vec<_> = help
-            .stdout
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.starts_with(&prefix) && !line.contains("<COMMAND>"))
-            .collect();
-        assert!(!examples.is_empty(), "{}", help.stdout);
-        for example in examples {
-            // With `--help` added, the command line is only checked for unknown options.
-            let words = shell_words(example);
-            let words = words.iter().map(String::as_str).skip(1);
-            run(&words.chain(["--help"]).collect::<Vec<_>>()).succeeded(example);
-        }
-    }
-    let help = run(&["--help"]).succeeded("help");
-    assert!(help.stdout.contains("Exit codes:"), "{}", help.stdout);
-}
-
-/// Returns the words of a command line, as a shell divides it.
-fn shell_words(line: &str) -> Vec<String> {
-    let print = format!("printf '%s\\n' {line}");
-    let output = Command::new("sh").args(["-c", &print]).output().unwrap();
-    assert!(output.status.success(), "{line}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(str::to_owned).collect()
-}
-
-#[test]
 fn benchmarks_and_long_tests_are_named_with_their_program() {
     for words in ["bench", "bench group --runs 1", "soak files --for 1min"] {
         let words: Vec<_> = words.split(' ').collect();

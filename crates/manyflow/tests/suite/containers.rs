@@ -143,9 +143,9 @@ fn daemon_set() -> (Yaml, String) {
     (set, script)
 }
 
-#[test]
-fn the_daemon_set_mounts_all_paths_of_its_command() {
-    let (set, _) = daemon_set();
+/// Checks that a pod mounts its volumes and all paths of its command. Returns the command's
+/// arguments.
+fn check_mounts(set: &Yaml) -> Vec<String> {
     let spec = &set["spec"];
     let pod = &spec["template"];
     assert_eq!(spec["selector"]["matchLabels"], pod["metadata"]["labels"]);
@@ -164,6 +164,14 @@ fn the_daemon_set_mounts_all_paths_of_its_command() {
         let is_mounted = |mount: &Yaml| path.starts_with(mount["mountPath"].as_str().unwrap());
         assert!(mounts.iter().any(is_mounted), "{path}");
     }
+    arguments.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_daemon_set_mounts_all_paths_of_its_command() {
+    let (set, _) = daemon_set();
+    let arguments = check_mounts(&set);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // With `--help` added, the command line is only checked for unknown options.
     run(&[&arguments[..], &["--help"]].concat()).succeeded("the daemon set's command");
 }
@@ -232,4 +240,142 @@ fn a_node_of_the_daemon_set_receives_a_model_and_imports_an_image() {
     assert_eq!(imported, expected);
     node.signal(Signal::SIGTERM);
     node.finish().succeeded("node");
+}
+
+#[test]
+fn the_sender_of_a_cluster_mounts_all_paths_and_signs_its_sessions() {
+    let [config, deployment]: [Yaml; 2] = documents("sender.yaml").try_into().unwrap();
+    let arguments = check_mounts(&deployment);
+    assert_eq!(arguments[..2], ["serve", "/config/sessions.toml"]);
+    // The same file with paths of this machine, and any free ports.
+    let home = model();
+    let at = |name: &str| text(&home.path().join(name)).to_owned();
+    run(&["keygen", &at("builds.key")]).succeeded("keygen");
+    let sessions = config["data"]["sessions.toml"].as_str().unwrap();
+    let sessions = sessions
+        .replace("/srv/models", &at("model"))
+        .replace("/sign/builds.key", &at("builds.key"));
+    fs::write(at("sessions.toml"), on_free_ports(&sessions)).unwrap();
+    let mut sender = Manyflow::start(manyflow(&["serve", &at("sessions.toml"), "--json"]));
+    sender.wait_for(|line| line.contains("\"started\"").then_some(()));
+    sender.signal(Signal::SIGTERM);
+    sender.finish().succeeded("sender");
+}
+
+/// Replaces each address with a port by a free port on loopback.
+fn on_free_ports(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.split_once(" = \"") {
+        Some((key @ ("publish" | "metrics" | "listen"), _)) => format!("{key} = \"127.0.0.1:0\""),
+        _ => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A service of a Compose file that runs as a process.
+struct Service {
+    process: Manyflow,
+    /// The object `started`.
+    started: Value,
+}
+
+/// Starts a service of a Compose file on free ports of loopback, with folders of this machine.
+/// `others` are the services that it names, each with the key of its object `started` that has the
+/// address for this one.
+fn start_service(
+    compose: &Yaml,
+    name: &str,
+    mounts: &[(&str, PathBuf)],
+    others: &[(&str, &Service, &str)],
+) -> Service {
+    let words = list(&compose["services"][name]["command"]).into_iter();
+    let local = |word: &str| match word.strip_prefix("0.0.0.0:") {
+        Some(_) => "127.0.0.1:0".to_owned(),
+        None => on_this_machine(&named_by_address(word, others), mounts),
+    };
+    let words: Vec<String> = words.map(local).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = manyflow(&words);
+    command.arg("--json");
+    let mut process = Manyflow::start(command);
+    let started = process.wait_for(|line| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        (event["event"] == "started").then_some(event)
+    });
+    Service { process, started }
+}
+
+/// Replaces `a=a:4747` by `a=ADDRESS`.
+fn named_by_address(word: &str, others: &[(&str, &Service, &str)]) -> String {
+    let found = others.iter().find_map(|(name, service, key)| {
+        let rest = word.strip_prefix(&format!("{name}={name}:"))?;
+        assert!(rest.parse::<u16>().is_ok(), "{word}");
+        Some(format!("{name}={}", service.started[key].as_str().unwrap()))
+    });
+    found.unwrap_or_else(|| word.to_owned())
+}
+
+#[test]
+fn the_daemons_of_the_compose_file_carry_messages_from_end_to_end() {
+    let compose = documents("daemons.yaml").remove(0);
+    let a = start_service(&compose, "a", &[], &[]);
+    let b = start_service(&compose, "b", &[], &[("a", &a, "daemons")]);
+    let c = start_service(&compose, "c", &[], &[("b", &b, "daemons")]);
+    let clients = |service: &Service| service.started["clients"].as_str().unwrap().to_owned();
+    let (from, to) = (clients(&a), clients(&c));
+    let sub = manyflow(&["sub", "news.>", "--count", "1", "--json", "--server", &to]);
+    let mut sub = Manyflow::start(sub);
+    sub.wait_for(|line| line.contains("\"joined\"").then_some(()));
+    // Until the daemons know of the member, messages of the other end have no receiver.
+    let words = [
+        "pub",
+        "news.sport",
+        "three to one",
+        "--rate",
+        "20",
+        "--count",
+        "100000",
+        "--server",
+        &from,
+    ];
+    let publisher = Manyflow::start(manyflow(&words));
+    sub.wait_for(|line| line.contains("three to one").then_some(()));
+    publisher.signal(Signal::SIGKILL);
+    sub.finish().succeeded("sub");
+    for service in [c, b, a] {
+        service.process.signal(Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn the_store_of_the_compose_file_keeps_a_file_while_a_member_is_killed() {
+    let compose = documents("store.yaml").remove(0);
+    let home = model();
+    let members = ["one", "two", "three"].map(|name| {
+        let words = list(&compose["services"][name]["command"]);
+        let folder = value(&words, "--dir");
+        let volume = format!("{name}:{folder}");
+        assert_eq!(
+            list(&compose["services"][name]["volumes"]),
+            [volume.as_str()]
+        );
+        let mounts = [(folder, home.path().join(name))];
+        start_service(&compose, name, &mounts, &[])
+    });
+    let [one, two, three] = &members;
+    let others = [
+        ("one", one, "listen"),
+        ("two", two, "listen"),
+        ("three", three, "listen"),
+    ];
+    let switch = start_service(&compose, "switch", &[], &others);
+    let to = switch.started["listen"].as_str().unwrap().to_owned();
+    let file = home.path().join("model/weights");
+    run(&["put", text(&file), "--to", &to, "--chunk", "10kB"]).succeeded("put");
+    two.process.signal(Signal::SIGKILL);
+    let copy = home.path().join("copy");
+    run(&["get", "weights", "--from", &to, "--output", text(&copy)]).succeeded("get");
+    assert!(fs::read(&file).unwrap() == fs::read(&copy).unwrap());
+    for service in [&switch, one, three] {
+        service.process.signal(Signal::SIGKILL);
+    }
 }

@@ -74,15 +74,23 @@ fn bash_completes_commands_and_options() {
         ("manyflow send --until", "--until-done"),
         ("manyflow demo ens", "ensemble"),
         ("manyflow completions f", "fish"),
+        ("manyflow figure webrc-9", "webrc-9"),
+        ("manyflow sim --new bottle", "bottleneck"),
     ] {
         let program = format!(
             "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             _manyflow manyflow \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
+             _clap_complete_manyflow manyflow \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
              printf '%s\\n' \"${{COMPREPLY[*]}}\"",
             path.display()
         );
+        // The script asks the program, which the shell finds in its path.
+        let folder = std::path::Path::new(env!("CARGO_BIN_EXE_manyflow"))
+            .parent()
+            .unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
         let completed = Command::new("bash")
             .args(["-c", &program])
+            .env("PATH", path)
             .output()
             .unwrap();
         let reply = String::from_utf8(completed.stdout).unwrap();

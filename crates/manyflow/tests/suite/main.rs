@@ -29,6 +29,7 @@ mod follow;
 mod gateway;
 mod gateway_health;
 mod gateway_switches;
+mod help;
 mod imaging;
 mod inspect;
 mod install;
