@@ -22,6 +22,7 @@
 //! | `multipart.rs` | multipart uploads |
 //! | `listing.rs` | listings with prefixes and delimiters |
 //! | `object.rs` | names, and what a manifest keeps of an object besides its bytes |
+//! | `checks.rs` | conditions, ranges, digests and lengths of requests |
 //! | `body.rs` | bodies as chunks, and chunks as bodies |
 //! | `server.rs` | the HTTP server |
 //!
@@ -57,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod checks;
 mod listing;
 mod multipart;
 mod object;

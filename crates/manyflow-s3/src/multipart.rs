@@ -18,8 +18,9 @@ use s3s::{S3Result, s3_error};
 
 use crate::S3Surface;
 use crate::body;
+use crate::checks::{check_length, check_md5};
 use crate::object::{Attributes, CHUNK_BYTES, UPLOADS, name_of};
-use crate::surface::{check_length, check_md5, failed};
+use crate::surface::failed;
 
 /// The highest number of a part.
 const PART_MAX: i32 = 10_000;

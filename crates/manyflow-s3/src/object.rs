@@ -19,7 +19,8 @@ pub(crate) const UPLOADS: &str = ".uploads/";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Attributes {
-    /// The MD5 digest in hexadecimal digits; that of a multipart upload also has the number of parts.
+    /// The MD5 digest in hexadecimal digits; that of a multipart upload also has the number of
+    /// parts.
     pub(crate) etag: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content_type: Option<String>,

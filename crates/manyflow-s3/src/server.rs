@@ -50,8 +50,8 @@ impl std::fmt::Display for CredentialsError {
 impl std::error::Error for CredentialsError {}
 
 impl Credentials {
-    /// Reads credentials: in each line an access key and its secret, separated by spaces. Empty lines
-    /// and those that begin with `#` are ignored.
+    /// Reads credentials: in each line an access key and its secret, separated by spaces. Empty
+    /// lines and those that begin with `#` are ignored.
     ///
     /// # Errors
     /// If a line has another form, a secret is too short, or there is none.

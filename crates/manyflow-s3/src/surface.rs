@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use manyflow_ensembles::store::{Connect, StoreClient, StoreError, next_version};
 use manyflow_store::{DownloadError, Manifest, UploadError};
 use s3s::dto::{
@@ -15,14 +12,16 @@ use s3s::dto::{
     CreateBucketInput, CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput,
     DeleteBucketInput, DeleteBucketOutput, DeleteObjectInput, DeleteObjectOutput,
     DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition, GetBucketLocationInput,
-    GetBucketLocationOutput, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
-    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListObjectsInput,
-    ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Metadata, MetadataDirective,
-    PutObjectInput, PutObjectOutput, UploadPartInput, UploadPartOutput,
+    GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput, GetObjectInput,
+    GetObjectOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput,
+    ListBucketsInput, ListBucketsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
+    ListObjectsV2Output, Metadata, MetadataDirective, PutObjectInput, PutObjectOutput,
+    UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use crate::body;
+use crate::checks::{check_conditions, check_length, check_md5, matches, span};
 use crate::listing::{ListRequest, list};
 use crate::object::{Attributes, bucket_name, length_of, name_of, time_of};
 
@@ -150,50 +149,12 @@ impl<C: Connect + Send + 'static> S3Surface<C> {
     }
 }
 
-/// What a new object replaces.
+/// The place of a new object: the versions that it replaces.
 pub(crate) struct Place {
     /// The newest version of the name, also if it was removed.
     pub(crate) version: Option<u64>,
     /// The version that must be the present one when the object is stored.
     pub(crate) expected: Option<u64>,
-}
-
-fn matches(manifest: &Manifest, condition: &ETagCondition) -> bool {
-    match condition {
-        ETagCondition::Any => true,
-        ETagCondition::ETag(etag) => {
-            Attributes::of(&manifest.metadata, manifest.version).etag == etag.value()
-        }
-    }
-}
-
-/// Checks the conditions of a read.
-fn check_conditions(
-    manifest: &Manifest,
-    if_match: Option<&ETagCondition>,
-    if_none_match: Option<&ETagCondition>,
-) -> S3Result<()> {
-    if if_match.is_some_and(|condition| !matches(manifest, condition)) {
-        return Err(s3_error!(PreconditionFailed));
-    }
-    match if_none_match.is_some_and(|condition| matches(manifest, condition)) {
-        true => Err(s3_error!(NotModified)),
-        false => Ok(()),
-    }
-}
-
-/// Returns the bytes that a range means, and the header that says so.
-fn span(
-    manifest: &Manifest,
-    range: Option<s3s::dto::Range>,
-) -> S3Result<(Range<u64>, Option<String>)> {
-    let Some(range) = range else {
-        return Ok((0..manifest.size, None));
-    };
-    let span = range.check(manifest.size)?;
-    let last = span.end.saturating_sub(1);
-    let header = format!("bytes {}-{last}/{}", span.start, manifest.size);
-    Ok((span, Some(header)))
 }
 
 /// Returns the metadata as the library has it.
@@ -204,17 +165,6 @@ fn user_metadata(attributes: &Attributes) -> Option<Metadata> {
 
 fn etag_of(md5: &[u8; 16]) -> String {
     body::hex(md5)
-}
-
-/// Checks the digest that a client has sent in base 64.
-pub(crate) fn check_md5(wanted: Option<&str>, md5: &[u8; 16]) -> S3Result<()> {
-    let Some(wanted) = wanted else {
-        return Ok(());
-    };
-    match BASE64_STANDARD.encode(md5) == wanted {
-        true => Ok(()),
-        false => Err(s3_error!(BadDigest)),
-    }
 }
 
 #[async_trait::async_trait]
@@ -276,6 +226,15 @@ impl<C: Connect + Send + 'static> S3 for S3Surface<C> {
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         self.check_bucket(&request.input.bucket).await?;
         Ok(S3Response::new(GetBucketLocationOutput::default()))
+    }
+
+    async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        self.check_bucket(&request.input.bucket).await?;
+        // Without a status, the bucket never had versions.
+        Ok(S3Response::new(GetBucketVersioningOutput::default()))
     }
 
     async fn list_buckets(
@@ -576,14 +535,6 @@ impl<C: Connect + Send + 'static> S3 for S3Surface<C> {
         self.remove_upload(&input.bucket, &input.key, &input.upload_id)
             .await?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
-    }
-}
-
-/// Checks that a body has the length that its client has announced.
-pub(crate) fn check_length(announced: Option<i64>, length: u64) -> S3Result<()> {
-    match announced.is_none_or(|announced| u64::try_from(announced) == Ok(length)) {
-        true => Ok(()),
-        false => Err(s3_error!(IncompleteBody)),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `manyflow store verify`, `repair`, `rebalance`, `gc` and `usage`: the tasks of a store's operators.
+//! `manyflow store verify`, `repair`, `rebalance`, `gc` and `usage`: the tasks of a store's
+//! operators.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -80,7 +81,7 @@ async fn run_repair(
     }
 }
 
-fn print_report(
+fn print_lines(
     report: &RepairReport,
     mode: RepairMode,
     seconds: f64,
@@ -126,6 +127,16 @@ fn print_report(
     if report.is_sound() {
         display.print_line("every chunk has all its copies")?;
     }
+    Ok(())
+}
+
+fn print_report(
+    report: &RepairReport,
+    mode: RepairMode,
+    seconds: f64,
+    display: &Display,
+) -> Result<(), OutputError> {
+    print_lines(report, mode, seconds, display)?;
     let short = report.short.iter();
     let short: BTreeMap<_, _> = short.map(|(copies, n)| (copies.to_string(), *n)).collect();
     let members: Vec<_> = report

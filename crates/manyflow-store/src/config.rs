@@ -37,8 +37,8 @@ pub struct StoreConfig {
 
 impl Default for StoreConfig {
     /// Returns 2 copies, a window of 8 MiB, time-outs from 2 s on, 3 attempts, 4 rounds with 1 s, 2
-    /// s and 3 s between them, and failure after a minute of silence. The transfer neither asks first
-    /// nor yields.
+    /// s and 3 s between them, and failure after a minute of silence. The transfer neither asks
+    /// first nor yields.
     fn default() -> StoreConfig {
         StoreConfig {
             copies: 2,

@@ -95,14 +95,14 @@ pub enum Reply {
         /// Whether the member has further chunks.
         has_more: bool,
     },
-    /// What was removed.
+    /// The outcome of a removal.
     Removed {
         /// The number of addresses.
         count: u32,
         /// Their bytes.
         bytes: u64,
     },
-    /// What the member holds.
+    /// The bytes on the member.
     Usage(Usage),
 }
 
@@ -117,7 +117,7 @@ pub struct HeldChunk {
     pub age_s: u32,
 }
 
-/// What a member holds.
+/// The bytes on a member, and its room.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The number of chunks.

@@ -62,8 +62,8 @@ struct Item {
 }
 
 impl Item {
-    /// Notes the answer of a member. Ranks beyond the number of members ask one of them twice, and it
-    /// removes bytes only once.
+    /// Notes the answer of a member. Ranks beyond the number of members ask one of them twice, and
+    /// it removes bytes only once.
     fn note_reply(&mut self, member: &MemberName, reply: &Reply) {
         match (self.replies.get_mut(member), reply) {
             (
@@ -250,8 +250,8 @@ impl Survey {
         }
     }
 
-    /// Asks further ranks. After the last one, reports the answers, or begins another round if ranks
-    /// have not answered.
+    /// Asks further ranks. After the last one, reports the answers, or begins another round if
+    /// ranks have not answered.
     fn advance(&mut self, number: u32) {
         let Some(item) = self.items.get_mut(&number) else {
             return;

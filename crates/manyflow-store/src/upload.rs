@@ -154,10 +154,10 @@ impl Upload {
         }
     }
 
-    /// Adds a manifest that replaces the one of the version `expected`, or nothing if that is 0. The
-    /// member of the lowest rank that answers decides. With several copies, each member decides, so
-    /// ask for one copy, and then [`add`](Upload::add) the manifest. Returns its place, as `add`
-    /// does.
+    /// Adds a manifest that replaces the one of the version `expected`, or nothing if that is 0.
+    /// The member of the lowest rank that answers decides. With several copies, each member
+    /// decides, so ask for one copy, and then [`add`](Upload::add) the manifest. Returns its place,
+    /// as `add` does.
     ///
     /// # Panics
     /// Panics after 2^32 chunks.
@@ -179,8 +179,8 @@ impl Upload {
         self.queue.extend(ranks.map(|rank| Ask { chunk, rank }));
     }
 
-    /// Adds a [`Batch`](crate::Batch) of manifests, which are stored together. Returns its place, as
-    /// [`add`](Upload::add) does.
+    /// Adds a [`Batch`](crate::Batch) of manifests, which are stored together. Returns its place,
+    /// as [`add`](Upload::add) does.
     ///
     /// # Panics
     /// Panics after 2^32 chunks.

@@ -1,4 +1,4 @@
-//! All that the files of a store need: what maintenance compares with what the members hold.
+//! The needs of all files of a store, which maintenance compares with what the members hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,11 @@ use manyflow_store::{
 use super::listing::Hashed;
 use super::{Connect, Listed, StoreClient, StoreError};
 
-/// The most chunks that one question asks a member to read: it answers before the question times out.
+/// The most chunks that one question asks a member to read: it answers before the question times
+/// out.
 const DEEP_ITEMS: usize = 16;
 
-/// What the files of a store need.
+/// The needs of all files of a store.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     /// The files, without those that were removed.
@@ -88,8 +89,8 @@ impl<C: Connect> StoreClient<C> {
         Ok(())
     }
 
-    /// Returns the earlier versions of a file, with their manifests; `None` for one that no member can
-    /// give.
+    /// Returns the earlier versions of a file, with their manifests; `None` for one that no member
+    /// can give.
     ///
     /// # Errors
     /// If no member answers, or the service cannot be reached.
@@ -109,8 +110,8 @@ impl<C: Connect> StoreClient<C> {
         Ok(versions.zip(manifests).collect())
     }
 
-    /// Returns the members that hold each of these chunks. With `is_deep`, they read them and compare
-    /// them with their digests.
+    /// Returns the members that hold each of these chunks. With `is_deep`, they read them and
+    /// compare them with their digests.
     ///
     /// # Errors
     /// If a member does not answer, or the service cannot be reached.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use manyflow_store::{
-    Address, ChunkEntry, Download, DownloadError, Found, Hash, Manifest, MemberName,
+    Address, Batch, ChunkEntry, Download, DownloadError, Found, Hash, Manifest, MemberName,
     QUERY_ITEMS_MAX, Query, StoreConfig, Survey, Surveyed, Upload, UploadEvent,
 };
 
@@ -16,8 +16,8 @@ use super::{Connect, StoreError};
 /// The most connections that are kept for later.
 const IDLE_MAX: usize = 16;
 
-/// A client of a store. It keeps connections, so that an operation begins without opening one. Several
-/// tasks may use it at once.
+/// A client of a store. It keeps connections, so that an operation begins without opening one.
+/// Several tasks may use it at once.
 pub struct StoreClient<C> {
     connector: C,
     config: StoreConfig,
@@ -156,8 +156,8 @@ impl<C: Connect> StoreClient<C> {
         Ok(fetched)
     }
 
-    /// Stores chunks on as many members as the configuration says. Returns the entries of a manifest,
-    /// in the order of the chunks.
+    /// Stores chunks on as many members as the configuration says. Returns the entries of a
+    /// manifest, in the order of the chunks.
     ///
     /// # Errors
     /// If too few members store a chunk, or the service cannot be reached.
@@ -274,8 +274,36 @@ pub(super) async fn store_manifest(
     run_to_idle(session, &mut upload).await.map(drop)
 }
 
-/// Runs an upload until everything is stored. Returns the members that have stored each item, by its
-/// place.
+/// Stores manifests together, each on as many members as the configuration says.
+pub(super) async fn store_manifests(
+    session: &mut StoreSession<'_, impl Connect>,
+    config: &StoreConfig,
+    manifests: &[Manifest],
+) -> Result<(), StoreError> {
+    session.begin_machine();
+    let mut upload = Upload::new(config.clone(), session.now())?;
+    let mut batch = Batch::default();
+    for manifest in manifests {
+        let bytes = manifest.encode()?;
+        if batch.push(&bytes) {
+            continue;
+        }
+        if !batch.is_empty() {
+            upload.add_names(std::mem::take(&mut batch).into_bytes());
+        }
+        // A manifest of the maximum length leaves no room for its length in a batch.
+        if !batch.push(&bytes) {
+            upload.add(Address::of_name(&manifest.name), bytes);
+        }
+    }
+    if !batch.is_empty() {
+        upload.add_names(batch.into_bytes());
+    }
+    run_to_idle(session, &mut upload).await.map(drop)
+}
+
+/// Runs an upload until everything is stored. Returns the members that have stored each item, by
+/// its place.
 pub(super) async fn run_to_idle(
     session: &mut StoreSession<'_, impl Connect>,
     upload: &mut Upload,

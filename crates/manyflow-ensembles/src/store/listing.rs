@@ -86,7 +86,8 @@ impl<C: Connect> StoreClient<C> {
         self.page(prefix, after, false).await
     }
 
-    /// Returns the manifests of all files whose names begin with `prefix`, in the order of the names.
+    /// Returns the manifests of all files whose names begin with `prefix`, in the order of the
+    /// names.
     ///
     /// # Errors
     /// If a member does not answer, or the service cannot be reached.

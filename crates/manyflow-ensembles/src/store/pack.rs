@@ -24,8 +24,8 @@ impl<C: Connect> StoreClient<C> {
     ///
     /// # Errors
     /// If a file cannot be read or has more than [`PACKED_BYTES_MAX`] bytes, the service cannot be
-    /// reached, or too few members store a file. Files that were reported are stored then, and others
-    /// may be.
+    /// reached, or too few members store a file. Files that were reported are stored then, and
+    /// others may be.
     pub async fn put_packed(
         &self,
         files: Vec<(String, PathBuf)>,

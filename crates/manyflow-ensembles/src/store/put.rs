@@ -27,8 +27,9 @@ pub struct PutOptions {
     pub chunk_bytes: u32,
     /// The number of earlier versions that remain readable, at most [`EARLIER_MAX`].
     pub keep: u8,
-    /// The version that the file has to replace, 0 for none; `None` for any. The member of the name's
-    /// rank 0 decides: while the service has the same members, only one of several such puts succeeds.
+    /// The version that the file has to replace, 0 for none; `None` for any. The member of the
+    /// name's rank 0 decides: while the service has the same members, only one of several such puts
+    /// succeeds.
     pub expected: Option<u64>,
     /// The number of copies and other parameters.
     pub store: StoreConfig,
@@ -46,8 +47,8 @@ pub struct PutReport {
 }
 
 impl PutOptions {
-    /// Returns options for a file of this name: chunks of 1 MB, no earlier versions, and any version
-    /// may be replaced.
+    /// Returns options for a file of this name: chunks of 1 MB, no earlier versions, and any
+    /// version may be replaced.
     pub fn new(name: &str, store: StoreConfig, patience: Duration) -> PutOptions {
         PutOptions {
             name: name.to_owned(),
@@ -233,8 +234,8 @@ fn note_stored(event: UploadEvent, manifest: &mut Manifest) -> Result<u32, Uploa
     }
 }
 
-/// A file that is read chunk by chunk, one chunk ahead: while a chunk is sent, another thread reads the
-/// next one and computes its digest.
+/// A file that is read chunk by chunk, one chunk ahead: while a chunk is sent, another thread reads
+/// the next one and computes its digest.
 struct Source {
     path: PathBuf,
     /// The next chunk; `None` after the last one.

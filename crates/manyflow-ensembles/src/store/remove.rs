@@ -1,14 +1,14 @@
 //! Removes names. The bytes remain until a garbage collection.
 
-use manyflow_store::{Batch, Manifest, QUERY_ITEMS_MAX, Query, Reply, STORED_BYTES_MAX, Upload};
+use manyflow_store::{Manifest, QUERY_ITEMS_MAX, Query, Reply, STORED_BYTES_MAX};
 
-use super::client::{next_version, run_to_idle};
+use super::client::{next_version, store_manifests};
 use super::{Connect, GetError, StoreClient, StoreError};
 
 impl<C: Connect> StoreClient<C> {
-    /// Removes a name, and its earlier versions. A manifest that says so takes the place of the file's
-    /// one, so that members that are away learn of it. `expected` is the only version to remove, if
-    /// there is one. Returns the manifest that was removed.
+    /// Removes a name, and its earlier versions. A manifest that says so takes the place of the
+    /// file's one, so that members that are away learn of it. `expected` is the only version to
+    /// remove, if there is one. Returns the manifest that was removed.
     ///
     /// # Errors
     /// If there is no such name, the present version is another one, too few members store the
@@ -30,41 +30,28 @@ impl<C: Connect> StoreClient<C> {
         Ok(present)
     }
 
-    /// Removes several names at once. Returns the number of those that there were. The removals have as
-    /// many copies as the client's new files.
+    /// Removes several names at once. Returns the number of those that there were. The removals
+    /// have as many copies as the client's new files.
     ///
     /// # Errors
     /// If too few members store the removals, or the service cannot be reached.
     pub async fn remove_all(&self, names: &[String]) -> Result<usize, StoreError> {
         let versions = self.versions(names).await?;
-        let mut session = self.session();
-        let mut upload = Upload::new(self.config().clone(), session.now())?;
-        let (mut batch, mut removed) = (Batch::default(), 0);
-        for (name, version) in names
+        let known = names
             .iter()
             .zip(versions)
-            .filter(|(_, version)| *version > 0)
-        {
-            let removal = Manifest {
-                version: next_version(Some(version)),
-                copies: self.config().copies,
-                is_removed: true,
-                ..Manifest::empty(name, STORED_BYTES_MAX as u32)
-            };
-            let bytes = removal.encode()?;
-            if !batch.push(&bytes) {
-                upload.add_names(std::mem::take(&mut batch).into_bytes());
-                let fits = batch.push(&bytes);
-                debug_assert!(fits, "a removal is short");
-            }
-            removed += 1;
-        }
-        if !batch.is_empty() {
-            upload.add_names(batch.into_bytes());
-        }
-        run_to_idle(&mut session, &mut upload).await?;
+            .filter(|(_, version)| *version > 0);
+        let removals = known.map(|(name, version)| Manifest {
+            version: next_version(Some(version)),
+            copies: self.config().copies,
+            is_removed: true,
+            ..Manifest::empty(name, STORED_BYTES_MAX as u32)
+        });
+        let removals: Vec<_> = removals.collect();
+        let mut session = self.session();
+        store_manifests(&mut session, self.config(), &removals).await?;
         self.keep(session);
-        Ok(removed)
+        Ok(removals.len())
     }
 
     /// Returns the newest version of each name; 0 for those that there never were.

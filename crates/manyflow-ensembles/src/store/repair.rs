@@ -1,5 +1,5 @@
-//! Verifies that every chunk has its copies, restores those that are missing, and moves copies to the
-//! members that the switch would choose for them now.
+//! Verifies that every chunk has its copies, restores those that are missing, and moves copies to
+//! the members that the switch would choose for them now.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use manyflow_store::{
 use tokio::time::{Instant, sleep_until};
 
 use super::census::Census;
-use super::client::store_manifest;
+use super::client::store_manifests;
 use super::listing::Hashed;
 use super::{Connect, Listed, StoreClient, StoreError};
 
@@ -69,8 +69,8 @@ pub struct RepairReport {
     pub copied: u64,
     /// Their bytes.
     pub copied_bytes: u64,
-    /// The chunks that have fewer copies than they shall have even now: there are fewer members, or no
-    /// copy can be read.
+    /// The chunks that have fewer copies than they shall have even now: there are fewer members, or
+    /// no copy can be read.
     pub still_short: u64,
     /// Copies that were removed, because others took their place.
     pub moved: u64,
@@ -112,12 +112,12 @@ struct Repair<'a, C, R> {
 }
 
 impl<C: Connect> StoreClient<C> {
-    /// Examines every chunk of every file, and restores or moves copies, as the options say. It uses
-    /// the store like a client that yields to others.
+    /// Examines every chunk of every file, and restores or moves copies, as the options say. It
+    /// uses the store like a client that yields to others.
     ///
     /// # Errors
-    /// If a member does not answer or cannot store a chunk, or the service cannot be reached. A later
-    /// call goes on with what is missing then.
+    /// If a member does not answer or cannot store a chunk, or the service cannot be reached. A
+    /// later call goes on with what is missing then.
     pub async fn repair(
         &self,
         options: RepairOptions,
@@ -362,9 +362,12 @@ impl<C: Connect, R: FnMut(RepairProgress)> Repair<'_, C, R> {
         let mut after = String::new();
         loop {
             let page = self.client.manifests("", &after).await?;
-            for file in page.files.values() {
-                self.examine_manifest(file).await?;
-            }
+            let manifests = page
+                .files
+                .values()
+                .filter_map(|file| self.examine_manifest(file));
+            let manifests: Vec<_> = manifests.collect();
+            self.store_manifests(manifests).await?;
             match page.next {
                 Some(next) => after = next,
                 None => return Ok(()),
@@ -372,7 +375,8 @@ impl<C: Connect, R: FnMut(RepairProgress)> Repair<'_, C, R> {
         }
     }
 
-    async fn examine_manifest(&mut self, file: &Listed<Hashed>) -> Result<(), StoreError> {
+    /// Returns the manifest of a file that is to be stored again, if there is one.
+    fn examine_manifest(&mut self, file: &Listed<Hashed>) -> Option<Manifest> {
         let (manifest, _) = &file.newest;
         if manifest.referenced().any(|hash| self.lost.contains(&hash)) {
             self.report.lost_files.push(manifest.name.clone());
@@ -381,26 +385,37 @@ impl<C: Connect, R: FnMut(RepairProgress)> Repair<'_, C, R> {
         self.report.short_manifests += u64::from(is_short);
         if self.options.mode == RepairMode::Verify {
             self.report.still_short += u64::from(is_short);
-            return Ok(());
+            return None;
         }
+        self.report.still_short += u64::from(self.copies(manifest.copies) < manifest.copies);
         let renewed = self.renew(manifest);
-        if !is_short && renewed.is_none() {
-            return Ok(());
+        renewed.or_else(|| is_short.then(|| manifest.clone()))
+    }
+
+    /// Stores manifests, those with the same number of copies together.
+    async fn store_manifests(&mut self, manifests: Vec<Manifest>) -> Result<(), StoreError> {
+        let mut groups: BTreeMap<u8, Vec<Manifest>> = BTreeMap::new();
+        for manifest in manifests {
+            groups
+                .entry(self.copies(manifest.copies))
+                .or_default()
+                .push(manifest);
         }
-        let manifest = renewed.unwrap_or_else(|| manifest.clone());
-        let mut session = self.client.session();
-        let config = StoreConfig {
-            copies: self.copies(manifest.copies),
-            ..self.config.clone()
-        };
-        store_manifest(&mut session, &config, &manifest).await?;
-        self.client.keep(session);
-        self.report.manifests += 1;
+        for (copies, manifests) in groups {
+            let config = StoreConfig {
+                copies,
+                ..self.config.clone()
+            };
+            let mut session = self.client.session();
+            store_manifests(&mut session, &config, &manifests).await?;
+            self.client.keep(session);
+            self.report.manifests += manifests.len() as u64;
+        }
         Ok(())
     }
 
-    /// Returns the manifest with the members that have its chunks now, if they have changed. It does
-    /// not name members that do not answer.
+    /// Returns the manifest with the members that have its chunks now, if they have changed. It
+    /// does not name members that do not answer.
     fn renew(&self, manifest: &Manifest) -> Option<Manifest> {
         let mut renewed = manifest.clone();
         for chunk in &mut renewed.chunks {

@@ -122,7 +122,8 @@ pub(super) struct IdleConnection {
 pub(super) struct StoreSession<'a, C> {
     connector: &'a C,
     connection: Option<Connection>,
-    /// The number of machines that have used the connection. Answers to earlier machines are ignored.
+    /// The number of machines that have used the connection. Answers to earlier machines are
+    /// ignored.
     machines: u64,
     clock: Clock,
     patience: Duration,

@@ -1,5 +1,5 @@
-//! Garbage collection by mark and sweep: removes chunks that belong to no file, manifests that newer
-//! ones have replaced, and the records of removed names.
+//! Garbage collection by mark and sweep: removes chunks that belong to no file, manifests that
+//! newer ones have replaced, and the records of removed names.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use super::{Connect, Listed, StoreClient, StoreError};
 /// The options of [`StoreClient::collect_garbage`].
 #[derive(Clone, Debug)]
 pub struct GcOptions {
-    /// The safe age: anything that was put, or found by a put, less than this ago remains. It has to
-    /// be longer than any put takes, and than the clocks of a member are ever set forward.
+    /// The safe age: anything that was put, or found by a put, less than this ago remains. It has
+    /// to be longer than any put takes, and than the clocks of a member are ever set forward.
     pub age: Duration,
     /// Whether to count the garbage without removing it.
     pub is_dry: bool,
@@ -40,9 +40,9 @@ pub struct GcReport {
 }
 
 impl<C: Connect> StoreClient<C> {
-    /// Removes what belongs to no file and has the safe age, by each member's clock. A member that is
-    /// gone for good must not be named by any file: a [`repair`](StoreClient::repair) without it sees
-    /// to that.
+    /// Removes what belongs to no file and has the safe age, by each member's clock. A member that
+    /// is gone for good must not be named by any file: a [`repair`](StoreClient::repair) without it
+    /// sees to that.
     ///
     /// # Errors
     /// If a member that a file names does not answer: a manifest that only this member has may need
@@ -188,8 +188,8 @@ fn garbage_of(file: &Listed<Hashed>) -> Option<(Address, u64)> {
     }
 }
 
-/// Returns the chunks of all members up to the digest where the first answer ends, and this digest if
-/// there are more.
+/// Returns the chunks of all members up to the digest where the first answer ends, and this digest
+/// if there are more.
 fn merge(answers: &Surveyed) -> (Vec<HeldChunk>, Option<Hash>) {
     let replies = answers.replies.values().filter_map(|reply| match reply {
         Reply::Chunks { chunks, has_more } => Some((chunks, *has_more)),

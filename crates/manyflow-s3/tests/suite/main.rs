@@ -115,7 +115,10 @@ async fn an_object_is_put_read_in_parts_and_deleted() {
         .send("GET", "/box/dir/object", "", &beyond, b"")
         .await;
     assert_eq!(beyond.status, 416);
-    let head = lab.client.send("HEAD", "/box/dir/object", "", &[], b"").await;
+    let head = lab
+        .client
+        .send("HEAD", "/box/dir/object", "", &[], b"")
+        .await;
     assert_eq!(
         (head.status, head.header("content-length")),
         (200, body.len().to_string())
@@ -197,7 +200,11 @@ async fn listings_have_pages_prefixes_and_common_prefixes() {
         for page in 0.. {
             assert!(page < 5, "the listing does not end");
             let query = format!("{token}{delimiter}list-type=2&max-keys=2");
-            let listed = lab.client.send("GET", "/box", &query, &[], b"").await.text();
+            let listed = lab
+                .client
+                .send("GET", "/box", &query, &[], b"")
+                .await
+                .text();
             count += elements(&listed, "Key").len() + elements(&listed, "CommonPrefixes").len();
             match elements(&listed, "NextContinuationToken").first() {
                 Some(next) => token = format!("continuation-token={}&", next.replace('/', "%2F")),

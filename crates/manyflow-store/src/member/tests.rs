@@ -176,7 +176,7 @@ fn names_come_in_pages_and_in_order() {
     assert_eq!(list(&mut member, "x/", ""), ["x/1", "x/2"]);
     assert_eq!(list(&mut member, "x/", "x/1"), ["x/2"]);
     assert_eq!(list(&mut member, "x/", "a"), ["x/1", "x/2"]);
-    // What changes after the first listing is in the next one.
+    // A change after the first listing is in the next one.
     put(&mut member, Address::of_name("z"), &manifest("z", 4));
     let gone = remove(
         0,

@@ -95,8 +95,8 @@ impl Journal {
         Ok(self.folder.join(file))
     }
 
-    /// Makes the files of all batches durable, and removes the batches. A manifest must not be removed
-    /// before, or its batch would bring it back.
+    /// Makes the files of all batches durable, and removes the batches. A manifest must not be
+    /// removed before, or its batch would bring it back.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.flush_batches(&mut self.lock())
     }

@@ -162,6 +162,28 @@ fn overlays(printed: &mut Printed) {
     printed.stop("daemon", daemon);
 }
 
+/// Runs the commands for a store with one file, behind the switch at this address.
+fn store_tasks(printed: &mut Printed, at: &str) {
+    printed.run("ls", &["--from", at]);
+    for task in [
+        "store verify",
+        "store repair",
+        "store rebalance",
+        "store gc",
+        "store usage",
+    ] {
+        printed.run(task, &["--at", at]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    std::fs::write(&keys, "AKTEST a-secret-of-this-test").unwrap();
+    let words = ["store", "s3", "--at", at, "--credentials", text(&keys)];
+    let words = [&words[..], &LISTEN].concat();
+    let (surface, _) = start(&words, "started", "url");
+    printed.stop("store s3", surface);
+    printed.run("rm", &["file", "--from", at]);
+}
+
 fn services(printed: &mut Printed) {
     let folder = folder_with_file(100_000);
     let (file, dir) = (folder.path().join("file"), folder.path().join("chunks"));
@@ -183,6 +205,7 @@ fn services(printed: &mut Printed) {
     printed.run("put", &[text(&file), "--to", &through, "--replicas", "1"]);
     let copy = folder.path().join("copy");
     printed.run("get", &["file", "--from", &through, "-o", text(&copy)]);
+    store_tasks(printed, &at);
     printed.stop("router", router);
     printed.stop("switch", switch);
     printed.stop("store", store);

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Ended, Manyflow, manyflow, own_address, text, write_random};
+use crate::common::{Ended, LIMIT, Manyflow, manyflow, own_address, text, write_random};
 
 /// A service on loopback.
 pub(crate) struct Lab {
@@ -149,6 +150,18 @@ impl Lab {
 
     pub(crate) fn task(&self, task: &str, arguments: &[&str]) -> Ended {
         self.start_task(task, arguments).finish()
+    }
+
+    /// Waits until the switch has found out that this number of members runs.
+    pub(crate) fn wait_for_members(&self, members: usize) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let usage = self.task("usage", &["--patience", "10s"]);
+            if usage.code() == 0 && event(&usage, "done")["members"] == members {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{usage:?}");
+        }
     }
 
     pub(crate) fn put(&self, arguments: &[&str]) -> Ended {

@@ -39,10 +39,12 @@ fn a_lost_member_is_reported_and_repaired() {
 fn a_member_that_joins_gets_its_share() {
     let mut lab = Lab::start(4);
     lab.kill_member(3);
+    lab.wait_for_members(3);
     let file = lab.file("file", 3_000_000, 1);
     lab.put(&[text(&file), "--chunk", "64kB"]).succeeded("put");
     assert_eq!(listing(&lab.folder(3).join("chunks")).len(), 0);
     lab.start_member(3);
+    lab.wait_for_members(4);
     let moved = lab.task("rebalance", &[]).succeeded("rebalance");
     assert!(event(&moved, "done")["moved"].as_u64().unwrap() > 0);
     let chunks = (0..4).map(|member| listing(&lab.folder(member).join("chunks")).len());

@@ -4,12 +4,12 @@
 //!
 //! `make test` makes few runs, `make crash` fifty, as for `faults`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use crate::common::{LIMIT, text};
+use crate::common::text;
 use crate::store::faults::seeds;
 use crate::store::lab::{Lab, event};
 
@@ -75,7 +75,7 @@ impl Run {
     /// succeeds.
     fn repair(&mut self) {
         for attempt in 1..=REPAIRS_MAX {
-            self.wait_for_members();
+            self.lab.wait_for_members(self.whole.len());
             let repair = self.lab.start_task("repair", &["--patience", "10s"]);
             let is_disturbed = self.random.random_bool(0.7) && attempt < REPAIRS_MAX;
             if !is_disturbed {
@@ -101,18 +101,6 @@ impl Run {
                     }
                 }
             }
-        }
-    }
-
-    /// Waits until the switch has found out which members run.
-    fn wait_for_members(&self) {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let usage = self.lab.task("usage", &["--patience", "10s"]);
-            if usage.code() == 0 && event(&usage, "done")["members"] == self.whole.len() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{usage:?}");
         }
     }
 }
