@@ -6,7 +6,7 @@ use manyflow_files::session::{Progress, SendProgress};
 use manyflow_net::amt::{HopTotals, RelayStats};
 use manyflow_net::forwarder::ForwarderStatus;
 use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
-use manyflow_terminal::streams;
+use crate::streams;
 
 use super::{Metrics, Reported};
 
