@@ -14,6 +14,7 @@
 
 mod answers;
 mod bucket;
+mod event;
 mod links;
 mod secret;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use manyflow_core::units::Rate;
 
 use self::answers::Answers;
 use self::bucket::Bucket;
+pub use self::event::{LeaveReason, RelayEvent};
 use self::links::Links;
 pub use self::links::{DownstreamLink, Prefix};
 use self::secret::Secret;
@@ -123,27 +125,6 @@ pub struct RelayCounters {
     pub over_link: u64,
     /// Requests and Discoveries that were not answered, because too many came from their prefix.
     pub unanswered: u64,
-}
-
-/// A change in what the gateways of a relay have joined. Flows are indexes into the list given to
-/// [`Relay::new`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelayEvent {
-    /// The first gateway has joined this flow.
-    Joined(usize),
-    /// The last gateway of this flow no longer receives it, for this reason.
-    Left(usize, LeaveReason),
-}
-
-/// The reason why a gateway no longer receives a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaveReason {
-    /// The gateway has left the flow, or has torn its tunnel down.
-    Left,
-    /// The gateway has not refreshed its join.
-    Expired,
-    /// Another gateway of the same address has taken the place of this one, which was silent.
-    GaveWay,
 }
 
 /// An AMT relay for a list of flows. It has no clock and no socket.

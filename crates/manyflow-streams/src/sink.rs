@@ -44,9 +44,9 @@ pub enum Output {
     /// Units with their lengths, to the standard input of a command that `sh -c` runs.
     Program(String),
     /// The pictures of units of video: `-` for standard output, `udp://HOST:PORT`, a folder that a
-    /// browser plays, which exists or ends in a slash, or a file or named pipe. They are MPEG-TS, or
-    /// IVF for AV1; a file with the extension of a codec, such as `h264`, is a byte stream without
-    /// it.
+    /// browser plays, which exists or ends in a slash, or a file or named pipe. They are MPEG-TS,
+    /// or IVF for AV1; a file with the extension of a codec, such as `h264`, is a byte stream
+    /// without it.
     Video(String),
     /// Nowhere: units are only counted.
     Discard,

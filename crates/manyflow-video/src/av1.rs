@@ -186,14 +186,7 @@ fn read_header(
     if sequence.reduced_still_picture_header {
         return Ok(FrameHeader::key());
     }
-    let times = sequence.decoder_model_info.as_ref();
-    let has_time = sequence
-        .timing_info
-        .as_ref()
-        .is_some_and(|timing| timing.num_ticks_per_picture.is_none());
-    let time_bits = times
-        .filter(|_| has_time)
-        .map_or(0, |model| model.frame_presentation_time_length);
+    let time_bits = presentation_time_bits(sequence);
     let id_bits = sequence.frame_ids.as_ref().map_or(0, |ids| {
         ids.delta_frame_id_length + ids.additional_frame_id_length
     });
@@ -214,13 +207,7 @@ fn read_header(
     let is_resilient = kind == SWITCH_FRAME || is_key || bits.read_bit()?;
     // disable_cdf_update
     bits.read_bit()?;
-    let has_screen_tools = match sequence.seq_force_screen_content_tools {
-        SELECT => bits.read_bit()?,
-        forced => forced == 1,
-    };
-    if has_screen_tools && sequence.seq_force_integer_mv == SELECT {
-        bits.read_bit()?;
-    }
+    read_screen_tools(sequence, &mut bits)?;
     bits.read_bits(id_bits)?;
     if kind != SWITCH_FRAME {
         // frame_size_override_flag
@@ -253,6 +240,30 @@ fn read_header(
         shows: None,
         is_key_frame: kind == KEY_FRAME,
     })
+}
+
+/// Returns the number of bits of a frame's time, which only some sequences have (5.9.31).
+fn presentation_time_bits(sequence: &SequenceHeaderObu) -> u8 {
+    let timing = sequence.timing_info.as_ref();
+    let has_times = timing.is_some_and(|timing| timing.num_ticks_per_picture.is_none());
+    let model = sequence.decoder_model_info.as_ref();
+    let model = model.filter(|_| has_times);
+    model.map_or(0, |model| model.frame_presentation_time_length)
+}
+
+/// Reads the choices for screen content (5.9.2), of which none matters here.
+fn read_screen_tools(
+    sequence: &SequenceHeaderObu,
+    bits: &mut BitReader<&[u8]>,
+) -> std::io::Result<()> {
+    let has_screen_tools = match sequence.seq_force_screen_content_tools {
+        SELECT => bits.read_bit()?,
+        forced => forced == 1,
+    };
+    if has_screen_tools && sequence.seq_force_integer_mv == SELECT {
+        bits.read_bit()?;
+    }
+    Ok(())
 }
 
 /// Reads the times at which buffers are free (5.9.2), of which none matters here.

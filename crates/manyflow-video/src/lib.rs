@@ -1,10 +1,10 @@
 //! Coded video as units whose prefixes decode: one unit for each group of pictures.
 //!
-//! A [`Splitter`] takes a byte stream (Annex B, MPEG-TS, or AV1 in IVF or as OBUs) and returns units. A unit begins with an
-//! index, then has the audio, then the pictures, those first on which others depend. A receiver
-//! that gets a prefix of the unit has all that it needs to show the pictures in it. A [`Player`]
-//! takes prefixes of units, leaves out the picture that was cut, and writes pictures in decoding
-//! order again, with their times.
+//! A [`Splitter`] takes a byte stream (Annex B, MPEG-TS, or AV1 in IVF or as OBUs) and returns
+//! units. A unit begins with an index, then has the audio, then the pictures, those first on which
+//! others depend. A receiver that gets a prefix of the unit has all that it needs to show the
+//! pictures in it. A [`Player`] takes prefixes of units, leaves out the picture that was cut, and
+//! writes pictures in decoding order again, with their times.
 //!
 //! ```text
 //!   bytes --> Splitter: ts/read.rs --> annexb.rs --> codec (h264.rs, hevc.rs) --> gop.rs --> unit

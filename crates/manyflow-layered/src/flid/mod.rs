@@ -1,13 +1,13 @@
 //! FLID-DL, Fair Layered Increase/Decrease with Dynamic Layering: receivers change their level once
 //! in a time slot, at signals in the data, and channels lose rate by themselves.
 //!
-//! Source: Byers, Frumin, Horn, Luby, Mitzenmacher, Roetter and Shaver, "FLID-DL: Congestion Control
-//! for Layered Multicast", NGC 2000; Byers, Horn, Luby, Mitzenmacher and Shaver, IEEE JSAC 20(8),
-//! 2002, here called the paper. Its abstract and what WEBRC's paper says about it were at hand: time
-//! slots of half a second, increases at signals of the sender that keep the growth of a rate linear
-//! on average, geometric steps, and layers that make slow leaves harmless and probes needless. The
-//! rest is cited from memory. SIM's authors expect their conclusions about RLM to hold for FLID
-//! (section IV-H of their paper).
+//! Source: Byers, Frumin, Horn, Luby, Mitzenmacher, Roetter and Shaver, "FLID-DL: Congestion
+//! Control for Layered Multicast", NGC 2000; Byers, Horn, Luby, Mitzenmacher and Shaver, IEEE JSAC
+//! 20(8), 2002, here called the paper. Its abstract and what WEBRC's paper says about it were at
+//! hand: time slots of half a second, increases at signals of the sender that keep the growth of a
+//! rate linear on average, geometric steps, and layers that make slow leaves harmless and probes
+//! needless. The rest is cited from memory. SIM's authors expect their conclusions about RLM to
+//! hold for FLID (section IV-H of their paper).
 //!
 //! ```text
 //!             slot 0   slot 1   slot 2   slot 3
@@ -18,27 +18,28 @@
 //!   channel 5 quiet    quiet    layer 3  layer 2      channel 0 always carries the base
 //! ```
 //!
-//! - **Layers.** Level i has the rate B_i = B_0 c^i, with c = 1.3: layer i adds B_i - B_(i-1) to the
-//!   base.
-//! - **Dynamic layering.** The layers wander over the channels. A channel begins with the top layer,
-//!   carries the next lower one in each slot, and is quiet after the lowest. A receiver that does
-//!   nothing falls by one level in a slot, so that a lower rate does not wait for a leave. To keep
-//!   its level it joins one channel, and to rise it joins two. It leaves channels that are quiet.
+//! - **Layers.** Level i has the rate B_i = B_0 c^i, with c = 1.3: layer i adds B_i - B_(i-1) to
+//!   the base.
+//! - **Dynamic layering.** The layers wander over the channels. A channel begins with the top
+//!   layer, carries the next lower one in each slot, and is quiet after the lowest. A receiver that
+//!   does nothing falls by one level in a slot, so that a lower rate does not wait for a leave. To
+//!   keep its level it joins one channel, and to rise it joins two. It leaves channels that are
+//!   quiet.
 //! - **Decrease.** A receiver that has lost packets in a slot joins nothing at its end.
-//! - **Increase.** Each slot has a signal s, which all its packets carry: receivers at a level below
-//!   s that have lost nothing rise by one level at the end of the slot. Signals are nested, so that
-//!   those behind one bottleneck rise together. The sender draws them: a receiver at level i finds
-//!   one with the probability p_i.
-//! - **Fairness.** TCP adds a packet per round-trip time R in each round-trip time, and keeps half of
-//!   its rate at a loss. A sender that adds a packets and keeps the share b has the same average rate
-//!   at the same losses if a = 3 (1 - b) / (1 + b); here b = 1/c. With packets of s bytes and slots
-//!   of T seconds, p_i (B_(i+1) - B_i) = a s T / R^2 gives the growth of a packets. The signal is the
-//!   highest one whose probability exceeds a number that is drawn evenly from 0 to 1.
+//! - **Increase.** Each slot has a signal s, which all its packets carry: receivers at a level
+//!   below s that have lost nothing rise by one level at the end of the slot. Signals are nested,
+//!   so that those behind one bottleneck rise together. The sender draws them: a receiver at level
+//!   i finds one with the probability p_i.
+//! - **Fairness.** TCP adds a packet per round-trip time R in each round-trip time, and keeps half
+//!   of its rate at a loss. A sender that adds a packets and keeps the share b has the same average
+//!   rate at the same losses if a = 3 (1 - b) / (1 + b); here b = 1/c. With packets of s bytes and
+//!   slots of T seconds, p_i (B_(i+1) - B_i) = a s T / R^2 gives the growth of a packets. The
+//!   signal is the highest one whose probability exceeds a number that is drawn evenly from 0 to 1.
 //!
 //! Choices where the paper leaves something open, or where our memory of it is uncertain:
 //!
-//! - R, the round-trip time of the TCP that the signals are fair to, is 100 ms. At lower values, and
-//!   for low levels, p_i is 1.
+//! - R, the round-trip time of the TCP that the signals are fair to, is 100 ms. At lower values,
+//!   and for low levels, p_i is 1.
 //! - A channel is quiet for four slots, 2 s, before it begins again.
 //! - A receiver does not rise at the end of its first slot, of which it has seen a part.
 //! - A gap belongs to the slot of the packet behind it. A receiver that loses packets in two slots

@@ -1,5 +1,5 @@
-//! FLID-DL's sender: sends each layer at its own rate, on the channel that carries it in the present
-//! slot, and draws the signal of each slot.
+//! FLID-DL's sender: sends each layer at its own rate, on the channel that carries it in the
+//! present slot, and draws the signal of each slot.
 
 use core::time::Duration;
 

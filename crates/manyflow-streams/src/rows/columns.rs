@@ -291,7 +291,7 @@ mod tests {
                 whole.extend_from_slice(line);
             }
             whole.push(b'\n');
-            prop_assert_eq!(text(&unit).as_bytes(), whole);
+            prop_assert_eq!(text(&unit).into_bytes(), whole);
             let found = csv(&text(&unit[..unit.len() * percent / 100]));
             let mut expected = rows.iter();
             for row in &found {
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_half_of_the_bytes_has_all_rows_with_the_important_columns() {
-        let rows: Vec<_> = (0..100).map(|row| format!("{row},{},{row}.5", "x".repeat(20)));
+        let rows = (0..100).map(|row| format!("{row},{},{row}.5", "x".repeat(20)));
         let rows: Vec<Vec<u8>> = rows.map(String::into_bytes).collect();
         let unit = encode(
             Kind::Csv,

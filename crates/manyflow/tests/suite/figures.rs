@@ -67,6 +67,10 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
     ),
     ("sim-beside", "receivers of SIM lose less than those of RLM"),
     (
+        "cb-streams",
+        "in three layers, the streams have nearly equal rates on the third branch",
+    ),
+    (
         "cb-priority",
         "twice the priority gives about twice the rate",
     ),

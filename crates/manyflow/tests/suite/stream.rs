@@ -23,7 +23,10 @@ fn parsed(line: &str) -> Value {
 
 /// Waits for the URL that a sender publishes.
 fn published(sending: &mut Manyflow) -> String {
-    sending.wait_for(|line| Some(parsed(line)["url"].as_str()?.to_owned()))
+    sending.wait_for(|line| {
+        let event = parsed(line);
+        (event["event"] == "published").then(|| event["url"].as_str().unwrap().to_owned())
+    })
 }
 
 /// Returns a folder with units: the bytes of each are its number.
