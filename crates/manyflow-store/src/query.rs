@@ -179,7 +179,7 @@ impl Query {
                 is_deep,
                 refreshes,
             } => {
-                frame.put_u8(u8::from(*is_deep) * READ | u8::from(*refreshes) * REFRESH);
+                frame.put_u8((u8::from(*is_deep) * READ) | (u8::from(*refreshes) * REFRESH));
                 addresses.iter().for_each(|address| address.encode(frame));
             }
             Query::Names {
