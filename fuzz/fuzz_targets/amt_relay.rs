@@ -117,7 +117,7 @@ manyflow_fuzz::target!(|steps: Vec<Step>| {
         while let Some(event) = relay.poll_event() {
             let (flow, is_joined) = match event {
                 RelayEvent::Joined(flow) => (flow, true),
-                RelayEvent::Left(flow) => (flow, false),
+                RelayEvent::Left(flow, _) => (flow, false),
             };
             assert_ne!(std::mem::replace(&mut joined[flow], is_joined), is_joined);
         }

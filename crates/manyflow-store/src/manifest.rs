@@ -453,7 +453,7 @@ mod tests {
             revision: size as u32,
             size,
             digest: Hash::of(b"file"),
-            is_composite: size % 3 == 0,
+            is_composite: size.is_multiple_of(3),
             copies: 1 + copies as u8,
             metadata: Bytes::from(vec![7; size as usize % 50]),
             earlier: (0..copies as u64).map(earlier).collect(),

@@ -180,8 +180,11 @@ fn read_head(head: &[u8; IVF_BYTES]) -> Result<ObuFormat, VideoError> {
     })
 }
 
-/// Splits off the first OBU; `None` if it is not whole.
-fn split_obu(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, VideoError> {
+/// The first OBU and the bytes behind it; `None` if it is not whole.
+type Split<'a> = Option<(&'a [u8], &'a [u8])>;
+
+/// Splits off the first OBU.
+fn split_obu(bytes: &[u8]) -> Result<Split<'_>, VideoError> {
     let mut behind = &bytes[..bytes.len().min(HEADER_BYTES_MAX)];
     let before = behind.len();
     let header = match ObuHeader::parse(&mut behind) {

@@ -234,12 +234,15 @@ fn note_stored(event: UploadEvent, manifest: &mut Manifest) -> Result<u32, Uploa
     }
 }
 
+/// The reader of a file, and the chunk that it has read.
+type Chunk = (Reader, io::Result<(Hash, Bytes)>);
+
 /// A file that is read chunk by chunk, one chunk ahead: while a chunk is sent, another thread reads
 /// the next one and computes its digest.
 struct Source {
     path: PathBuf,
     /// The next chunk; `None` after the last one.
-    next: Option<JoinHandle<(Reader, io::Result<(Hash, Bytes)>)>>,
+    next: Option<JoinHandle<Chunk>>,
     /// The digest of all that was read, after the last chunk.
     digest: Hash,
     /// The length of the file when it was opened, in bytes.

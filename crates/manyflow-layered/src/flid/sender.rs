@@ -214,7 +214,7 @@ mod tests {
             let of = |(at, data): &&(usize, Data)| data.group == channel && at % 5 == slot;
             sent.iter().filter(of).count() as f64 / 80.0
         };
-        let own = |layer: i32| 50.0 * (1.3f64.powi(layer) - 1.3f64.powi(layer - 1));
+        let own = |layer: f64| 50.0 * (libm::pow(1.3, layer) - libm::pow(1.3, layer - 1.0));
         let expected = [(3, own(3)), (4, own(2)), (0, own(1)), (1, 0.0), (2, 0.0)];
         for (slot, packets) in expected {
             // Channel 1 carries layer 1 in slot 0.
@@ -232,7 +232,7 @@ mod tests {
     fn the_rate_of_a_level_is_the_same_in_each_slot() {
         let config = config();
         let sent = sent(&config);
-        for (slot, expected) in (10..20).zip([50.0 * 1.3f64.powi(3); 10]) {
+        for (slot, expected) in (10..20).zip([50.0 * libm::pow(1.3, 3.0); 10]) {
             let found = sent.iter().filter(|(at, _)| *at == slot).count() as f64;
             assert!((found - expected).abs() < 6.0, "slot {slot}: {found}");
         }

@@ -87,7 +87,7 @@ async fn an_object_is_put_read_in_parts_and_deleted() {
     let etag = put.header("etag");
     assert_eq!(etag.len(), 34, "an MD5 digest in quotes: {etag}");
     let read = lab.get("/box/dir/object").await;
-    assert_eq!((read.status, &read.body == &body), (200, true));
+    assert_eq!((read.status, read.body == body), (200, true));
     assert_eq!(read.header("content-type"), "image/x");
     assert_eq!(read.header("x-amz-meta-mtime"), "1.25");
     assert_eq!(read.header("etag"), etag);
@@ -102,7 +102,7 @@ async fn an_object_is_put_read_in_parts_and_deleted() {
             .send("GET", "/box/dir/object", "", &[("range", range)], b"")
             .await;
         assert_eq!(
-            (read.status, &read.body[..] == &body[part.clone()]),
+            (read.status, read.body[..] == body[part.clone()]),
             (206, true),
             "{range}"
         );

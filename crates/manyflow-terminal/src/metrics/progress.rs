@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use crate::streams;
 use manyflow_files::session::{Progress, SendProgress};
 use manyflow_net::amt::{HopTotals, RelayStats};
 use manyflow_net::forwarder::ForwarderStatus;
 use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
-use crate::streams;
 
 use super::{Metrics, Reported};
 

@@ -187,6 +187,7 @@ impl Put {
             let (chunk, members) = match event {
                 UploadEvent::Failed(error) => return Some(End::NotStored(error)),
                 UploadEvent::Stored { chunk, members } => (chunk, members),
+                UploadEvent::Wanted { chunk } => panic!("chunk {chunk} was added with its bytes"),
             };
             self.stored += 1;
             let Some(entry) = self.manifest.chunks.get_mut(chunk as usize) else {
