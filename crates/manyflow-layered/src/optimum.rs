@@ -1,5 +1,6 @@
 //! The best menu: the rates of groups with which receivers use the largest share of their paths.
-//! Protocols do not know it; studies compare them with it.
+//! Studies compare protocols with it. The sender of SIM's second edition chooses its menu so, by
+//! what it knows of the paths.
 
 /// The best menu for a set of receivers, and its efficiency.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,15 +32,28 @@ pub struct Optimum {
 /// assert!((best.efficiency - 15.75 / 16.).abs() < 1e-9);
 /// ```
 pub fn best_menu(capacities: &[f64], groups: u8) -> Option<Optimum> {
-    let mut sorted = capacities.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let count = sorted.len();
+    let mut sorted: Vec<(f64, f64)> = capacities.iter().map(|rate| (*rate, 1.0)).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (rates, sum) = best_rates(&sorted, groups)?;
+    let efficiency = sum / sorted.len() as f64;
+    debug_assert!(
+        efficiency <= 1.0 + 1e-9,
+        "no receiver has more than its capacity"
+    );
+    Some(Optimum { rates, efficiency })
+}
+
+/// Returns the rates of the best menu, ascending, and the sum of all receivers' shares of their
+/// capacities. `paths` holds capacities, ascending, with the number of receivers that have each;
+/// the lowest is a rate of the menu even if it has none.
+pub(crate) fn best_rates(paths: &[(f64, f64)], groups: u8) -> Option<(Vec<f64>, f64)> {
+    let count = paths.len();
     if count == 0 || groups == 0 {
         return None;
     }
-    let shares = Shares::of(&sorted);
-    // For the receivers from each place on, with the groups so far: the highest sum of shares if
-    // the first of them has its capacity, and the place of the next rate.
+    let shares = Shares::of(paths);
+    // For the paths from each place on, with the groups so far: the highest sum of shares if the
+    // first of them has its capacity, and the place of the next rate.
     let mut best: Vec<Vec<(f64, usize)>> = Vec::new();
     best.push(
         (0..count)
@@ -59,10 +73,10 @@ pub fn best_menu(capacities: &[f64], groups: u8) -> Option<Optimum> {
         let more = more.collect();
         best.push(more);
     }
-    let efficiency = best.last()?[0].0 / count as f64;
+    let sum = best.last()?[0].0;
     let (mut rates, mut place, mut left) = (Vec::new(), 0, best.len());
     while place < count {
-        rates.push(sorted[place]);
+        rates.push(paths[place].0);
         // With one more group at no gain, the row of fewer groups has the same next place.
         left = left.saturating_sub(1);
         place = best[left][place].1;
@@ -71,38 +85,31 @@ pub fn best_menu(capacities: &[f64], groups: u8) -> Option<Optimum> {
         rates.len() <= usize::from(groups),
         "the menu has too many rates"
     );
-    debug_assert!(
-        efficiency <= 1.0 + 1e-9,
-        "no receiver has more than its capacity"
-    );
-    Some(Optimum { rates, efficiency })
+    Some((rates, sum))
 }
 
-/// The sums of shares of consecutive receivers, by ascending capacity.
+/// The sums of shares of receivers with consecutive capacities.
 struct Shares<'a> {
-    capacities: &'a [f64],
-    /// The sum of 1 / capacity of the receivers before each place.
+    paths: &'a [(f64, f64)],
+    /// The sum of receivers / capacity before each place.
     inverse: Vec<f64>,
 }
 
 impl Shares<'_> {
-    fn of(capacities: &[f64]) -> Shares<'_> {
+    fn of(paths: &[(f64, f64)]) -> Shares<'_> {
         let mut inverse = vec![0.0];
         let mut sum = 0.0;
-        for capacity in capacities {
-            sum += 1.0 / capacity;
+        for (capacity, receivers) in paths {
+            sum += receivers / capacity;
             inverse.push(sum);
         }
-        Shares {
-            capacities,
-            inverse,
-        }
+        Shares { paths, inverse }
     }
 
-    /// Returns the sum of the shares of the receivers `from..to`, if all have the capacity of the
-    /// first.
+    /// Returns the sum of the shares of the receivers at `from..to`, if all have the capacity of
+    /// the first.
     fn sum(&self, from: usize, to: usize) -> f64 {
-        self.capacities[from] * (self.inverse[to] - self.inverse[from])
+        self.paths[from].0 * (self.inverse[to] - self.inverse[from])
     }
 }
 

@@ -187,7 +187,6 @@ impl<C: Connect + Send + 'static> S3 for S3Surface<C> {
         }
         Ok(S3Response::new(CreateBucketOutput {
             location: Some(format!("/{bucket}")),
-            ..CreateBucketOutput::default()
         }))
     }
 

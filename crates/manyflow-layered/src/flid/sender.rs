@@ -215,7 +215,13 @@ mod tests {
             sent.iter().filter(of).count() as f64 / 80.0
         };
         let own = |layer: f64| 50.0 * (libm::pow(1.3, layer) - libm::pow(1.3, layer - 1.0));
-        let expected = [(3, own(3)), (4, own(2)), (0, own(1)), (1, 0.0), (2, 0.0)];
+        let expected = [
+            (3, own(3.0)),
+            (4, own(2.0)),
+            (0, own(1.0)),
+            (1, 0.0),
+            (2, 0.0),
+        ];
         for (slot, packets) in expected {
             // Channel 1 carries layer 1 in slot 0.
             let found = count(1, slot);

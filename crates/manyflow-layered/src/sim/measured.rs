@@ -5,14 +5,20 @@ use core::time::Duration;
 
 use super::config::ReceiverConfig;
 use super::path::Path;
+use super::places::HEADROOM;
 use crate::{Data, Reason};
 use manyflow_core::time::Time;
 
 /// The multiple of the measured rate above which an announced rate is a reason to leave at once.
 const EXCEEDS_AT_ONCE: f64 = 1.15;
 
-/// The multiple of the measured rate above which an average announced rate is a reason to leave.
+/// The multiple of the measured rate above which an average announced rate is a reason to leave, and
+/// that of a group that has just moved.
 const EXCEEDS: f64 = 1.03;
+
+/// The growth of the top group's rate in one step from which the group has moved: other steps are
+/// smaller, or end at what paths carry.
+const MOVED: f64 = 1.07;
 
 /// The number of overloaded windows in a row after which a receiver leaves its top group, although
 /// the group below carries less than arrives. In the meantime the sender can lower the rate.
@@ -59,7 +65,8 @@ pub(super) struct Measured {
     /// The rates of the top group and of the next one in the selection interval.
     top: Average,
     next: Average,
-    /// The last rate of the next group.
+    /// The last rate of the top group, 0 before the first, and that of the next group.
+    top_rate: f64,
     next_rate: f64,
     /// The last mark.
     marked: Option<Time>,
@@ -86,6 +93,7 @@ impl Measured {
             path: Path::new(config.loss_max),
             top: Average::default(),
             next: Average::default(),
+            top_rate: 0.0,
             next_rate: 0.0,
             marked: None,
             is_trial: false,
@@ -119,7 +127,7 @@ impl Measured {
         (self.top, self.next) = (Average::default(), Average::default());
         (self.is_trial, self.is_climbing) = (is_up, is_up);
         (self.overloaded_windows, self.window_rate) = (0, 0.0);
-        self.is_top_heard = false;
+        (self.is_top_heard, self.top_rate) = (false, 0.0);
     }
 
     /// Ends a selection interval in which nothing has changed.
@@ -160,7 +168,7 @@ impl Measured {
         if groups == 1 {
             return None;
         }
-        if data.group + 1 == groups && self.exceeds(data.rate.into(), EXCEEDS_AT_ONCE) {
+        if self.is_too_fast(groups) {
             let limit = self.path.highest().unwrap_or(f64::INFINITY);
             return Some((self.fitting(groups, limit), Reason::RateExceeds));
         }
@@ -168,6 +176,16 @@ impl Measured {
             return self.on_window(groups);
         }
         None
+    }
+
+    /// Returns whether the announced rate of the top group is a reason to leave it at once: far above
+    /// what the path carries, or above it if the group has just moved. Packets of the group below
+    /// announce it, too.
+    fn is_too_fast(&mut self, groups: u8) -> bool {
+        let rate = self.path.announced(groups);
+        let before = core::mem::replace(&mut self.top_rate, rate);
+        let has_moved = before > 0.0 && rate > MOVED * before;
+        self.exceeds(rate, if has_moved { EXCEEDS } else { EXCEEDS_AT_ONCE })
     }
 
     /// Handles the end of a window.
@@ -207,8 +225,7 @@ impl Measured {
     /// Returns whether the top group has a rate that the path does not carry, which counts as
     /// congestion.
     pub(super) fn is_exceeding(&self, groups: u8) -> bool {
-        self.exceeds(self.path.announced(groups), EXCEEDS_AT_ONCE)
-            || self.path.overloaded().is_some()
+        self.exceeds(self.path.announced(groups), EXCEEDS) || self.path.overloaded().is_some()
     }
 
     /// Returns the averages of the top group's rate and of the next one's in the selection
@@ -245,8 +262,9 @@ impl Measured {
             0 => self.path.highest(),
             _ => self.path.lowest(),
         };
+        // Marks at a rate below that of the slowest link are due to other traffic.
         match measured {
-            Some(highest) if !is_marked || highest < announced => highest,
+            Some(highest) if !is_marked || HEADROOM * highest < announced => highest,
             _ => announced,
         }
     }

@@ -1,284 +1,370 @@
-//! The places of groups (second edition): a group without receivers, or the one that is worth
-//! least, moves to where receivers could get more.
+//! The places of groups (second edition): the menu is the best one for the paths that the sender
+//! knows.
 //!
 //! ```text
 //!   C_0 = 1   C_1 = 3   C_2 = 4   C_3 = 5   C_4 = 6      paths: 1, 2, 3, 5, 6
-//!                       unused: moves to 2, below 3
+//!                       without receivers: moves to 2
 //!   C_0 = 1   C_1 = 2   C_2 = 3   C_3 = 5   C_4 = 6
 //! ```
 //!
-//! The highest rate that the receivers of a group report shows whether some of them could get more.
-//! Nobody reports how many these are. So the sender assumes that it is half of them, counts them
-//! after the move, and takes the move back if the receivers whose group was moved have lost more.
+//! Nobody reports how many receivers of a group could get more. The sender hopes for as many as
+//! there can be ([`Census::hoped`]), and so tries each menu that could be better. Once receivers
+//! have joined and left what the menu lets them, their numbers in the groups show whether it is,
+//! and the next menu is the best one by what is known then. So menus that were not worth it are
+//! taken back, and each of them has to be tried once only. Groups that a menu does not need divide
+//! the ranges of which least is known.
 
-use core::cmp::Ordering;
-
+use super::census::{Census, Span, is_same};
 use crate::GROUPS_MAX;
+use crate::optimum::best_rates;
 
-/// The number of rounds after a move before the next move of an unused group.
-const SETTLING_ROUNDS: u32 = 20;
+/// The number of rounds in which receivers have not changed their groups, and after which they have
+/// done so for the present menu: more than a selection interval.
+const STEADY_ROUNDS: u32 = 12;
 
-/// The number of rounds after a move before a group with receivers is moved.
-const SWAP_ROUNDS: u32 = 40;
+/// The same number if a receiver reports a path that carries the next group: it waits for an
+/// interval without congestion.
+const JOINING_ROUNDS: u32 = 40;
 
-/// The rounds after a move in which receivers are counted again: they have changed their groups by
-/// the first, and those that waited for a calm interval by the second. Some rounds lack reports, so
-/// that one round is not enough.
-const COUNTS_FROM: [u32; 2] = [8, 28];
+/// The number of rounds after which a menu is judged by what is known, although receivers still
+/// change their groups.
+const RESTLESS_ROUNDS: u32 = 60;
 
-/// The smallest ratio of a group's new rate to that of the group whose receivers it is for.
-const STEP_MIN: f64 = 1.08;
+/// The number of rounds in a row with fewer reports after which receivers have left. Receivers that
+/// have changed their groups are silent for two.
+const MISSING_ROUNDS: u32 = 8;
 
-/// The distance within which two rates are the same.
-const SAME: f64 = 0.05;
+/// The share of receivers, one of this number, that can change their groups in a round of a large
+/// session whose menu has settled.
+const RESTLESS: u32 = 32;
+
+/// The number of rounds after its last congestion from which reports of a group say what its paths
+/// carry. Before, they state the group's rate.
+const CALM_ROUNDS: u32 = 11;
 
 /// The share of the rate that paths carry which a group gets in its new place.
 pub(super) const HEADROOM: f64 = 0.97;
 
-/// The number of moves that are remembered because they were not worth it.
-const REMEMBERED: usize = 8;
+/// The share of what its paths carry from which a group has grown to its place.
+const GROWN: f64 = 0.9;
 
-/// The number of rounds after which moves that were not worth it are tried again.
-const REFUSED_ROUNDS: u32 = 2_000;
+/// The share of a rate of a menu from which a group that the same paths carry has this rate.
+const NEAR: f64 = 0.93;
 
-/// A move: the group that loses its place, and its new rate in bytes per second.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) struct Move {
-    pub(super) group: usize,
-    pub(super) rate: f64,
-}
+/// The smallest gain for which a menu changes, in receivers' shares of their paths: this share of
+/// all of them.
+const GAIN_MIN: f64 = 0.005;
 
-/// A place for a group: the group whose receivers it is for, its rate, and the sum over receivers
-/// of the shares of their paths' rates that they could gain.
+/// The number of rates that are remembered because nobody has joined a group there, although
+/// reports said that paths carry it.
+const REFUSED: usize = 8;
+
+/// The number of rounds after which everything is tried again.
+const MEMORY_ROUNDS: u32 = 2_000;
+
+/// The number of menus in this time from which the wait for the next doubles.
+const FREE_MENUS: u32 = 12;
+
+/// The number of rounds for which the lowest group keeps its rate for receivers that have left the
+/// session: they may come back.
+const KEPT_ROUNDS: u32 = 250;
+
+/// The reports of a round about one group.
 #[derive(Copy, Clone, Debug)]
-struct Offer {
-    home: usize,
-    rate: f64,
-    gain: f64,
+pub(super) struct Shown {
+    /// The group's cumulative rate, in bytes per second.
+    pub(super) rate: f64,
+    /// The number of reports.
+    pub(super) receivers: u32,
+    pub(super) is_congested: bool,
+    /// The lowest and the highest rate that paths carry.
+    pub(super) carried: [f64; 2],
 }
 
-/// The reports about one group since the last move.
+/// The reports about one group since receivers last changed their groups.
 #[derive(Copy, Clone, Debug)]
 struct Seen {
-    /// The highest number of reports in a round, since the last of [`COUNTS_FROM`].
     receivers: u32,
-    /// The lowest of the highest rates that paths carry, in the rounds with that number.
-    highest: f64,
-    /// The highest rate that the group had.
-    rate: f64,
+    /// The highest of the lowest rates that paths carry, and the lowest of the highest.
+    carried: Option<[f64; 2]>,
+    /// The number of rounds since the group was congested.
+    calm_rounds: u32,
 }
 
-impl Seen {
-    const NONE: Seen = Seen {
-        receivers: 0,
-        highest: f64::INFINITY,
-        rate: 0.0,
-    };
-}
-
-/// A move, to see whether it was worth it.
+/// The rate of the lowest group when it last had receivers.
 #[derive(Copy, Clone, Debug)]
-struct Trial {
-    /// The rank of the moved group in its new place.
-    place: usize,
-    /// The former rate of the moved group and the number of its receivers, 0 if it was unused.
-    from: f64,
-    receivers: u32,
-    /// The rank of the group whose receivers the new place is for, after the move; `None` if it is
-    /// the moved group itself.
-    home: Option<usize>,
-    /// The rate of that group, and the number of its receivers.
-    home_rate: f64,
-    home_receivers: u32,
-    /// The rate of the new place.
-    to: f64,
+struct Kept {
+    rate: f64,
+    /// The number of receivers in the session.
+    all: u32,
+    rounds: u32,
 }
 
 /// The places of a session's groups.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
+    census: Census,
     seen: [Seen; GROUPS_MAX as usize],
+    /// The number of receivers in the session.
+    all: u32,
+    /// The number of rounds in a row with fewer reports.
+    missing_rounds: u32,
+    /// The number of rounds since receivers last changed their groups, and since the menu was last
+    /// judged.
+    steady_rounds: u32,
     rounds: u32,
-    trial: Option<Trial>,
-    /// The rounds until all moves are worth another trial.
-    refused_rounds: u32,
-    refused: [f64; REMEMBERED],
+    /// Whether the menu has changed since it was judged.
+    is_new: bool,
+    kept: Option<Kept>,
+    refused: [f64; REFUSED],
     next_refused: usize,
-}
-
-fn is_same(a: f64, b: f64) -> bool {
-    (a - b).abs() < SAME * a.max(b)
+    /// The number of new menus, and the rounds until it and `refused` are forgotten.
+    menus: u32,
+    memory_rounds: u32,
 }
 
 impl Places {
     pub(super) fn new() -> Places {
+        let none = Seen {
+            receivers: 0,
+            carried: None,
+            calm_rounds: CALM_ROUNDS,
+        };
         Places {
-            seen: [Seen::NONE; GROUPS_MAX as usize],
+            census: Census::default(),
+            seen: [none; GROUPS_MAX as usize],
+            all: 0,
+            missing_rounds: 0,
+            steady_rounds: 0,
             rounds: 0,
-            trial: None,
-            refused_rounds: 0,
-            refused: [0.0; REMEMBERED],
+            is_new: false,
+            kept: None,
+            refused: [0.0; REFUSED],
             next_refused: 0,
+            menus: 0,
+            memory_rounds: MEMORY_ROUNDS,
         }
     }
 
-    /// Records the reports of a round: the rate of each group, the number of reports, the highest
-    /// rate that a path carries.
-    pub(super) fn on_reports(&mut self, reports: impl Iterator<Item = (f64, u32, f64)>) {
+    /// Records the reports of a round about each group.
+    pub(super) fn on_round(&mut self, shown: &[Shown]) {
         self.rounds += 1;
-        self.refused_rounds = match self.refused_rounds.checked_sub(1) {
-            Some(left) => left,
-            None => {
-                self.refused = [0.0; REMEMBERED];
-                REFUSED_ROUNDS
-            }
-        };
-        for (seen, (rate, receivers, highest)) in self.seen.iter_mut().zip(reports) {
-            if COUNTS_FROM.contains(&self.rounds) {
-                (seen.receivers, seen.highest) = (0, f64::INFINITY);
-            }
-            if receivers > 0 {
-                // Rounds without some of the reports do not count.
-                match receivers.cmp(&seen.receivers) {
-                    Ordering::Greater => (seen.receivers, seen.highest) = (receivers, highest),
-                    Ordering::Equal => seen.highest = seen.highest.min(highest),
-                    Ordering::Less => {}
-                }
-                seen.rate = seen.rate.max(rate);
-            }
-        }
-    }
-
-    /// Returns a move, given the cumulative rates of the groups.
-    pub(super) fn poll_move(&mut self, rates: &[f64]) -> Option<Move> {
-        let is_swap_due = self.rounds >= SWAP_ROUNDS;
-        let wait = match self.trial {
-            Some(Trial { receivers: 1.., .. }) => SWAP_ROUNDS,
-            _ => SETTLING_ROUNDS,
-        };
-        if self.rounds < wait {
-            return None;
-        }
-        let back = self.end_trial(rates);
-        let best = match back {
-            Some(back) => Some(back),
-            None => self
-                .best(rates)
-                .and_then(|best| self.place_for(best, rates, is_swap_due)),
-        };
-        if best.is_some() || is_swap_due {
-            self.clear();
-        }
-        best
-    }
-
-    fn clear(&mut self) {
-        (self.seen, self.rounds) = ([Seen::NONE; GROUPS_MAX as usize], 0);
-    }
-
-    /// Returns the group whose receivers could gain most, and the rate of a further group for those
-    /// of them whose paths carry most.
-    fn best(&self, rates: &[f64]) -> Option<Offer> {
-        // A group without receivers costs nothing, so it is moved in any case.
-        let mut groups = self.seen.iter().take(rates.len());
-        let has_unused = groups.any(|seen| seen.receivers == 0);
-        let mut best: Option<Offer> = None;
-        for (home, (seen, &own)) in self.seen.iter().zip(rates).enumerate() {
-            let highest = HEADROOM * seen.highest;
-            if seen.receivers == 0 || highest < STEP_MIN * own.max(seen.rate) {
-                continue;
-            }
-            let rate = highest;
-            let is_taken = |other: &f64| is_same(*other, rate);
-            let is_refused = !has_unused && self.refused.iter().any(is_taken);
-            if rates.iter().any(is_taken) || is_refused {
-                continue;
-            }
-            let gain = f64::from(seen.receivers.div_ceil(2)) * (1.0 - own / highest);
-            if best.is_none_or(|best| gain > best.gain) {
-                best = Some(Offer { home, rate, gain });
-            }
-        }
-        best
-    }
-
-    /// Returns the move of the group that is worth least to this new place: one without receivers,
-    /// the nearest above the home if there are several, or else the one whose receivers lose least.
-    fn place_for(&mut self, offer: Offer, rates: &[f64], is_swap_due: bool) -> Option<Move> {
-        let Offer { home, rate, gain } = offer;
-        let is_unused = |group: &usize| self.seen[*group].receivers == 0;
-        let above = (home + 1..rates.len()).find(is_unused);
-        if let Some(group) = above.or_else(|| (0..home).rev().find(is_unused)) {
-            return Some(self.begin(offer, group, rates));
-        }
-        if !is_swap_due {
-            return None;
-        }
-        let assumed = self.seen[home].receivers.div_ceil(2);
-        let loss_of = |group: usize| {
-            let losers = match group == home {
-                true => self.seen[home].receivers - assumed,
-                false => self.seen[group].receivers,
+        self.pass_memory();
+        let all: u32 = shown.iter().map(|group| group.receivers).sum();
+        for (seen, group) in self.seen.iter_mut().zip(shown) {
+            seen.calm_rounds = match group.is_congested {
+                true => 0,
+                false => seen.calm_rounds.saturating_add(1),
             };
-            let below = rates[group - 1].max(if rate < rates[group] { rate } else { 0.0 });
-            f64::from(losers) * (1.0 - below / rates[group])
-        };
-        let (group, loss) = (1..rates.len())
-            .map(|group| (group, loss_of(group)))
-            .min_by(|a, b| a.1.total_cmp(&b.1))?;
-        (gain > loss).then(|| self.begin(offer, group, rates))
-    }
-
-    /// Begins the trial of a move.
-    fn begin(&mut self, offer: Offer, group: usize, rates: &[f64]) -> Move {
-        let Offer { home, rate, .. } = offer;
-        let others = rates
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| *other != group);
-        let place = others.filter(|(_, other)| **other < rate).count();
-        // The moved group leaves one place and takes another.
-        let after = home - usize::from(group < home);
-        let after = after + usize::from(place <= after);
-        self.trial = Some(Trial {
-            place,
-            from: rates[group],
-            receivers: self.seen[group].receivers,
-            home: (home != group).then_some(after),
-            home_rate: rates[home],
-            home_receivers: self.seen[home].receivers,
-            to: rate,
-        });
-        Move { group, rate }
-    }
-
-    /// Ends a trial. Returns the move back if it was not worth it.
-    fn end_trial(&mut self, rates: &[f64]) -> Option<Move> {
-        let trial = self.trial.take()?;
-        let came = self.seen[trial.place].receivers;
-        let (winners, losers) = match trial.home {
-            None => (
-                came.min(trial.receivers),
-                trial.receivers.saturating_sub(came),
-            ),
-            Some(home) => {
-                let left = self.seen[home].receivers;
-                (trial.home_receivers.saturating_sub(left), trial.receivers)
+        }
+        if all + all / RESTLESS < self.all && self.missing_rounds < MISSING_ROUNDS {
+            // Some are silent, because they have changed their groups.
+            self.missing_rounds += 1;
+            return;
+        }
+        self.missing_rounds = 0;
+        let groups = self.seen.iter().zip(shown);
+        let changed: u32 = groups
+            .map(|(seen, group)| seen.receivers.abs_diff(group.receivers))
+            .sum();
+        if changed > all / RESTLESS {
+            (self.all, self.steady_rounds) = (all, 0);
+            self.seen.iter_mut().for_each(|seen| seen.carried = None);
+        }
+        self.steady_rounds += 1;
+        for (seen, group) in self.seen.iter_mut().zip(shown) {
+            seen.receivers = group.receivers;
+            if group.is_congested {
+                seen.carried = None;
             }
+            if seen.calm_rounds < CALM_ROUNDS || group.receivers == 0 {
+                continue;
+            }
+            // They get the group's rate without congestion, whatever they report.
+            let [lowest, highest] = group.carried.map(|rate| rate.max(group.rate));
+            let [low, high] = seen.carried.unwrap_or([lowest, highest]);
+            seen.carried = Some([low.max(lowest), high.min(highest)]);
+        }
+    }
+
+    fn pass_memory(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.rounds += 1;
+        }
+        self.memory_rounds -= 1;
+        if self.memory_rounds == 0 {
+            self.memory_rounds = MEMORY_ROUNDS;
+            (self.refused, self.menus) = ([0.0; REFUSED], 0);
+            self.census.clear();
+        }
+    }
+
+    /// Returns whether receivers may still join other groups because the menu has changed. Until
+    /// then, groups keep their rates: a group with some of its receivers would grow past the paths
+    /// of the others.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Returns a new menu, given the cumulative rates of the present one: as many rates, in
+    /// ascending order.
+    pub(super) fn poll_menu(&mut self, rates: &[f64]) -> Option<Vec<f64>> {
+        let wait = match self.menus.checked_sub(FREE_MENUS) {
+            Some(beyond) => (STEADY_ROUNDS << beyond.min(8)).min(MEMORY_ROUNDS),
+            None => 0,
         };
-        let gain = f64::from(winners) * (1.0 - trial.home_rate / rates[trial.place]);
-        let below = rates.iter().copied().filter(|rate| *rate < trial.from);
-        let below = below.fold(0.0, f64::max);
-        let loss = f64::from(losers) * (1.0 - below / trial.from);
-        if trial.receivers == 0 || (came > 0 && gain >= loss) {
+        if self.all == 0 || self.rounds < wait || !self.is_settled(rates) {
             return None;
         }
-        self.refused[self.next_refused] = trial.to;
-        self.next_refused = (self.next_refused + 1) % REMEMBERED;
-        Some(Move {
-            group: trial.place,
-            rate: trial.from,
-        })
+        let has_waited = self.steady_rounds >= JOINING_ROUNDS;
+        (self.rounds, self.steady_rounds) = (0, 0);
+        let places = self.places(rates);
+        let spans = self.spans(rates, has_waited);
+        self.census.add(spans.into_iter());
+        let menu = self.best_menu(rates, &places);
+        self.is_new = menu.is_some();
+        self.menus += u32::from(self.is_new);
+        menu
+    }
+
+    /// Returns whether receivers have joined and left what this menu lets them.
+    fn is_settled(&self, rates: &[f64]) -> bool {
+        if self.rounds >= RESTLESS_ROUNDS {
+            return true;
+        }
+        let mut groups = self.seen.iter().zip(rates).enumerate();
+        let is_ready = |(group, (seen, rate)): (usize, (&Seen, &f64))| {
+            if seen.receivers == 0 {
+                return true;
+            }
+            let Some([lowest, highest]) = seen.carried else {
+                return false;
+            };
+            let is_grown = *rate >= GROWN * HEADROOM * lowest;
+            let next = rates.get(group + 1).copied().unwrap_or(f64::INFINITY);
+            let is_joining = highest > next && !self.is_refused(next);
+            (is_grown || self.is_new) && (!is_joining || self.steady_rounds >= JOINING_ROUNDS)
+        };
+        self.steady_rounds >= STEADY_ROUNDS && groups.all(is_ready)
+    }
+
+    fn is_refused(&self, rate: f64) -> bool {
+        self.refused.iter().any(|refused| is_same(*refused, rate))
+    }
+
+    /// Returns the rate to which each group grows by itself.
+    fn places(&self, rates: &[f64]) -> Vec<f64> {
+        let groups = self.seen.iter().zip(rates);
+        let place = |(seen, rate): (&Seen, &f64)| match seen.carried {
+            Some([lowest, _]) if seen.receivers > 0 => rate.max(HEADROOM * lowest),
+            _ => *rate,
+        };
+        groups.map(place).collect()
+    }
+
+    /// Returns what the menu shows about the paths. Remembers rates at which nobody has joined a
+    /// group, although reports say that paths carry it, if receivers have had the time.
+    fn spans(&mut self, rates: &[f64], has_waited: bool) -> Vec<Span> {
+        let mut spans = Vec::with_capacity(rates.len());
+        for (group, rate) in rates.iter().enumerate() {
+            let seen = self.seen[group];
+            if seen.receivers == 0 {
+                continue;
+            }
+            let [low, high] = seen.carried.unwrap_or([*rate; 2]);
+            let (lowest, mut highest) = (low.min(high), high);
+            let next = rates.get(group + 1).copied().unwrap_or(f64::INFINITY);
+            if has_waited && highest > next && !self.is_refused(next) {
+                self.refused[self.next_refused] = next;
+                self.next_refused = (self.next_refused + 1) % REFUSED;
+            }
+            if highest > next || self.is_refused(HEADROOM * highest) {
+                highest = lowest;
+            }
+            spans.push(Span {
+                lowest,
+                highest,
+                receivers: seen.receivers,
+            });
+        }
+        spans
+    }
+
+    /// Returns the best menu for the paths as they are hoped to be, if it is better than the
+    /// present one, whose groups grow to `places`. Groups that it does not need show more about the
+    /// paths.
+    fn best_menu(&mut self, rates: &[f64], places: &[f64]) -> Option<Vec<f64>> {
+        let mut paths = self.census.hoped();
+        self.keep_lowest(&mut paths, places);
+        let (best, sum) = best_rates(&paths, u8::try_from(rates.len()).ok()?)?;
+        let present: f64 = paths
+            .iter()
+            .map(|(path, receivers)| {
+                let carried = places.iter().filter(|place| *place <= path);
+                receivers * carried.copied().fold(0.0, f64::max) / path
+            })
+            .sum();
+        let least = GAIN_MIN * f64::from(self.all);
+        let mut wanted: Vec<f64> = match HEADROOM * sum - present > least {
+            true => best.into_iter().map(|path| HEADROOM * path).collect(),
+            false => {
+                let kept = paths.first().filter(|(_, receivers)| *receivers == 0.0);
+                let used = (0..rates.len()).filter(|group| self.seen[*group].receivers > 0);
+                let used = used.map(|group| places[group]);
+                kept.map(|(path, _)| HEADROOM * path)
+                    .into_iter()
+                    .chain(used)
+                    .collect()
+            }
+        };
+        let spare = rates.len().saturating_sub(wanted.len());
+        let dividing = self.census.dividing(spare, least);
+        wanted.extend(dividing.into_iter().map(|path| HEADROOM * path));
+        self.with_places(rates, places, &wanted)
+    }
+
+    /// Adds the rate of the lowest group to the paths if the receivers that it was for have left the
+    /// session.
+    fn keep_lowest(&mut self, paths: &mut Vec<(f64, f64)>, places: &[f64]) {
+        if self.seen[0].receivers > 0 {
+            self.kept = Some(Kept {
+                rate: places[0],
+                all: self.all,
+                rounds: 0,
+            });
+        }
+        let is_kept = |kept: &Kept| kept.rounds < KEPT_ROUNDS && kept.all > self.all;
+        if let Some(kept) = self.kept.filter(is_kept) {
+            let path = kept.rate / HEADROOM;
+            if paths.first().is_some_and(|(lowest, _)| path < *lowest) {
+                paths.insert(0, (path, 0.0));
+            }
+        }
+    }
+
+    /// Returns the menu in which groups that are at none of the `wanted` rates take the places of
+    /// those that no group has: groups without receivers first, then those with the fewest.
+    fn with_places(&self, rates: &[f64], places: &[f64], wanted: &[f64]) -> Option<Vec<f64>> {
+        let mut is_kept = vec![false; rates.len()];
+        let mut missing = Vec::new();
+        for rate in wanted {
+            let near = |place: f64| (NEAR * rate..=rate / HEADROOM).contains(&place);
+            match (0..rates.len()).rfind(|group| !is_kept[*group] && near(places[*group])) {
+                Some(group) => is_kept[group] = true,
+                None => missing.push(*rate),
+            }
+        }
+        if missing.is_empty() {
+            return None;
+        }
+        let mut free: Vec<usize> = (0..rates.len()).filter(|group| !is_kept[*group]).collect();
+        free.sort_by_key(|group| self.seen[*group].receivers);
+        let mut menu = rates.to_vec();
+        for (group, rate) in free.into_iter().zip(missing) {
+            menu[group] = rate;
+        }
+        menu.sort_by(f64::total_cmp);
+        Some(menu)
     }
 }
 
@@ -286,54 +372,151 @@ impl Places {
 mod tests {
     use super::*;
 
-    /// Reports the same for a number of rounds, and returns the move that follows.
-    fn after(places: &mut Places, rounds: u32, rates: &[f64], of: &[(u32, f64)]) -> Option<Move> {
-        let own = |(&(count, highest), &rate): (&(u32, f64), &f64)| (rate, count, highest);
-        for _ in 0..rounds {
-            places.on_reports(of.iter().zip(rates).map(own));
+    /// A session whose receivers join at once what their paths carry.
+    struct Session {
+        places: Places,
+        paths: Vec<f64>,
+        menu: Vec<f64>,
+    }
+
+    impl Session {
+        fn new(paths: &[f64], menu: &[f64]) -> Session {
+            Session {
+                places: Places::new(),
+                paths: paths.to_vec(),
+                menu: menu.to_vec(),
+            }
         }
-        places.poll_move(rates)
+
+        fn shown(&self) -> Vec<Shown> {
+            let of_group = |group: usize| {
+                let next = self.menu.get(group + 1).copied().unwrap_or(f64::INFINITY);
+                let low = if group == 0 { 0.0 } else { self.menu[group] };
+                let paths = self.paths.iter().copied();
+                let mine: Vec<f64> = paths.filter(|path| (low..next).contains(path)).collect();
+                Shown {
+                    rate: self.menu[group],
+                    receivers: mine.len() as u32,
+                    is_congested: false,
+                    carried: [
+                        mine.iter().copied().fold(f64::INFINITY, f64::min),
+                        mine.iter().copied().fold(0.0, f64::max),
+                    ],
+                }
+            };
+            (0..self.menu.len()).map(of_group).collect()
+        }
+
+        /// Runs some rounds; each group grows to the lowest of its paths. Returns the number of new
+        /// menus.
+        fn run(&mut self, rounds: u32) -> u32 {
+            let mut menus = 0;
+            for _ in 0..rounds {
+                let shown = self.shown();
+                for (rate, group) in self.menu.iter_mut().zip(&shown) {
+                    if group.receivers > 0 {
+                        *rate = HEADROOM * group.carried[0];
+                    }
+                }
+                self.places.on_round(&shown);
+                if let Some(menu) = self.places.poll_menu(&self.menu) {
+                    self.menu = menu;
+                    menus += 1;
+                }
+            }
+            menus
+        }
+
+        fn is_at(&self, paths: &[f64]) -> bool {
+            let wanted = paths.iter().map(|path| HEADROOM * path);
+            self.menu.len() == paths.len()
+                && self.menu.iter().zip(wanted).all(|(a, b)| is_same(*a, b))
+        }
+    }
+
+    /// The receivers of the paper's Figure 2.
+    const FIGURE_2: [f64; 16] = [
+        1., 1., 1., 1., 2., 3., 3., 3., 3., 3., 4., 5., 5., 6., 6., 6.,
+    ];
+
+    #[test]
+    fn the_menu_of_figure_2_is_found_from_any_other_and_kept() {
+        for from in [
+            [0.1, 0.2, 0.3, 0.4, 0.5],
+            [1.0, 3.0, 4.0, 5.0, 6.0],
+            [0.5, 7.0, 8.0, 9.0, 10.0],
+            [1.0, 1.1, 1.2, 1.3, 7.0],
+        ] {
+            let mut session = Session::new(&FIGURE_2, &from);
+            session.run(400);
+            assert!(
+                session.is_at(&[1., 2., 3., 5., 6.]),
+                "{from:?}: {:?}",
+                session.menu
+            );
+            assert_eq!(session.run(800), 0, "{from:?}: it is kept");
+        }
+    }
+
+    /// Paths are spread evenly, with as many receivers behind each; more of them than groups.
+    #[test]
+    fn the_best_menu_for_many_paths_is_found() {
+        for count in 6..16 {
+            let path = |place: usize| 1.0 + 5.0 * (place % count) as f64 / (count - 1) as f64;
+            let paths: Vec<f64> = (0..3 * count).map(path).collect();
+            let mut session = Session::new(&paths, &[0.1, 0.2, 0.3, 0.4, 0.5]);
+            session.run(600);
+            let share = |path: &f64| {
+                let carried = session.menu.iter().filter(|rate| *rate <= path);
+                carried.copied().fold(0.0, f64::max) / path
+            };
+            let efficiency = paths.iter().map(share).sum::<f64>() / paths.len() as f64;
+            let best = crate::optimum::best_menu(&paths, 5).unwrap().efficiency;
+            assert!(
+                efficiency >= HEADROOM * best - GAIN_MIN - 1e-9,
+                "{count}: {efficiency} of {best}, {:?}",
+                session.menu
+            );
+        }
     }
 
     #[test]
-    fn a_group_without_receivers_moves_to_those_that_could_get_more() {
-        let (rates, mut places) = ([1.0, 3.0, 4.0], Places::new());
-        let reports = [(5, 2.0), (0, 0.0), (1, 4.0)];
-        assert_eq!(
-            after(&mut places, SETTLING_ROUNDS - 1, &rates, &reports),
-            None
-        );
-        let found = after(&mut places, 1, &rates, &reports);
-        let rate = HEADROOM * 2.0;
-        assert_eq!(found, Some(Move { group: 1, rate }));
+    fn a_menu_waits_until_receivers_no_longer_change_their_groups() {
+        let mut session = Session::new(&[1.0, 2.0, 2.0], &[1.0, 4.0]);
+        for _ in 1..STEADY_ROUNDS {
+            assert_eq!(session.run(1), 0);
+        }
+        session.paths.push(1.0);
+        for _ in 0..STEADY_ROUNDS - 1 {
+            assert_eq!(session.run(1), 0);
+        }
+        assert_eq!(session.run(1), 1);
     }
 
     #[test]
-    fn no_group_moves_if_all_receivers_get_what_they_can() {
-        let (rates, mut places) = ([1.0, 3.0, 4.0], Places::new());
-        let reports = [(5, 1.0), (1, 3.0), (1, 4.0)];
-        assert_eq!(after(&mut places, SWAP_ROUNDS, &rates, &reports), None);
+    fn a_report_of_a_path_that_joins_nothing_is_believed_once() {
+        let mut session = Session::new(&[1.0, 2.0], &[1.0, 2.0, 4.0]);
+        let mut menus = 0;
+        for _ in 0..400 {
+            let mut shown = session.shown();
+            shown[1].carried[1] = 20.0;
+            session.places.on_round(&shown);
+            if let Some(menu) = session.places.poll_menu(&session.menu) {
+                (session.menu, menus) = (menu, menus + 1);
+            }
+        }
+        assert!(menus <= 1, "{menus} menus");
     }
 
-    /// Paths of 1 (four receivers), 2, 4 and 5: the group at 4 is worth less than one at 2.
     #[test]
-    fn the_group_that_is_worth_least_moves_and_moves_back_if_few_gain() {
-        let (rates, reports) = ([1.0, 4.0, 5.0], [(5, 2.0), (1, 4.0), (3, 5.0)]);
-        let mut places = Places::new();
-        assert_eq!(after(&mut places, SETTLING_ROUNDS, &rates, &reports), None);
-        let rest = SWAP_ROUNDS - SETTLING_ROUNDS;
-        let to = after(&mut places, rest, &rates, &reports).unwrap();
-        assert_eq!(to.group, 1);
-        let moved = [1.0, to.rate, 5.0];
-        // Nobody has come: the former place is better.
-        let reports = [(6, 1.0), (0, 0.0), (3, 5.0)];
-        let back = after(&mut places, SWAP_ROUNDS, &moved, &reports);
-        assert_eq!(
-            back,
-            Some(Move {
-                group: 1,
-                rate: 4.0
-            })
-        );
+    fn the_lowest_group_keeps_its_rate_for_receivers_that_have_left() {
+        let mut session = Session::new(&[1.0, 3.0, 5.0], &[1.0, 3.0]);
+        session.run(STEADY_ROUNDS + 1);
+        let before = session.menu[0];
+        session.paths.remove(0);
+        session.run(KEPT_ROUNDS / 2);
+        assert_eq!(session.menu[0], before);
+        session.run(2 * KEPT_ROUNDS);
+        assert!(session.menu[0] > 2.0 * before, "{:?}", session.menu);
     }
 }

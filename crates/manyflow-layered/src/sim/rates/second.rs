@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::{Adjustment, Rates, Reports, SHORTFALL};
 use crate::RateReason;
-use crate::sim::places::{HEADROOM, Move, Places};
+use crate::sim::places::{HEADROOM, Places, Shown};
 
 /// The number of rounds over which reports of congestion are compared.
 const ROUNDS: usize = 16;
@@ -100,21 +100,35 @@ impl Second {
 impl Rates {
     /// Adjusts the rates after a round by the rules of the second edition.
     pub(super) fn follow(&mut self, second: &mut Second, reports: &[Reports], rtt: Duration) {
+        let mut shown = Vec::with_capacity(reports.len());
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
-            if reports.all > 0 {
-                self.follow_group(group, &mut second.records[group], *reports, rtt);
-            }
+            let rate = self.cumulative[group];
+            let (record, grows) = (&mut second.records[group], !second.places.is_new());
+            let is_congested =
+                reports.all > 0 && self.follow_group(group, record, *reports, rtt, grows);
+            shown.push(Shown {
+                rate,
+                receivers: reports.all,
+                is_congested,
+                carried: reports.received,
+            });
         }
-        let rates = self.cumulative.iter().zip(reports);
-        let seen = rates.map(|(rate, of)| (*rate, of.all, of.received[1]));
-        second.places.on_reports(seen);
-        if let Some(chosen) = second.places.poll_move(&self.cumulative) {
-            self.move_group(second, chosen);
+        second.places.on_round(&shown);
+        if let Some(menu) = second.places.poll_menu(&self.cumulative) {
+            self.take_menu(second, menu);
         }
         self.keep_order();
     }
 
-    fn follow_group(&mut self, group: usize, record: &mut Record, reports: Reports, rtt: Duration) {
+    /// Adjusts the rate of a group with reports. Returns whether it is congested.
+    fn follow_group(
+        &mut self,
+        group: usize,
+        record: &mut Record,
+        reports: Reports,
+        rtt: Duration,
+        grows: bool,
+    ) -> bool {
         let rate = self.cumulative[group];
         let below = rate - self.own(group);
         let is_congested = record.add_congested(reports) > 0;
@@ -122,7 +136,7 @@ impl Rates {
         let is_held = core::mem::take(&mut self.held[group]);
         let is_short = lowest.is_some_and(|lowest| lowest < SHORTFALL * rate);
         if is_held && !(is_congested && is_short) {
-            return;
+            return is_congested;
         }
         self.held[group] = is_congested;
         let Adjustment { step, decrease } = self.adjustment(group, reports.rtt, rtt);
@@ -132,9 +146,12 @@ impl Rates {
             let share = short.map_or(decrease, |lowest| DRAIN * lowest / rate);
             let share = share.clamp(self.decrease_min.min(decrease), decrease);
             self.set(group, rate * share, RateReason::Congested);
-            return;
+            return true;
         }
         record.calm_rounds = record.calm_rounds.saturating_add(1);
+        if !grows {
+            return false;
+        }
         let factor = match record.calm_rounds > CALM_ROUNDS {
             true => self.start_factor,
             false => 1.0,
@@ -149,25 +166,28 @@ impl Rates {
             _ => reports.grown(rate, step, 1.0),
         };
         self.set(group, next, reason);
+        false
     }
 
-    /// Gives a group another place among the cumulative rates.
-    fn move_group(&mut self, second: &mut Second, chosen: Move) {
-        self.cumulative.remove(chosen.group);
-        self.held.remove(chosen.group);
-        second.records.remove(chosen.group);
-        let is_above = |rate: &f64| *rate > chosen.rate;
-        let place = self.cumulative.iter().position(is_above);
-        let place = place.unwrap_or(self.cumulative.len());
-        self.cumulative.insert(place, chosen.rate);
-        self.held.insert(place, false);
-        let moved = place.min(chosen.group)..=place.max(chosen.group);
-        self.reasons[moved].fill(Some(RateReason::Moved));
+    /// Sets the cumulative rates to those of a new menu, in ascending order. A rate of the present
+    /// one keeps its records.
+    fn take_menu(&mut self, second: &mut Second, menu: Vec<f64>) {
         let moved = Record {
             calm_rounds: 0,
             ..Record::NEW
         };
-        second.records.insert(place, moved);
+        let place = |rate: &f64| self.cumulative.iter().position(|own| own == rate);
+        let places: Vec<Option<usize>> = menu.iter().map(place).collect();
+        let record = |place: &Option<usize>| place.map_or(moved, |place| second.records[place]);
+        second.records = places.iter().map(record).collect();
+        let held = |place: &Option<usize>| place.is_some_and(|place| self.held[place]);
+        self.held = places.iter().map(held).collect();
+        for (group, place) in places.iter().enumerate() {
+            if *place != Some(group) {
+                self.reasons[group] = Some(RateReason::Moved);
+            }
+        }
+        self.cumulative = menu;
     }
 }
 
