@@ -58,9 +58,9 @@ impl Census {
         }
     }
 
-    /// Returns pairs of a rate and the number of receivers whose paths carry it, in ascending order.
-    /// Of a range of unknown rates, all but one count as the highest: a further group for them gains
-    /// at most that much, and shows how many they are.
+    /// Returns pairs of a rate and the number of receivers whose paths carry it, in ascending
+    /// order. Of a range of unknown rates, all but one count as the highest: a further group for
+    /// them gains at most that much, and shows how many they are.
     pub(super) fn hoped(&self) -> Vec<(f64, f64)> {
         let mut hoped = Vec::with_capacity(2 * self.spans.len());
         for span in &self.spans {
@@ -124,7 +124,7 @@ fn refined(known: &[Span], group: Span) -> Option<Vec<Span>> {
             // How many of each belong to the group is not known.
             return None;
         }
-        // What the group shows is newer.
+        // The group shows newer rates.
         parts.push(Span {
             lowest: span.lowest.clamp(group.lowest, group.highest),
             highest: span.highest.clamp(group.lowest, group.highest),

@@ -12,8 +12,8 @@ use manyflow_core::time::Time;
 /// The multiple of the measured rate above which an announced rate is a reason to leave at once.
 const EXCEEDS_AT_ONCE: f64 = 1.15;
 
-/// The multiple of the measured rate above which an average announced rate is a reason to leave, and
-/// that of a group that has just moved.
+/// The multiple of the measured rate above which an average announced rate is a reason to leave,
+/// and the rate of a group that has just moved.
 const EXCEEDS: f64 = 1.03;
 
 /// The growth of the top group's rate in one step from which the group has moved: other steps are
@@ -178,9 +178,9 @@ impl Measured {
         None
     }
 
-    /// Returns whether the announced rate of the top group is a reason to leave it at once: far above
-    /// what the path carries, or above it if the group has just moved. Packets of the group below
-    /// announce it, too.
+    /// Returns whether the announced rate of the top group is a reason to leave it at once: far
+    /// above the rate that the path carries, or above it if the group has just moved. Packets of
+    /// the group below announce it, too.
     fn is_too_fast(&mut self, groups: u8) -> bool {
         let rate = self.path.announced(groups);
         let before = core::mem::replace(&mut self.top_rate, rate);

@@ -323,8 +323,8 @@ impl Places {
         self.with_places(rates, places, &wanted)
     }
 
-    /// Adds the rate of the lowest group to the paths if the receivers that it was for have left the
-    /// session.
+    /// Adds the rate of the lowest group to the paths if the receivers that it was for have left
+    /// the session.
     fn keep_lowest(&mut self, paths: &mut Vec<(f64, f64)>, places: &[f64]) {
         if self.seen[0].receivers > 0 {
             self.kept = Some(Kept {
