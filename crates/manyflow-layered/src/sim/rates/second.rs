@@ -234,8 +234,7 @@ mod tests {
         let mut rates = Rates::new(&config);
         rates.cumulative = vec![1e5, 2e5, 4e5, 8e5];
         let mut second = Second::new(4);
-        let (group, rate) = (0, 3e5);
-        rates.move_group(&mut second, Move { group, rate });
+        rates.take_menu(&mut second, vec![2e5, 3e5, 4e5, 8e5]);
         assert_eq!(rates.cumulative, [2e5, 3e5, 4e5, 8e5]);
         let reasons: Vec<_> = (0..4).map(|group| rates.take_reason(group)).collect();
         let moved = Some(RateReason::Moved);
