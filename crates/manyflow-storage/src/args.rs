@@ -117,6 +117,11 @@ pub enum FileCommand {
     Rm(RmArgs),
 }
 
+/// The usage of `store s3`, whose line would be too long for terminals.
+const S3_USAGE: &str = "\
+manyflow store s3 [OPTIONS]
+       --listen <ADDRESS:PORT> --credentials <FILE> --at <HOST:PORT>";
+
 /// Tasks of the operators of a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreTask {
@@ -136,7 +141,7 @@ pub enum StoreTask {
     #[command(after_help = USAGE_EXAMPLES)]
     Usage(UsageArgs),
     /// Serve the files to clients of S3: aws s3, rclone, restic
-    #[command(after_help = S3_EXAMPLES)]
+    #[command(after_help = S3_EXAMPLES, override_usage = S3_USAGE)]
     S3(S3Args),
 }
 

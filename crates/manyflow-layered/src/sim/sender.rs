@@ -339,10 +339,15 @@ impl Sender {
     }
 
     /// Returns how much of its cumulative rate a group has used; all of it if no driver offers
-    /// payloads.
+    /// payloads, or without rounds of its own.
     fn usage(&self, group: u8) -> Used {
         let own = &self.groups[usize::from(group)];
-        own.offered.map_or(Used::ALL, |_| own.usage.used())
+        let is_known = self.config.group_rounds && own.offered.is_some();
+        if is_known {
+            own.usage.used()
+        } else {
+            Used::ALL
+        }
     }
 
     /// Returns the rate of a group's packets, in bytes per second. Requests must not wait long for
@@ -505,7 +510,9 @@ impl Offer for Sender {
     }
 
     fn spread(&mut self, group: u8, bytes_per_s: f64) {
-        if let Some(own) = self.groups.get_mut(usize::from(group)) {
+        // Only with rounds of its own does a group's use count.
+        let own = self.groups.get_mut(usize::from(group));
+        if let Some(own) = own.filter(|_| self.config.group_rounds) {
             own.bound = bytes_per_s;
         }
     }
