@@ -120,7 +120,7 @@ pub enum FileCommand {
 /// The usage of `store s3`, whose line would be too long for terminals.
 const S3_USAGE: &str = "\
 manyflow store s3 [OPTIONS]
-       --listen <ADDRESS:PORT> --credentials <FILE> --at <HOST:PORT>";
+           --listen <ADDRESS:PORT> --credentials <FILE> --at <HOST:PORT>";
 
 /// Tasks of the operators of a store.
 #[derive(Debug, Subcommand)]
