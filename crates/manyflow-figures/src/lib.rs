@@ -16,8 +16,11 @@
 //! // A path names a file, whether it exists or not. Anything else is looked up.
 //! assert!(matches!(resolve("my/network.toml", None)?.source(), Source::File(_)));
 //! let figure = resolve("webrc-9", None)?;
-//! let Source::BuiltIn(text) = figure.source() else { unreachable!() };
-//! assert!(title(text).is_some());
+//! match figure.source() {
+//!     Source::BuiltIn(text) => assert!(title(text).is_some()),
+//!     // A folder `scenarios` is here.
+//!     Source::File(path) => assert!(path.ends_with("webrc-9.toml")),
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

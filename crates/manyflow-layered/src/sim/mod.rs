@@ -103,10 +103,9 @@
 //! - **A session without receivers** takes the initial round-trip time for that of its next
 //!   receiver, if it is longer than the last one, and its rounds begin with a packet of the lowest
 //!   group. Otherwise the reports of the next receiver would all be too late to count.
-//! - **A rate that is not used does not grow**, with `group_rounds`. The paper's sources always have
-//!   data. If a driver
-//!   offers less than a group may send, a round without congestion says nothing about the rest of
-//!   its rate: the rate grows to one step above what is used, in a start to twice as much, and what
+//! - **A rate that is not used does not grow**, with `group_rounds`. The paper's sources always
+//!   have data. If a driver offers less than a group may send, a round without congestion says
+//!   nothing about the rest of its rate: the rate grows to one step above what is used, in a start to twice as much, and what
 //!   receivers get counts as a share of what was sent (`usage.rs`). Otherwise a stream of 4 Mbit/s
 //!   has groups of 50, in which slower receivers find none for their links.
 //! - **The tree of reports** is set up by the world: each receiver and aggregator gets the endpoint
