@@ -105,9 +105,10 @@
 //!   group. Otherwise the reports of the next receiver would all be too late to count.
 //! - **A rate that is not used does not grow**, with `group_rounds`. The paper's sources always
 //!   have data. If a driver offers less than a group may send, a round without congestion says
-//!   nothing about the rest of its rate: the rate grows to one step above what is used, in a start to twice as much, and what
-//!   receivers get counts as a share of what was sent (`usage.rs`). Otherwise a stream of 4 Mbit/s
-//!   has groups of 50, in which slower receivers find none for their links.
+//!   nothing about the rest of its rate: the rate grows to one step above what is used, in a start
+//!   to twice as much, and what receivers get counts as a share of what was sent (`usage.rs`).
+//!   Otherwise a stream of 4 Mbit/s has groups of 50, in which slower receivers find none for their
+//!   links.
 //! - **The tree of reports** is set up by the world: each receiver and aggregator gets the endpoint
 //!   of its parent. An aggregator knows its children by their reports, and forgets a child that has
 //!   missed four rounds.
