@@ -177,7 +177,7 @@ impl Manifest {
     }
 
     /// Returns whether an encoded manifest takes the place of another one of the same name. Any
-    /// manifest takes the place of bytes that are none.
+    /// manifest takes the place of bytes that are not a manifest.
     pub fn is_newer(bytes: &[u8], than: &[u8]) -> bool {
         let rank = |bytes: &[u8]| {
             let manifest = Manifest::decode(bytes).ok();

@@ -357,30 +357,22 @@ impl Sender {
         own.min(self.groups[usize::from(group)].bound.max(PACE_MIN * own))
     }
 
-    /// Notes that a packet carries the request of its group. With rounds of its own, only the
+    /// Notes that a packet of a group carries the present request. With rounds of its own, only the
     /// packets of a group do; otherwise the receivers with higher top groups get it, too.
     fn open_round(&mut self, now: Time, group: u8) {
         let cycle = self.cycle_of(group);
-        let (from, asked) = match self.config.group_rounds {
-            true => (0, group..group + 1),
-            false => (group, group..self.config.groups),
-        };
-        for of in asked {
-            if !self.cycles[cycle]
-                .round
-                .is_open(if from == 0 { from } else { of })
-            {
-                let sent = self.groups[..=usize::from(of)]
-                    .iter()
-                    .map(|own| own.bytes)
-                    .sum();
-                let rate = self.rates.cumulative(of.into());
-                self.groups[usize::from(of)]
-                    .usage
-                    .on_request(now, sent, rate);
-            }
+        if !self.config.group_rounds {
+            self.cycles[cycle].round.open(now, group);
+            return;
         }
-        self.cycles[cycle].round.open(now, from);
+        if !self.cycles[cycle].round.is_open(0) {
+            let own = &self.groups[..=usize::from(group)];
+            let sent = own.iter().map(|own| own.bytes).sum();
+            let rate = self.rates.cumulative(group.into());
+            let usage = &mut self.groups[usize::from(group)].usage;
+            usage.on_request(now, sent, rate);
+        }
+        self.cycles[cycle].round.open(now, 0);
     }
 
     /// Lets the time pass that this number of bytes takes at the rate of a group.
