@@ -132,6 +132,8 @@ pub struct StreamSender {
     requests: [(u16, Duration); GROUPS_MAX as usize],
     /// When the last unit came from the source.
     last_unit: Option<Time>,
+    /// The time until the unit after it.
+    interval: Duration,
     next_report: Time,
     population: Population,
     progress: StreamSendProgress,
@@ -174,6 +176,7 @@ impl StreamSender {
             sequences: [0; GROUPS_MAX as usize],
             requests: [(0, Duration::ZERO); GROUPS_MAX as usize],
             last_unit: None,
+            interval: Duration::ZERO,
             next_report: Time::ZERO,
             population: Population::default(),
             watched: watch::Sender::new(progress),
@@ -238,6 +241,7 @@ impl StreamSender {
             }
         }
         self.outlets.flush();
+        let mut has_changed = false;
         while let Some(event) = self.endpoint.poll_event() {
             if let Event::GroupRate {
                 group,
@@ -245,8 +249,12 @@ impl StreamSender {
                 reason,
             } = event
             {
+                has_changed |= self.progress.rates[usize::from(group)] != rate;
                 self.note_rate(group, rate, reason);
             }
+        }
+        if has_changed {
+            self.rebalance(now);
         }
         self.report_if_due(now);
     }
@@ -323,23 +331,46 @@ impl StreamSender {
         let measured = self.last_unit.replace(now).map(|last| now - last);
         let interval = unit.interval.or(measured).unwrap_or_default();
         let time_us = ((now - Time::ZERO).as_micros() & u128::from(u32::MAX)) as u32;
-        let interval = interval.min(INTERVAL_MAX);
-        let headers = self.packet_bytes - piece_bytes(self.packet_bytes) as u32;
-        let mut below = 0.0;
-        let own_rate = |(group, rate): (u16, &Rate)| {
-            let cumulative = rate.bits_per_s() as f64 / 8.0;
-            let own = cumulative - std::mem::replace(&mut below, cumulative);
-            // Bytes of a group that nobody receives would be late for its first receiver.
-            if self.outlets.wants(group) {
-                own * unit_share(own * interval.as_secs_f64(), self.packet_bytes, headers)
-            } else {
-                0.0
-            }
+        self.interval = interval.min(INTERVAL_MAX);
+        let own = self.own_rates();
+        self.cutter
+            .push_unit(time_us, unit.bytes, self.interval, &own);
+        let headers = self.header_bytes();
+        self.cutter
+            .spread(&mut *self.endpoint, self.interval, headers);
+    }
+
+    /// Cuts the rest of the latest unit by rates that have changed since it came.
+    fn rebalance(&mut self, now: Time) {
+        let ends = self.last_unit.map(|last| last + self.interval);
+        let Some(left) = ends.filter(|ends| *ends > now).map(|ends| ends - now) else {
+            return;
         };
-        let rates = &self.progress.rates[..self.progress.groups.into()];
-        let own: Vec<f64> = (0..).zip(rates).map(own_rate).collect();
-        self.cutter.push_unit(time_us, unit.bytes, interval, &own);
-        self.cutter.spread(&mut *self.endpoint, interval, headers);
+        let own = self.own_rates();
+        self.cutter.rebalance(left, &own);
+        let headers = self.header_bytes();
+        self.cutter.spread(&mut *self.endpoint, left, headers);
+    }
+
+    /// Returns the rate of each group for bytes of units, without the groups below, in bytes per
+    /// second. Bytes of a group that nobody receives would be late for its first receiver.
+    fn own_rates(&self) -> [f64; GROUPS_MAX as usize] {
+        let headers = self.header_bytes();
+        let interval = self.interval.as_secs_f64();
+        let mut below = 0.0;
+        std::array::from_fn(|group| {
+            let cumulative = self.progress.rates[group].bits_per_s() as f64 / 8.0;
+            let own = cumulative - std::mem::replace(&mut below, cumulative);
+            match group < self.progress.groups.into() && self.outlets.wants(group as u16) {
+                true => own * unit_share(own * interval, self.packet_bytes, headers),
+                false => 0.0,
+            }
+        })
+    }
+
+    /// Returns the bytes of headers on a link of a packet with one piece.
+    fn header_bytes(&self) -> u32 {
+        self.packet_bytes - piece_bytes(self.packet_bytes) as u32
     }
 
     fn handle_report(&mut self, feedback: &Feedback) {

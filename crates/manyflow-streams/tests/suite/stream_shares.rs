@@ -30,11 +30,17 @@ const FASTER_S: f64 = 20.0;
 
 /// The seeds of every run. The parameters of live streams were chosen with seeds 0 to 129. The
 /// known misses are units of the receiver behind 0.3 Mbit/s, 5 to 14 of 600 (5 to 11 before each
-/// group had rounds of its own): the fast first start exceeds that link for some rounds.
+/// group had rounds of its own): the fast first start exceeds that link for some rounds. With 3 of
+/// the first 24 seeds less than the bound is missing, and 1.6 % on average.
 const SEEDS: [u8; 4] = [0, 1, 200, 201];
 /// The receiver whose link becomes slower followed it after up to 6 s before each group had rounds
 /// of its own, which is 1 to 4 s now.
-const KNOWN_MISSES: [(u8, &str); 3] = [(0, "missing"), (200, "missing"), (201, "missing")];
+const KNOWN_MISSES: [(u8, &str); 4] = [
+    (0, "missing"),
+    (1, "missing"),
+    (200, "missing"),
+    (201, "missing"),
+];
 /// The minimum share of many seeds that hold all bounds.
 const HELD: f64 = 0.6;
 
@@ -132,9 +138,10 @@ fn rates_beside(lie: Option<Lie>, seed: u8) -> Vec<f64> {
 const KEPT: f64 = 90.0;
 /// The seeds of every run.
 const LIE_SEEDS: [u8; 2] = [1, 3];
-/// With seed 3, the receiver behind the third link keeps 35 % beside a liar that always reports
-/// congestion.
-const NOT_KEPT: [(u8, Lie); 1] = [(3, Lie::AlwaysCongested)];
+/// With seed 1, the receiver behind the third link keeps 79 % beside a liar that always reports
+/// congestion. Before units were cut again when rates decrease, seed 3 missed with 35 %, and so did
+/// 6 of the first 10 seeds, which are 4 now.
+const NOT_KEPT: [(u8, Lie); 1] = [(1, Lie::AlwaysCongested)];
 
 /// Returns the seeds and lies with which an honest receiver keeps less than the bound.
 fn not_kept(seeds: impl Iterator<Item = u8>) -> Vec<(u8, Lie)> {
@@ -188,6 +195,8 @@ fn long_units_that_use_no_rate_above_theirs_serve_each_link() {
         let useful: Vec<f64> = tree.leaves.iter().zip(LINKS).map(of_link).collect();
         println!("seed {seed}: useful {useful:.1?} %");
         assert!(useful.iter().all(|share| *share >= 70.0), "seed {seed}");
+        // A path with room for all of it: no gap is amid a unit when rates decrease.
+        assert!(useful[3] >= 95.0, "seed {seed}");
     }
 }
 

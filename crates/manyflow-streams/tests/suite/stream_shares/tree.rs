@@ -28,6 +28,8 @@ const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const NEAR: Duration = Duration::from_micros(50);
 /// The port of the first relay at the sender, less 1. Each further relay has the next one.
 const RELAY_PORT: usize = 100;
+/// The headers on a link of a packet with one piece.
+const HEADER_BYTES: u32 = 48 + PIECE_BYTES as u32;
 /// Units of 12 Mbit/s.
 const UNIT_BYTES: usize = 150_000;
 const UNIT_INTERVAL: Duration = Duration::from_millis(100);
@@ -325,11 +327,18 @@ impl Tree {
                 self.send(&packet);
             }
         }
+        let mut has_changed = false;
         while let Some(event) = self.sender.poll_event() {
             if let Event::GroupRate { group, rate, .. } = event {
                 let rate = rate.bits_per_s() as f64 / 8.0;
-                self.rates[usize::from(group)] = rate;
+                has_changed |= std::mem::replace(&mut self.rates[usize::from(group)], rate) != rate;
             }
+        }
+        if has_changed {
+            let own = self.own_rates();
+            let left = self.next_unit - now;
+            self.cutter.rebalance(left, &own);
+            self.cutter.spread(&mut *self.sender, left, HEADER_BYTES);
         }
         let mut out = Vec::new();
         while let Some(sent) = self.root.poll_transmit(now, &mut out) {
@@ -344,24 +353,26 @@ impl Tree {
         self.relay_top.is_some_and(|top| group <= top)
     }
 
-    fn cut_unit(&mut self) {
+    fn own_rates(&self) -> Vec<f64> {
         let (packet, interval) = (self.sender_packet_bytes, self.unit_interval.as_secs_f64());
-        let headers = 48 + PIECE_BYTES as u32;
         let mut below = 0.0;
-        let mut own = Vec::new();
-        for (group, cumulative) in (0..).zip(&self.rates) {
+        let own_rate = |(group, cumulative): (u8, &f64)| {
             let rate = cumulative - std::mem::replace(&mut below, *cumulative);
-            own.push(if self.is_wanted(group) {
-                rate * unit_share(rate * interval, packet, headers)
-            } else {
-                0.0
-            });
-        }
+            match self.is_wanted(group) {
+                true => rate * unit_share(rate * interval, packet, HEADER_BYTES),
+                false => 0.0,
+            }
+        };
+        (0..).zip(&self.rates).map(own_rate).collect()
+    }
+
+    fn cut_unit(&mut self) {
+        let own = self.own_rates();
         let time_us = (self.now - Time::ZERO).as_micros() as u32;
         self.cutter
             .push_unit(time_us, self.unit.clone(), self.unit_interval, &own);
         self.cutter
-            .spread(&mut *self.sender, self.unit_interval, headers);
+            .spread(&mut *self.sender, self.unit_interval, HEADER_BYTES);
     }
 
     /// Sends a packet with the pieces that wait in its group.
