@@ -47,11 +47,11 @@ test: check ## All checks and tests, which have to pass before a change lands
 .PHONY: lane-computing lane-live
 lane-computing:
 	scripts/unit computing
-	@nice $(MAKE) --no-print-directory -j1 fuzz-short python-test release
+	@nice $(MAKE) --no-print-directory -j1 fuzz-short release
 
 lane-live:
 	scripts/unit live
-	@$(MAKE) --no-print-directory -j1 lab-test examples
+	@$(MAKE) --no-print-directory -j1 lab-test examples python-test
 
 # An example needs the dependencies of tests, so the documentation finds all of them as clippy left
 # them. Otherwise they would be checked again, with fewer features.
@@ -98,8 +98,8 @@ examples: ## Run the programs of examples/
 	set -e; for program in $(EXAMPLES); do echo "-- $$program"; "$${CARGO_TARGET_DIR:-target}/debug/examples/$$program"; done
 
 # The whole workspace, as in `BUILD_PROGRAMS`. Only the crates that this file lists, and those that
-# depend on them, are built again.
-release: ## Check that simulations give the same bytes in release as in the test profile
+# depend on them, are built again. Releases run the test in their own form.
+release: ## Check that simulations give the same bytes without assertions and optimisation as in the test profile
 	cargo test --locked --config .config/as-released.toml --workspace --test determinism
 
 python: ## Install the Python package into target/python-venv, and run its example

@@ -1,9 +1,9 @@
 //! Tests that the same scenario and seeds give the same bytes in any profile and on any machine.
 //! The expected digests are in this file.
 //!
-//! `make test` runs this in the test profile and in release. If a change of behaviour is intended,
-//! replace the digests with those that the failing test prints. Otherwise the failure has found a
-//! mistake.
+//! `make test` runs this in the test profile, and without assertions and optimisation; releases run
+//! it in their own form. If a change of behaviour is intended, replace the digests with those that
+//! the failing test prints. Otherwise the failure has found a mistake.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
