@@ -24,6 +24,7 @@
 //! | `routes.rs`, `sent.rs` | the state of one frame of the peer, and of one frame of a member |
 //! | `reorder.rs`, `ring.rs`, `missing.rs`, `acknowledgement.rs`, `numbered.rs` | frames beyond a gap; entries by number; gaps and acknowledgements |
 //! | `transform.rs`, `ratios.rs` | XCP's headers: the four transforms, and the receive ratios that they use |
+//! | `initiators.rs` | the switch of members that open the connection, whose peer may be another switch (Fig. 2) |
 //! | `policy.rs`, `config.rs` | the choice of a member for each frame; the parameters |
 //! | `output.rs`, `context.rs` | the segments and events to deliver; the parts of a connection that a call may use |
 //!
@@ -77,6 +78,7 @@ mod connection;
 mod context;
 mod ensemble;
 mod inbound;
+mod initiators;
 mod lifecycle;
 mod missing;
 mod numbered;
@@ -94,6 +96,7 @@ mod tests;
 mod transform;
 
 pub use config::{Scaling, SwitchConfig};
+pub use initiators::InitiatorSwitch;
 pub use policy::{
     Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RateAware, ReplicaHash,
     Round, RoundRobin, Weighted,
@@ -187,8 +190,8 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
                 self.retire_connection();
             }
             (_, Body::Reset(_)) => {}
-            (connection, Body::Open { credit }) if from == Leg::Peer => {
-                if connection.as_ref().is_some_and(Connection::is_in_use) {
+            (_, Body::Open { credit }) if from == Leg::Peer => {
+                if self.is_in_use() {
                     self.send_reset(from, segment.connection, Reason::Refused);
                 } else {
                     self.open(now, segment, credit);
@@ -273,6 +276,11 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
     /// Returns whether there is no connection: none was opened, or the last one is over.
     pub fn is_idle(&self) -> bool {
         self.connection.is_none()
+    }
+
+    /// Returns whether another connection must wait for the present one.
+    fn is_in_use(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connection::is_in_use)
     }
 
     /// Returns whether nothing is left to deliver: there is no connection, or both of its

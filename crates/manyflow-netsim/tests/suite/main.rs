@@ -6,6 +6,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod anypoint_clusters;
 mod anypoint_faults;
 mod overlay_faults;
 mod queues;

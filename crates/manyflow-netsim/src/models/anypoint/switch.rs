@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use manyflow_core::{Action, Contents, Destination, Endpoint, EndpointId, Packet, Time};
 
-use manyflow_anypoint::switch::{Leg, MemberId, Policy, Switch, SwitchConfig};
+use manyflow_anypoint::switch::{InitiatorSwitch, Leg, MemberId, Policy, Switch, SwitchConfig};
 use manyflow_anypoint::{ConfigError, Event, Segment};
 
 /// A change of the members of a service, and when it happens.
@@ -26,9 +26,27 @@ pub enum MemberChange {
     Leave(MemberId),
 }
 
+/// The side of a connection that a switch stands for.
+enum Side {
+    /// The members accept the connection.
+    Service(Switch<Contents>),
+    /// The members open the connection.
+    Initiators(InitiatorSwitch<Contents>),
+}
+
+/// Calls a method of the switch on either side.
+macro_rules! on_switch {
+    ($side:expr, $switch:ident => $call:expr) => {
+        match $side {
+            Side::Service($switch) => $call,
+            Side::Initiators($switch) => $call,
+        }
+    };
+}
+
 /// A switch between endpoints.
 pub struct SwitchEndpoint {
-    switch: Switch<Contents>,
+    side: Side,
     peer: EndpointId,
     /// The endpoint of each member, by its number.
     members: Vec<EndpointId>,
@@ -48,12 +66,38 @@ impl SwitchEndpoint {
         members: Vec<EndpointId>,
         changes: Vec<Change>,
     ) -> Result<SwitchEndpoint, ConfigError> {
-        Ok(SwitchEndpoint {
-            switch: Switch::new(config, policy, members.len())?,
+        let side = Side::Service(Switch::new(config, policy, members.len())?);
+        Ok(SwitchEndpoint::on(side, peer, members, changes))
+    }
+
+    /// Creates a switch whose `members` open the connection to `peer` together, which is an end
+    /// that accepts, or the switch of another ensemble.
+    ///
+    /// # Errors
+    /// If a parameter is outside its range.
+    pub fn of_initiators(
+        config: SwitchConfig,
+        policy: Box<dyn Policy<Contents>>,
+        peer: EndpointId,
+        members: Vec<EndpointId>,
+        changes: Vec<Change>,
+    ) -> Result<SwitchEndpoint, ConfigError> {
+        let side = Side::Initiators(InitiatorSwitch::new(config, policy, members.len())?);
+        Ok(SwitchEndpoint::on(side, peer, members, changes))
+    }
+
+    fn on(
+        side: Side,
+        peer: EndpointId,
+        members: Vec<EndpointId>,
+        changes: Vec<Change>,
+    ) -> SwitchEndpoint {
+        SwitchEndpoint {
+            side,
             peer,
             members,
             changes: changes.into(),
-        })
+        }
     }
 
     fn leg_of(&self, source: EndpointId) -> Option<Leg> {
@@ -77,9 +121,11 @@ impl SwitchEndpoint {
         match change {
             MemberChange::Join(endpoint) => {
                 self.members.push(endpoint);
-                self.switch.join(now);
+                on_switch!(&mut self.side, switch => switch.join(now));
             }
-            MemberChange::Leave(member) => self.switch.leave(now, member),
+            MemberChange::Leave(member) => {
+                on_switch!(&mut self.side, switch => switch.leave(now, member));
+            }
         }
     }
 }
@@ -92,8 +138,9 @@ impl Endpoint for SwitchEndpoint {
     fn handle_packet(&mut self, now: Time, packet: &Packet<Segment>) {
         if let Some(from) = self.leg_of(packet.source) {
             let payload = packet.payload();
-            self.switch
-                .handle_segment(now, from, &packet.header, payload);
+            on_switch!(&mut self.side, switch => {
+                switch.handle_segment(now, from, &packet.header, payload);
+            });
         }
     }
 
@@ -104,11 +151,11 @@ impl Endpoint for SwitchEndpoint {
             self.changes.pop_front();
             self.change(now, change);
         }
-        self.switch.handle_timeout(now);
+        on_switch!(&mut self.side, switch => switch.handle_timeout(now));
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action<Segment>> {
-        let (to, segment, payload) = self.switch.poll_transmit()?;
+        let (to, segment, payload) = on_switch!(&mut self.side, switch => switch.poll_transmit())?;
         Some(Action::Send(Packet::new(
             Destination::Endpoint(self.endpoint_of(to)),
             segment,
@@ -118,14 +165,12 @@ impl Endpoint for SwitchEndpoint {
 
     fn poll_timeout(&self) -> Option<Time> {
         let change = self.changes.front().map(|change| change.at);
-        [change, self.switch.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let timer = on_switch!(&self.side, switch => switch.poll_timeout());
+        [change, timer].into_iter().flatten().min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.switch.poll_event()
+        on_switch!(&mut self.side, switch => switch.poll_event())
     }
 }
 

@@ -4,11 +4,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use manyflow_anypoint::{Body, Event, Frame, Reason, Segment};
+use manyflow_anypoint::{AcpConfig, Body, Event, Frame, Reason, Segment};
 use manyflow_core::{Action, Contents, Endpoint, EndpointId, Packet, Time};
 use manyflow_netsim::models::anypoint::{Application, ModelledEnd};
-
-use crate::anypoint_faults::plan::Plan;
 
 /// The first key of an end is its index times this number. The peer has index 0.
 pub(crate) const KEYS: u32 = 1 << 20;
@@ -77,6 +75,11 @@ pub(crate) struct Task {
     pub(crate) crash: Option<Time>,
 }
 
+/// Returns the length of the frame with this key in bytes.
+pub(crate) fn length_of(key: u32, frame_bytes_max: u32) -> u32 {
+    1 + key.wrapping_mul(7919) % frame_bytes_max
+}
+
 /// The log of an end, which the end writes and the checks read.
 pub(crate) type SharedLog = Arc<RwLock<Log>>;
 
@@ -89,10 +92,10 @@ struct Judged {
 }
 
 impl Judged {
-    fn new(plan: &Plan, task: Task, log: &SharedLog) -> Judged {
+    fn new(config: &AcpConfig, task: Task, log: &SharedLog) -> Judged {
         Judged {
             task,
-            frame_bytes_max: plan.config.frame_bytes_max,
+            frame_bytes_max: config.frame_bytes_max,
             log: Arc::clone(log),
         }
     }
@@ -104,7 +107,7 @@ impl Judged {
     }
 
     fn length_of(&self, key: u32) -> u32 {
-        1 + key.wrapping_mul(7919) % self.frame_bytes_max
+        length_of(key, self.frame_bytes_max)
     }
 
     fn contents_of(&self, key: u32) -> Contents {
@@ -154,17 +157,27 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn initiator(plan: &Plan, task: Task, remote: EndpointId, log: SharedLog) -> End {
+    pub(crate) fn initiator(
+        config: &AcpConfig,
+        task: Task,
+        remote: EndpointId,
+        log: SharedLog,
+    ) -> End {
         log.write().unwrap().opened = true;
-        let application = Judged::new(plan, task, &log);
-        let config = plan.config.clone();
+        let application = Judged::new(config, task, &log);
+        let config = config.clone();
         let end = ModelledEnd::initiator(config, application, remote, CONNECTION, Time::ZERO);
         End::new(end.unwrap(), task, log)
     }
 
-    pub(crate) fn acceptor(plan: &Plan, task: Task, remote: EndpointId, log: SharedLog) -> End {
-        let application = Judged::new(plan, task, &log);
-        let end = ModelledEnd::acceptor(plan.config.clone(), application, remote);
+    pub(crate) fn acceptor(
+        config: &AcpConfig,
+        task: Task,
+        remote: EndpointId,
+        log: SharedLog,
+    ) -> End {
+        let application = Judged::new(config, task, &log);
+        let end = ModelledEnd::acceptor(config.clone(), application, remote);
         End::new(end.unwrap(), task, log)
     }
 

@@ -5,8 +5,8 @@
 //! `seeds` describes how to choose the seeds.
 
 mod check;
-mod end;
-mod plan;
+pub(crate) mod end;
+pub(crate) mod plan;
 use crate::seeds;
 mod world;
 

@@ -147,7 +147,7 @@ fn faults(members: u16, random: &mut Pcg64Mcg) -> Vec<(Time, Fault)> {
 /// Draws the parameters of ACP. The peer's receive buffer has two frames for each member. With less
 /// than one, a share of its credit admits no frame, and under soft flow control other members'
 /// frames fill the buffer while the peer waits for one frame, so that minutes pass.
-fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
+pub(crate) fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     let control = match random.random_range(0..10) {
         0..4 => Control::Xcp,
         4..8 => Control::Auto,
@@ -173,7 +173,7 @@ fn config(members: u32, random: &mut Pcg64Mcg) -> AcpConfig {
     }
 }
 
-fn switch(frame_bytes_max: u32, random: &mut Pcg64Mcg) -> SwitchConfig {
+pub(crate) fn switch(frame_bytes_max: u32, random: &mut Pcg64Mcg) -> SwitchConfig {
     SwitchConfig {
         histogram_frames: random.random_range(1..=200),
         scaling: match random.random_bool(0.5) {
@@ -208,14 +208,14 @@ fn policy(members: u16, random: &mut Pcg64Mcg) -> Routing {
 }
 
 /// Draws a service time: none, or up to 5 ms.
-fn service(random: &mut Pcg64Mcg) -> Duration {
+pub(crate) fn service(random: &mut Pcg64Mcg) -> Duration {
     match random.random_bool(0.5) {
         true => Duration::ZERO,
         false => Duration::from_micros(random.random_range(1..5000)),
     }
 }
 
-fn link(random: &mut Pcg64Mcg) -> LinkConfig {
+pub(crate) fn link(random: &mut Pcg64Mcg) -> LinkConfig {
     let some = |random: &mut Pcg64Mcg, value| match random.random_bool(0.5) {
         true => value,
         false => 0.0,

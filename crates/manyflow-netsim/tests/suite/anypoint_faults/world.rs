@@ -112,13 +112,18 @@ fn build(plan: &Plan) -> (Network, Vec<SharedLog>) {
         true => (member_id(0), PEER),
         false => (switch_id(plan), switch_id(plan)),
     };
-    let end = End::initiator(plan, task(plan, 0), to_members, Arc::clone(&logs[0]));
+    let end = End::initiator(
+        &plan.config,
+        task(plan, 0),
+        to_members,
+        Arc::clone(&logs[0]),
+    );
     assert_eq!(network.add(peer, end), PEER);
     for (place, spoke) in plan.spokes.iter().enumerate() {
         let node = network.add_node(&format!("member-{place}"));
         network.add_duplex(hub, node, Arc::new(spoke.clone()));
         let log = Arc::clone(&logs[1 + place]);
-        let end = End::acceptor(plan, task(plan, 1 + place), to_peer, log);
+        let end = End::acceptor(&plan.config, task(plan, 1 + place), to_peer, log);
         assert_eq!(network.add(node, end), member_id(place));
     }
     if plan.is_direct {
