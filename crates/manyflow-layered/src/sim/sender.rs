@@ -206,7 +206,20 @@ impl Sender {
             }
             None => self.on_silent_round(now, cycle, reports[0]),
         }
+        if self.is_second() {
+            self.advance_packets(now);
+        }
         groups.for_each(|group| self.report_rate(group));
+    }
+
+    /// Lets no group wait longer than a packet takes at its present rate. A group that has moved
+    /// can have had a far lower rate, and receivers would take the longer wait for overload.
+    fn advance_packets(&mut self, now: Time) {
+        for group in 0..self.config.groups {
+            let packet = seconds(f64::from(self.config.packet_bytes) / self.pace(group));
+            let own = &mut self.groups[usize::from(group)];
+            own.due = own.due.min(now + packet);
+        }
     }
 
     fn report_rate(&mut self, group: u8) {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use manyflow_core::units::Rate;
 use manyflow_core::{Action, Channel, Destination, Ecn, Endpoint, EndpointId, Packet, Time};
 use manyflow_layered::sim::{Aggregator, Edition, Receiver, ReceiverConfig, Sender, SenderConfig};
 use manyflow_layered::{Data, Feedback, Membership, Message, Offer};
@@ -479,4 +480,44 @@ fn the_second_edition_has_no_rounds_of_each_group() {
         refused.to_string(),
         "the rounds of each group must be off with the second edition"
     );
+}
+
+/// The second edition moves a group without receivers from 8 Mbit/s to the rate of the faster of
+/// two paths. The group above it, which was just above 8 Mbit/s, sends 4.2 Mbit/s by itself then.
+#[test]
+fn a_group_whose_rate_rises_sends_its_next_packet_at_the_new_rate() {
+    let config = SenderConfig {
+        groups: 3,
+        initial_rtt: RTT,
+        ..SenderConfig::of(Edition::Second)
+    };
+    let mut sender = Sender::new(config, SESSION, at(0), None).expect("valid in this test");
+    sender.begin_with(&[1_000_000, 8_000_000, 8_040_000].map(Rate::from_bits_per_s));
+    let (mut now, mut asked, mut moved) = (at(0), 0, None);
+    while now < at(10_000) {
+        sender.handle_timeout(now);
+        let mut request = asked;
+        while let Some(Action::Send(packet)) = sender.poll_action(now) {
+            let Message::Data(data) = packet.header else {
+                panic!("a sender sends data");
+            };
+            request = data.request;
+            if let Some(moved) = moved.filter(|_| data.group == 2) {
+                // A packet takes 2 ms at 4.2 Mbit/s, and 200 ms at the rate before.
+                assert!(now - moved < Duration::from_millis(4), "{:?}", now - moved);
+                return;
+            }
+        }
+        if request != asked {
+            asked = request;
+            for (source, carried) in [(3, 129_000), (4, 500_000)] {
+                sender.handle_packet(now, &packet(report(source, 0, asked, false, carried)));
+            }
+        }
+        if moved.is_none() && sender.rate(1).bits_per_s() < 4_000_000 {
+            moved = Some(now);
+        }
+        now = sender.poll_timeout().expect("it has no end");
+    }
+    panic!("the group did not move: {}", sender.rate(1));
 }
