@@ -263,7 +263,7 @@ impl<P: Payload + Default> Inbound<P> {
             .acknowledged()
             .is_before(ack.cumulative)
         {
-            self.acknowledge_next(id);
+            self.acknowledge_next(policy, id);
         }
         self.note_missing(policy, id, ack);
         if is_repeated {
@@ -321,11 +321,12 @@ impl<P: Payload + Default> Inbound<P> {
     }
 
     /// Marks the member's first unacknowledged frame, or its Close, as acknowledged.
-    fn acknowledge_next(&mut self, id: MemberId) {
+    fn acknowledge_next(&mut self, policy: &mut dyn Policy<P>, id: MemberId) {
         let Some(sequence) = self.streams[id.index()].acknowledge_next() else {
             return;
         };
         self.candidates.discharge(id);
+        policy.note_acknowledged(id);
         if let Some(route) = self.routes.get_mut(sequence) {
             debug_assert!(matches!(route.owner(), Owner::Member(owner) if owner == id));
             route.acknowledge();

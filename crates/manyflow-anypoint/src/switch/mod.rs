@@ -98,8 +98,8 @@ mod transform;
 pub use config::{Scaling, SwitchConfig};
 pub use initiators::InitiatorSwitch;
 pub use policy::{
-    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, Policy, RateAware, ReplicaHash,
-    Round, RoundRobin, Weighted,
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberMetrics, Policy, RateAware,
+    ReplicaHash, Round, RoundRobin, Weighted,
 };
 
 use connection::Connection;

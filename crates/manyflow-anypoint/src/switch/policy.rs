@@ -1,5 +1,6 @@
 //! Routing policies, which choose a member for each frame.
 
+mod metrics;
 mod rate_aware;
 
 use core::ops::RangeInclusive;
@@ -8,6 +9,7 @@ use core::time::Duration;
 use super::MemberId;
 use crate::Data;
 use manyflow_core::xcp::Feedback;
+pub use metrics::MemberMetrics;
 pub use rate_aware::RateAware;
 
 /// A member that takes frames.
@@ -49,6 +51,10 @@ pub trait Policy<P>: Send {
 
     /// Learns that a frame was lost on the way to a member. By default, a policy learns nothing.
     fn note_loss(&mut self, _member: MemberId) {}
+
+    /// Learns that a member's cumulative acknowledgement covers one more frame, which is no longer
+    /// outstanding. By default, a policy learns nothing.
+    fn note_acknowledged(&mut self, _member: MemberId) {}
 }
 
 impl<P, R: Policy<P> + ?Sized> Policy<P> for Box<R> {
@@ -66,6 +72,10 @@ impl<P, R: Policy<P> + ?Sized> Policy<P> for Box<R> {
 
     fn note_loss(&mut self, member: MemberId) {
         (**self).note_loss(member);
+    }
+
+    fn note_acknowledged(&mut self, member: MemberId) {
+        (**self).note_acknowledged(member);
     }
 }
 

@@ -10,5 +10,6 @@ mod acp;
 mod acp_hostile;
 mod shares;
 mod switch;
+mod weights;
 #[path = "../world/mod.rs"]
 mod world;

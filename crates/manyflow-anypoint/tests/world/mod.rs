@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use manyflow_anypoint::switch::{RoundRobin, SwitchConfig};
+use manyflow_anypoint::switch::{Policy, RateAware, RoundRobin, SwitchConfig};
 use manyflow_anypoint::{AcpConfig, Connection, Event, Frame, Segment};
 use manyflow_core::link::LinkConfig;
 use manyflow_core::{Contents, EndpointId, Time};
@@ -114,10 +114,29 @@ impl World {
         self.add_end(end.expect("a valid acceptor"))
     }
 
-    /// Adds a switch between a peer and members.
+    /// Adds a switch between a peer and members that take turns.
     pub(crate) fn switch(&mut self, config: SwitchConfig, peer: u32, members: Range<u32>) -> u32 {
+        self.add_switch(switch(config, Box::<RoundRobin>::default(), peer, members))
+    }
+
+    /// Adds a switch that learns what each member's path carries.
+    pub(crate) fn learning_switch(
+        &mut self,
+        policy: RateAware,
+        peer: u32,
+        members: Range<u32>,
+    ) -> u32 {
+        self.add_switch(switch(
+            SwitchConfig::default(),
+            Box::new(policy),
+            peer,
+            members,
+        ))
+    }
+
+    fn add_switch(&mut self, switch: SwitchEndpoint) -> u32 {
         let node = self.add_node();
-        let switch = Probe::add(&mut self.network, node, switch(config, peer, members));
+        let switch = Probe::add(&mut self.network, node, switch);
         let number = switch.id().0;
         self.switches.insert(number, switch);
         number
@@ -137,7 +156,8 @@ impl World {
 
     /// Replaces a switch by one without any state.
     pub(crate) fn restart(&mut self, number: u32, peer: u32, members: Range<u32>) {
-        *self.switches[&number].get() = switch(SwitchConfig::default(), peer, members);
+        let policy = Box::<RoundRobin>::default();
+        *self.switches[&number].get() = switch(SwitchConfig::default(), policy, peer, members);
     }
 
     /// Cuts the link from this end of a pair, or restores it.
@@ -212,14 +232,13 @@ impl World {
     }
 }
 
-fn switch(config: SwitchConfig, peer: u32, members: Range<u32>) -> SwitchEndpoint {
-    let (policy, members) = (Box::<RoundRobin>::default(), members.map(EndpointId));
-    SwitchEndpoint::new(
-        config,
-        policy,
-        EndpointId(peer),
-        members.collect(),
-        Vec::new(),
-    )
-    .expect("a valid switch")
+fn switch(
+    config: SwitchConfig,
+    policy: Box<dyn Policy<Contents>>,
+    peer: u32,
+    members: Range<u32>,
+) -> SwitchEndpoint {
+    let members = members.map(EndpointId).collect();
+    SwitchEndpoint::new(config, policy, EndpointId(peer), members, Vec::new())
+        .expect("a valid switch")
 }

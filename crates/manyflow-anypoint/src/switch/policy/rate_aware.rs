@@ -19,13 +19,20 @@
 //! - **Outstanding frames.** A member that keeps far more than its share of all unanswered frames
 //!   is passed over at once, before its feedback tells why. One that has answered everything gets a
 //!   frame now and then, however small its share is, so that a path that comes back is found.
+//! - **Other connections** of the switch share what they learn (`rate_aware/shared.rs`): a new
+//!   connection begins with the shares of all. The next frame of a connection without unanswered
+//!   frames goes to the less loaded one of two members.
+
+mod shared;
 
 use core::time::Duration;
+use std::sync::Arc;
 
-use super::{Candidate, Policy, Round};
+use super::{Candidate, MemberMetrics, Policy, Round};
 use crate::Data;
 use crate::switch::MemberId;
 use manyflow_core::xcp::Feedback;
+use shared::Shared;
 
 /// The growth of a share in each round trip without a queue, where no router answers.
 const GROWTH: f64 = 1.125;
@@ -72,7 +79,7 @@ struct Known {
 
 /// Chooses members in proportion to the rates that their paths and servers carry, which it learns
 /// from their answers: `rate_aware.rs` has the rules. It ignores keys.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct RateAware {
     /// The state of each member, by its number.
     known: Vec<Known>,
@@ -84,9 +91,28 @@ pub struct RateAware {
     rates: f64,
     /// The peer's window in bytes, as its latest frame states it.
     window: f64,
+    /// The knowledge of all connections of the switch; `None` if this one learns alone.
+    shared: Option<Shared>,
 }
 
 impl RateAware {
+    /// Creates the policy of a connection that shares what it learns with others, by the metrics of
+    /// [`share_metrics`](RateAware::share_metrics). Each connection should have another `seed`.
+    pub fn shared(seed: u64) -> RateAware {
+        RateAware {
+            shared: Some(Shared::new(seed)),
+            ..RateAware::default()
+        }
+    }
+
+    /// Sets the metrics of a member, which connections have in common. A member without them has
+    /// its own in this connection. Does nothing if this connection learns alone.
+    pub fn share_metrics(&mut self, member: MemberId, metrics: Arc<MemberMetrics>) {
+        if let Some(shared) = &mut self.shared {
+            shared.share_metrics(member, metrics);
+        }
+    }
+
     /// Returns a member's share of the frames, 0 to 1; 0 for a member that was never a candidate.
     pub fn share(&self, member: MemberId) -> f64 {
         let known = self.known.get(member.index());
@@ -99,6 +125,7 @@ impl RateAware {
         if self.known.len() <= last {
             self.known.resize(last + 1, Known::default());
         }
+        self.take_weights(candidates);
         let (mut total, mut known, mut waiting) = (0.0, 0.0, 0.0);
         for candidate in candidates {
             let member = &mut self.known[candidate.member.index()];
@@ -128,6 +155,22 @@ impl RateAware {
         }
     }
 
+    /// Takes the shares that all connections have learnt, if this one is new. Its own are better
+    /// later: the common ones follow them with a delay.
+    fn take_weights(&mut self, candidates: &[Candidate]) {
+        let Some(shared) = &mut self.shared else {
+            return;
+        };
+        shared.note_candidates(candidates);
+        let share = |candidate: &Candidate| self.known[candidate.member.index()].share;
+        if candidates.iter().all(|candidate| share(candidate) == 0.0) {
+            for candidate in candidates {
+                let weight = shared.weight(candidate.member);
+                self.known[candidate.member.index()].share = weight;
+            }
+        }
+    }
+
     /// Returns whether a candidate keeps more frames than its share allows.
     fn is_behind(&self, candidate: &Candidate) -> bool {
         let share = self.known[candidate.member.index()].share / self.total;
@@ -142,31 +185,23 @@ impl RateAware {
             let member = &mut self.known[candidate.member.index()];
             member.passed = member.passed.saturating_add(1);
             if due.is_none() && member.passed > PROBE && candidate.outstanding == 0 {
-                member.passed = 0;
                 due = Some(place);
             }
         }
         due
     }
 
-    /// Changes a member's share by `change`, but leaves it more than 0.
-    fn move_share(&mut self, member: MemberId, change: f64) {
-        let known = &mut self.known[member.index()];
-        let share = (known.share + change).max(known.share * 1e-3);
-        self.total += share - known.share;
-        known.share = share;
-    }
-}
-
-impl<P> Policy<P> for RateAware {
-    /// Chooses a member whose probe is due, or else the member that is owed most among those that
-    /// are not behind. If all are behind, none is.
-    fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
-        self.window = f64::from(frame.congestion.cwnd);
-        self.look(candidates);
-        if let Some(probed) = self.take_probe(candidates) {
-            return probed;
+    /// Returns the candidate that gets the next frame.
+    fn choose(&mut self, candidates: &[Candidate]) -> usize {
+        match &mut self.shared {
+            Some(shared) if self.waiting == 0.0 => shared.choose_of_two(candidates),
+            _ => self.choose_in_turn(candidates),
         }
+    }
+
+    /// Returns the candidate that is owed most among those that are not behind, after each of them
+    /// has got its part of one frame (smooth weighted round robin). If all are behind, none is.
+    fn choose_in_turn(&mut self, candidates: &[Candidate]) -> usize {
         let all_behind = candidates.iter().all(|c| self.is_behind(c));
         let takes = |policy: &RateAware, c: &Candidate| all_behind || !policy.is_behind(c);
         let takers = candidates.iter().filter(|c| takes(self, c));
@@ -182,9 +217,35 @@ impl<P> Policy<P> for RateAware {
                 (chosen, most) = (place, member.owed);
             }
         }
-        let member = &mut self.known[candidates[chosen].member.index()];
-        member.owed -= 1.0;
-        member.passed = 0;
+        self.known[candidates[chosen].member.index()].owed -= 1.0;
+        chosen
+    }
+
+    /// Changes a member's share by `change`, but leaves it more than 0.
+    fn move_share(&mut self, member: MemberId, change: f64) {
+        let known = &mut self.known[member.index()];
+        let share = (known.share + change).max(known.share * 1e-3);
+        self.total += share - known.share;
+        known.share = share;
+    }
+}
+
+impl<P> Policy<P> for RateAware {
+    /// Chooses a member whose probe is due. Otherwise chooses by the shares: the less loaded one of
+    /// two members, if connections share what they learn and this one has no unanswered frame, or
+    /// else in turn.
+    fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
+        self.window = f64::from(frame.congestion.cwnd);
+        self.look(candidates);
+        let chosen = match self.take_probe(candidates) {
+            Some(probed) => probed,
+            None => self.choose(candidates),
+        };
+        let member = candidates[chosen].member;
+        self.known[member.index()].passed = 0;
+        if let Some(shared) = &mut self.shared {
+            shared.note_sent(member);
+        }
         chosen
     }
 
@@ -213,6 +274,9 @@ impl<P> Policy<P> for RateAware {
         };
         let rtt = round.rtt.as_secs_f64().max(1e-6);
         let rate = f64::from(round.answers) / rtt;
+        if let Some(shared) = &mut self.shared {
+            shared.teach(member, known.share / self.total, self.waiting);
+        }
         self.rates += rate - core::mem::replace(&mut known.rate, rate);
         known.shortest = match known.shortest {
             0.0 => rtt,
@@ -229,6 +293,12 @@ impl<P> Policy<P> for RateAware {
             false => (GROWTH - 1.0) * share,
         };
         self.move_share(member, change);
+    }
+
+    fn note_acknowledged(&mut self, member: MemberId) {
+        if let Some(shared) = &mut self.shared {
+            shared.note_acknowledged(member);
+        }
     }
 
     fn note_loss(&mut self, member: MemberId) {
@@ -389,6 +459,36 @@ mod tests {
         route(&mut policy, &[10, 10, 0]);
         let third = policy.share(MemberId(2));
         assert!((third - 1.0 / 3.0).abs() < 1e-9, "{third}");
+    }
+
+    #[test]
+    fn a_new_connection_begins_with_the_shares_that_another_one_has_learnt() {
+        let metrics: [Arc<MemberMetrics>; 4] = Default::default();
+        let connection = |seed| {
+            let mut policy = RateAware::shared(seed);
+            for (member, metrics) in (0..).zip(&metrics) {
+                policy.share_metrics(MemberId(member), Arc::clone(metrics));
+            }
+            policy
+        };
+        let capacities = [0.05, 0.25, 0.25, 0.45];
+        let mut first = connection(1);
+        for frame in 0..20_000 {
+            let member = route(&mut first, &[10; 4]);
+            let share = first.share(MemberId(member as u16));
+            let left = 0.1 * (capacities[member] - share) / share;
+            answer(&mut first, member, left * 1000.0);
+            if frame % 10 == 0 {
+                let rtt = Duration::from_millis(20);
+                let round = Round { rtt, answers: 10 };
+                Policy::<Length>::note_round(&mut first, MemberId(member as u16), round);
+            }
+        }
+        let mut second = connection(2);
+        route(&mut second, &[0; 4]);
+        for (share, capacity) in shares(&second, 4).iter().zip(capacities) {
+            assert!((share - capacity).abs() < 0.02, "{share} of {capacity}");
+        }
     }
 
     proptest! {
