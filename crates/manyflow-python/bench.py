@@ -1,6 +1,7 @@
 """Measures the Python package on this machine.
 
     scripts/python python crates/manyflow-python/bench.py [--binary target/debug/manyflow]
+    scripts/python python crates/manyflow-python/bench.py --square 316     # only a sweep of 316 x 316 cells
 
 With --binary, the package's runs are compared with that program's. It has to be built with the package's profile:
 `cargo build -p manyflow` for what scripts/python installs, `cargo build --release -p manyflow` after `pip install`.
@@ -98,6 +99,41 @@ def sweeps(cells: int) -> None:
     print(f"overhead of a cell: {1e3 * (times[1] / cells - alone):.2f} ms beside {1e3 * alone:.2f} ms of simulation (at most 5)")
 
 
+READER = """
+import resource, sys, time
+def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+import manyflow, {library}
+swept = manyflow.Sweep.open(sys.argv[1])
+before, begun = memory(), time.perf_counter()
+measures = swept.measures()
+rows = {read}
+print(f"{{rows:,}} rows to {library}: {{time.perf_counter() - begun:.2f}} s (at most 2), {{memory():.0f}} MB of memory (at most 300), {{before:.0f}} MB of them before")
+"""
+
+
+def square(side: int) -> None:
+    """A sweep of many cells, each of which takes next to no time."""
+    scenario = mf.Scenario.load(SHORT).with_({"run.duration": "0.1 s"})
+    axes = {
+        "links.rate": [f"{1000 + rate} kbit/s" for rate in range(side)],
+        "links.delay": [f"{10 + delay} us" for delay in range(side)],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+            swept = mf.sweep(scenario, axes, folder, executor=pool, progress=False)
+        taken = time.perf_counter() - begun
+        files = list(Path(folder).iterdir())
+        size = sum(file.stat().st_size for file in files)
+        print(f"{swept.made:,} cells in {taken:.0f} s: {len(files)} files (at most 64), {size / 1e6:.2f} MB (at most 20)")
+        for library, read in [
+            ("polars", "len(measures.to_polars())"),
+            ("pandas", "len(measures.to_pandas())"),
+            ("duckdb", "duckdb.sql('select count(rate) from measures').fetchall()[0][0]"),
+        ]:
+            subprocess.run([sys.executable, "-c", READER.format(library=library, read=read), folder], check=True)
+
+
 def beside_binary(binary: str) -> None:
     settings = {"run.seeds": 4, "sweep.tcp_first": [0], "run.duration": "3000 s"}
     scenario = mf.Scenario.load("webrc-9").with_(settings)
@@ -134,8 +170,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary")
     parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--square", type=int)
     arguments = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if arguments.square:
+        square(arguments.square)
+        return
     million_rows()
     interrupt()
     sweeps(arguments.cells)

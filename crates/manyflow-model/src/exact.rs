@@ -1,5 +1,5 @@
-//! Numbers in files of cells: a number that is read back has the same bits, so that merged results
-//! have the same bytes.
+//! Numbers in the texts of outcomes: a number that is read back has the same bits, so that results
+//! that were sent to another process have the same bytes.
 //!
 //! Rust writes the shortest decimal that identifies a number. serde_json's own parser may be off by
 //! the last bit, so numbers are read from their text by the standard library. JSON has neither NaN

@@ -17,6 +17,7 @@
 //! | `receiving.rs` | receiving files |
 //! | `runtime.rs` | the runtime of the live roles |
 //! | `results.rs` | the results of runs |
+//! | `sweep.rs` | the folder of a sweep |
 //! | `table.rs` | columns for Arrow's C interface |
 //! | `errors.rs` | errors as Python's exceptions |
 
@@ -31,6 +32,7 @@ mod results;
 mod running;
 mod runtime;
 mod scenario;
+mod sweep;
 mod table;
 mod transfer;
 
@@ -53,6 +55,8 @@ mod _native {
     use crate::results::Results;
     #[pymodule_export]
     use crate::scenario::Scenario;
+    #[pymodule_export]
+    use crate::sweep::{Rows, SweepStore};
     #[pymodule_export]
     use crate::table::Table;
     #[pymodule_export]

@@ -1,16 +1,15 @@
 //! The results of runs for Python.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use manyflow_results::shard::outcomes_to_text;
-use manyflow_results::{CellResult, Conclusion, Provenance};
+use arrow_array::RecordBatch;
+use manyflow_results::{Conclusion, Provenance, outcomes_to_text};
 use manyflow_scenario::{Job, Outcome, Scenario};
 use pyo3::prelude::*;
 
 use crate::errors::{run_error, scenario_error};
-use crate::table::{self, SeriesTables, Table, broken};
+use crate::table::{self, Table, broken};
 
 /// Returns the commit and the compiler of this package.
 pub(crate) fn provenance() -> Provenance {
@@ -26,7 +25,7 @@ pub(crate) struct Results {
     scenario: Arc<Scenario>,
     jobs: Vec<Job>,
     outcomes: Vec<Outcome>,
-    series: SeriesTables,
+    series: RecordBatch,
 }
 
 impl Results {
@@ -60,6 +59,11 @@ impl Results {
             Ok(take(&results))
         });
         taken.map_err(|error| scenario_error(py, &error))
+    }
+
+    /// Returns the runs with their outcomes.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Job, &Outcome)> {
+        self.jobs.iter().copied().zip(&self.outcomes)
     }
 
     /// Returns the verdicts, without the runs.
@@ -97,26 +101,7 @@ impl Results {
 
     /// The points of all series.
     fn series(&self) -> Table {
-        Table::new([self.series.whole.clone()])
-    }
-
-    /// The rows of a partition of a sweep: the measures of each cell that was run, then all points.
-    fn long_rows(&self, py: Python<'_>) -> PyResult<Table> {
-        let cells: BTreeSet<usize> = self.jobs.iter().map(|job| job.cell).collect();
-        let mut batches = Vec::with_capacity(cells.len() + 1);
-        for index in cells {
-            let runs = self
-                .outcomes
-                .iter()
-                .flatten()
-                .filter(|run| run.cell == index);
-            let cell = self.scenario.cell(index);
-            let cell = cell.map_err(|error| scenario_error(py, &error))?;
-            let cell = CellResult::new(cell.outline(), runs);
-            batches.push(table::long_measures(&cell).map_err(broken)?);
-        }
-        batches.push(self.series.long.clone());
-        Ok(Table::new(batches))
+        Table::new([self.series.clone()])
     }
 
     /// The measures: a row for each run.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use manyflow_results::shard::outcomes_from_text;
+use manyflow_results::outcomes_from_text;
 use manyflow_scenario::{Cell, Form, Job, Outcome, Scenario as Inner};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -165,6 +165,11 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// Returns the scenario itself.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// Returns whether an outcome has as many measures and series as runs of this scenario have.
     fn fits(&self, cell: &Cell, outcome: &Outcome) -> bool {
         let Ok(run) = outcome else {

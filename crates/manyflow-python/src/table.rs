@@ -106,8 +106,6 @@ struct Points {
     time_s: Vec<f64>,
     observable: Texts,
     subject: Texts,
-    /// The subject with its channel, if it has one.
-    place: Texts,
     channel: Vec<Option<u16>>,
     unit: Texts,
     value: Vec<f64>,
@@ -127,7 +125,6 @@ impl Points {
             &mut points.plot,
             &mut points.observable,
             &mut points.subject,
-            &mut points.place,
             &mut points.unit,
         ] {
             texts.keys.reserve(rows);
@@ -144,11 +141,6 @@ impl Points {
         self.plot.extend(plot, rows);
         self.observable.extend(&series.what.name(), rows);
         self.subject.extend(&series.of, rows);
-        let place = series
-            .channel
-            .map(|channel| format!("{} channel {channel}", series.of));
-        self.place
-            .extend(place.as_deref().unwrap_or(&series.of), rows);
         self.unit.extend(&series.what.dimension().unit(), rows);
         self.time_s
             .extend(series.points.iter().map(|(time_s, _)| time_s));
@@ -156,83 +148,24 @@ impl Points {
             .extend(series.points.iter().map(|(_, value)| value));
     }
 
-    fn finish(self) -> Result<SeriesTables, ArrowError> {
-        let cell: ArrayRef = Arc::new(UInt32Array::from(self.cell));
-        let seed: ArrayRef = Arc::new(UInt64Array::from(self.seed));
-        let time_s: ArrayRef = Arc::new(Float64Array::from(self.time_s));
-        let value: ArrayRef = Arc::new(Float64Array::from(self.value));
-        let observable = self.observable.finish()?;
-        let long = [
-            ("cell", Arc::clone(&cell), false),
-            ("seed", Arc::clone(&seed), false),
-            ("time_s", Arc::clone(&time_s), true),
-            ("observable", Arc::clone(&observable), false),
-            ("subject", self.place.finish()?, false),
-            ("value", Arc::clone(&value), true),
+    fn finish(self) -> Result<RecordBatch, ArrowError> {
+        let columns: [(&str, ArrayRef, bool); 9] = [
+            ("cell", Arc::new(UInt32Array::from(self.cell)), false),
+            ("seed", Arc::new(UInt64Array::from(self.seed)), false),
+            ("plot", self.plot.finish()?, false),
+            ("time_s", Arc::new(Float64Array::from(self.time_s)), false),
+            ("observable", self.observable.finish()?, false),
+            ("subject", self.subject.finish()?, false),
+            ("channel", Arc::new(UInt16Array::from(self.channel)), true),
+            ("unit", self.unit.finish()?, false),
+            ("value", Arc::new(Float64Array::from(self.value)), false),
         ];
-        let whole = [
-            ("cell", cell),
-            ("seed", seed),
-            ("plot", self.plot.finish()?),
-            ("time_s", time_s),
-            ("observable", observable),
-            ("subject", self.subject.finish()?),
-            ("channel", Arc::new(UInt16Array::from(self.channel))),
-            ("unit", self.unit.finish()?),
-            ("value", value),
-        ];
-        Ok(SeriesTables {
-            whole: RecordBatch::try_from_iter(whole)?,
-            long: RecordBatch::try_from_iter_with_nullable(long)?,
-        })
+        RecordBatch::try_from_iter_with_nullable(columns)
     }
-}
-
-/// The points of series as two tables, which share their columns.
-pub(crate) struct SeriesTables {
-    /// All columns.
-    pub(crate) whole: RecordBatch,
-    /// The columns of a partition of a sweep. A channel is part of the subject.
-    pub(crate) long: RecordBatch,
-}
-
-/// Returns the measures of a cell with the columns of a partition of a sweep: a row for each
-/// measure of each run, without a time and a subject.
-pub(crate) fn long_measures(cell: &CellResult) -> Result<RecordBatch, ArrowError> {
-    let measures = &cell.cell.measure;
-    let rows = measures.len() * cell.seeds.len();
-    let (mut seeds, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-    let (mut observable, mut subject) = (Texts::default(), Texts::default());
-    for measure in measures {
-        seeds.extend_from_slice(&cell.seeds);
-        values.extend(samples(cell, &measure.name));
-        observable.extend(&measure.name, cell.seeds.len());
-    }
-    subject.extend("", rows);
-    let columns: [(&str, ArrayRef, bool); 6] = [
-        (
-            "cell",
-            Arc::new(UInt32Array::from(vec![cell.cell.index as u32; rows])),
-            false,
-        ),
-        ("seed", Arc::new(UInt64Array::from(seeds)), false),
-        (
-            "time_s",
-            Arc::new(Float64Array::from(vec![None; rows])),
-            true,
-        ),
-        ("observable", observable.finish()?, false),
-        ("subject", subject.finish()?, false),
-        ("value", Arc::new(Float64Array::from(values)), true),
-    ];
-    RecordBatch::try_from_iter_with_nullable(columns)
 }
 
 /// Returns the points of all series of runs, which belong to these plots.
-pub(crate) fn series(
-    plots: &[PlotTable],
-    outcomes: &[Outcome],
-) -> Result<SeriesTables, ArrowError> {
+pub(crate) fn series(plots: &[PlotTable], outcomes: &[Outcome]) -> Result<RecordBatch, ArrowError> {
     let runs = || outcomes.iter().flatten();
     let all = runs().flat_map(|run| run.series.iter().flatten().flatten());
     let mut points = Points::with_capacity(all.map(|series| series.points.len()).sum());

@@ -89,6 +89,18 @@ pub(super) fn expectations(
     first.cell.expect.iter().map(checked).collect()
 }
 
+/// Returns the verdict of one cell on each expectation, or `None` where it does not concern the
+/// cell or is about several cells together.
+pub(super) fn of_cell(axes: &[OutlineAxis], fast: bool, cell: &CellResult) -> Vec<Option<Verdict>> {
+    let verdict = |expect: &ExpectTable| {
+        let concerns = expect.across == Across::Every
+            && cell.is_chosen(axes, &expect.only, expect.condition.as_ref());
+        let judged = || judge(expect, &Bounds::of(expect, fast), &[cell], axes);
+        concerns.then(|| judged().map_or(Verdict::NoValue, |checked| checked.verdict))
+    };
+    cell.cell.expect.iter().map(verdict).collect()
+}
+
 fn judge(
     expect: &ExpectTable,
     bounds: &Bounds<'_>,

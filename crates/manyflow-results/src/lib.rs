@@ -7,8 +7,10 @@
 //! | `seeds.rs` | seeds without a value, and seeds outside the bounds |
 //! | `summary.rs` | `summary.json` |
 //! | `tables.rs` | `measures.csv` and the series of each plot |
+//! | [`rows`] | runs as rows of a table, which sweeps write as Parquet |
 //! | `plot/`, `chart.rs`, `axis.rs` | the figures |
 //! | `html.rs` | `index.html`, with all results |
+//! | `text.rs` | outcomes as text, for other processes |
 //! | `verdicts.rs` | the verdicts of several scenarios: one page, CSV, LaTeX |
 //! | [`shard`] | parts of a scenario for batch queues, and their merged results |
 //!
@@ -25,10 +27,12 @@ mod chart;
 mod evaluate;
 mod html;
 mod plot;
+pub mod rows;
 mod seeds;
 pub mod shard;
 mod summary;
 mod tables;
+mod text;
 mod verdicts;
 
 use std::io;
@@ -37,6 +41,7 @@ use std::sync::OnceLock;
 
 pub use cells::CellResult;
 pub use evaluate::{Checked, Verdict};
+pub use text::{outcomes_from_text, outcomes_to_text};
 pub use verdicts::{Conclusion, Verdicts};
 
 use manyflow_model::tables::PlotTable;

@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
 
@@ -34,9 +34,10 @@ def _library(name: str, extra: str) -> Any:
 
 class Table:
     """A table in Arrow's format. Libraries that know Arrow's PyCapsule interface read it as it is, without a copy:
-    ``pyarrow.table(table)``, ``polars.DataFrame(table)``, ``duckdb.sql("FROM table")``."""
+    ``pyarrow.table(table)``, ``polars.DataFrame(table)``, ``duckdb.sql("FROM table")``. Rows of a sweep are read from its
+    files while they are taken, some thousand at a time."""
 
-    def __init__(self, native: _native.Table) -> None:
+    def __init__(self, native: Union[_native.Table, _native.Rows]) -> None:
         self._native = native
 
     def __len__(self) -> int:

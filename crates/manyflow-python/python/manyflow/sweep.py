@@ -1,9 +1,10 @@
-"""Sweeps of scenarios over any executor, into partitions of Parquet."""
+"""Sweeps of scenarios over any executor, into files of Parquet."""
 
 from __future__ import annotations
 
+import json
 import os
-import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,33 +13,40 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from . import _native
 from ._progress import counter
 from .errors import ManyflowError
-from .results import _library
+from .results import Table, _library
 from .scenario import Scenario, Source
 
 if TYPE_CHECKING:
-    import pandas
-    import pyarrow
     import pyarrow.dataset
 
 Executors = Union[Executor, Callable[[], Executor]]
 Count = Callable[[], object]
 
+#: A cell with the seeds that are run together.
+_Cell = tuple[int, tuple[int, ...]]
+
 #: The key of an axis whose values are seeds.
 SEED = "seed"
 
 #: The number of cells that are sent to a worker at once: several if there are many, because each message costs the
-#: parent's time, and at most a share of all, so that all workers end at about the same time.
+#: parent's time and each worker writes a file, and at most a share of all, so that all workers end at about the same time.
 _CHUNK_MAX = 8
 _CHUNKS_MIN = 128
+_CHUNKS_MAX = 1024
+#: The number of chunks that wait at an executor.
+_PENDING_MAX = 2048
+#: The seconds after which a worker writes the runs that have ended. If it is killed, no others are lost.
+_WRITE_EVERY_S = 5.0
 
 
 class SweepError(ManyflowError, RuntimeError):
     """Cells of a sweep could not be run. The others are in the folder, and are not run again.
 
     Attributes:
-        failures: The exception of each cell, by the name of its file.
+        failures: The exception of each cell, by its name: ``"cell 3"``, or ``"cell 3, seed 7"`` if seeds are an axis.
     """
 
     def __init__(self, failures: Mapping[str, BaseException]) -> None:
@@ -52,42 +60,62 @@ class SweepError(ManyflowError, RuntimeError):
 
 @dataclass(frozen=True)
 class Sweep:
-    """The cells of a sweep in a folder.
+    """The runs of a sweep in a folder: a row for each run, in the order of cells and seeds.
 
     Attributes:
         scenario: The scenario with its axes.
-        folder: The folder of the partitions.
-        files: The file of each cell, in order.
+        folder: The folder of the files.
+        files: The files of Parquet, in order: at most 64.
+        seeds: The seeds of each cell. The files may have others, of earlier calls.
         made: The number of cells that this call has run; the others were in the folder.
     """
 
     scenario: Scenario
     folder: Path
     files: list[Path]
+    seeds: list[int]
     made: int
 
-    def dataset(self) -> pyarrow.dataset.Dataset:
-        """Returns all rows as a ``pyarrow.dataset.Dataset``, which reads them when they are needed.
+    @classmethod
+    def open(cls, folder: Union[str, os.PathLike[str]]) -> Sweep:
+        """Opens the runs that are in a folder, also if ``manyflow sim --shard`` has written them or others still do.
 
-        The columns are ``cell`` (uint32), ``seed`` (uint64), ``time_s`` (float64; null for measures), ``observable`` (the
-        name of the observable or of the measure), ``subject`` (empty for measures) and ``value`` (float64).
+        Args:
+            folder: The folder of a sweep, or ``OUT/ID/cells`` of the command.
+
+        Raises:
+            ValueError: if the folder has no scenario, or several, or one of another version or with a controller in
+                Python.
+        """
+        scenario = _stored(Path(folder))
+        store = _native.SweepStore(folder, scenario._native, scenario.fingerprint)
+        seeds = sorted({seed for _, seed in store.known()})
+        return cls(scenario, Path(folder), [Path(file) for file in store.compact()], seeds, 0)
+
+    def measures(self) -> Table:
+        """Returns the measures: a row for each run, which is read while it is taken.
+
+        The columns are ``cell`` (uint32), each axis (its values as they are written), ``seed`` (uint64), each measure
+        (float64, null if nothing was observed) in the unit of its metadata, and ``verdict: WHAT`` for each expectation
+        of every cell: the verdict of the runs of this cell that were made together, or null if it does not concern the cell.
+        """
+        return Table(self._store().measures(self.files, set(self.seeds)))
+
+    def series(self) -> Table:
+        """Returns the points of the lines of all plots over time, with the columns of :meth:`Results.series`."""
+        return Table(self._store().series(self.files, set(self.seeds)))
+
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """Returns the rows of the files as a ``pyarrow.dataset.Dataset``, which reads the columns that are needed.
+
+        Besides the columns of :meth:`measures`, it has those of ``run``: ``docs/python.md`` lists them.
         """
         dataset = _library("pyarrow.dataset", "arrow")
-        return dataset.dataset([str(file) for file in self.files], format="parquet", schema=_schema())
+        rows = dataset.dataset([str(file) for file in self.files], format="parquet")
+        return rows.filter(_library("pyarrow.compute", "arrow").field(SEED).isin(self.seeds))
 
-    def cells(self) -> pyarrow.Table:
-        """Returns the values of the axes in each cell: a row for each cell."""
-        return _cells(self.scenario)
-
-    def measures(self) -> pandas.DataFrame:
-        """Returns the measures as a ``pandas.DataFrame``: a row for each cell and seed, with the values of the axes."""
-        pandas = _library("pandas", "pandas")
-        compute = _library("pyarrow.compute", "arrow")
-        rows = self.dataset().to_table(filter=compute.field("time_s").is_null()).to_pandas()
-        names = list(dict.fromkeys(rows["observable"]))
-        wide = rows.pivot(index=["cell", "seed"], columns="observable", values="value")[names].reset_index()
-        wide.columns.name = None
-        return pandas.merge(self.cells().to_pandas(), wide, on="cell")
+    def _store(self) -> _native.SweepStore:
+        return _native.SweepStore(self.folder, self.scenario._native, self.scenario.fingerprint)
 
 
 def sweep(
@@ -99,11 +127,11 @@ def sweep(
     retries: int = 2,
     progress: Optional[bool] = None,
 ) -> Sweep:
-    """Runs a scenario with all combinations of some values, and writes each as a file of Parquet.
+    """Runs a scenario with all combinations of some values, and writes a row for each run to files of Parquet.
 
-    A cell whose file is in the folder is not run again: a sweep that was interrupted continues, and one with more seeds
-    adds only these. A file is complete under its name. Names are ``cell-HASH-NUMBER.parquet``, where HASH is the beginning
-    of :attr:`Scenario.fingerprint`, and ``cell-HASH-NUMBER-seed-SEED.parquet`` if seeds are an axis.
+    A run that is in the folder is not made again: a sweep that was interrupted continues, and one with more seeds
+    adds only these. Each worker writes its runs to files of its own, at most five seconds after they have ended; at the
+    end, all rows are brought in order in at most 64 files. The same sweep gives the same bytes on any executor.
 
     Args:
         scenario: The scenario, or what :meth:`Scenario.load` takes. Its own sweep is part of the sweep.
@@ -126,15 +154,34 @@ def sweep(
     values = {key: list(axis) for key, axis in axes.items()}
     seeds = values.pop(SEED, None)
     swept = given.with_({f"sweep.{key}": axis for key, axis in values.items()})
-    tasks = list(_tasks(swept, Path(folder).absolute(), seeds))
-    missing = [task for task in tasks if not os.path.exists(task.file)]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    _write_atomically(_cells(swept), Path(folder) / f"_cells-{swept.fingerprint[:16]}.parquet")
-    with counter(swept.id, len(tasks), len(tasks) - len(missing), progress) as count:
-        failures = _run_everywhere(executor or _threads, missing, retries, count)
+    wanted = swept.seeds if seeds is None else [int(seed) for seed in seeds]
+    together = [tuple(wanted)] if seeds is None else [(seed,) for seed in wanted]
+    work = _Work(swept, Path(folder).absolute(), [(cell, own) for cell in range(swept.cells) for own in together])
+    missing = work.missing(work.cells)
+    with counter(swept.id, len(work.cells), len(work.cells) - len(missing), progress) as count:
+        failures = _run_everywhere(executor or _threads, work, missing, retries, count)
+    files = [Path(file) for file in work.store.compact()]
     if failures:
-        raise SweepError(failures)
-    return Sweep(swept, Path(folder), [Path(task.file) for task in tasks], len(missing))
+        names = _names(failures, seeds is not None)
+        raise SweepError(names)
+    return Sweep(swept, Path(folder), files, wanted, len(missing))
+
+
+def _stored(folder: Path) -> Scenario:
+    """Reads the scenario of a folder."""
+    files = sorted(folder.glob("scenario-*.json"))
+    if len(files) != 1:
+        raise ValueError(f"{folder} has {len(files)} files scenario-*.json: name a folder with the sweep of one scenario")
+    given = json.loads(files[0].read_text(encoding="utf-8"))
+    read = Scenario(given["file"], given["text"], fast=given["fast"], settings=given["settings"], cell=0, traces=given.get("traces"))
+    if files[0].name != f"scenario-{read.fingerprint[:16]}.json":
+        raise ValueError(f"{files[0]} is of another version, or has a controller in Python: call sweep() with its arguments")
+    return read
+
+
+def _names(failures: Mapping[_Cell, BaseException], with_seeds: bool) -> dict[str, BaseException]:
+    """Returns the exceptions by the names of cells."""
+    return {f"cell {cell}, seed {seeds[0]}" if with_seeds else f"cell {cell}": error for (cell, seeds), error in failures.items()}
 
 
 class _Sent:
@@ -158,34 +205,54 @@ class _Sent:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """A cell that is to be run, as workers receive it."""
+class _Chunk:
+    """Cells that are to be run, as a worker receives them."""
 
     scenario: _Sent
-    cell: int
-    seeds: tuple[int, ...]
+    folder: str
     fingerprint: str
-    file: str
+    cells: tuple[_Cell, ...]
 
 
-def _run_cells(tasks: tuple[_Task, ...]) -> dict[int, Exception]:
+class _Work:
+    """The cells of a sweep, and the folder of their rows."""
+
+    def __init__(self, swept: Scenario, folder: Path, cells: list[_Cell]) -> None:
+        self.cells = cells
+        self._chunk = _Sent(swept), str(folder), swept.fingerprint
+        self.store = _native.SweepStore(folder, swept._native, swept.fingerprint)
+
+    def chunk(self, cells: Iterable[_Cell]) -> _Chunk:
+        return _Chunk(*self._chunk, tuple(cells))
+
+    def missing(self, cells: Iterable[_Cell]) -> list[_Cell]:
+        """Returns the cells of which the folder does not have all runs."""
+        known = self.store.known()
+        return [(cell, seeds) for cell, seeds in cells if any((cell, seed) not in known for seed in seeds)]
+
+
+def _run_cells(chunk: _Chunk) -> dict[int, Exception]:
     """Runs cells in a worker, and returns the exceptions of those that failed, by their places."""
+    scenario = _known(chunk.scenario)
+    store = _native.SweepStore(chunk.folder, scenario._native, chunk.fingerprint)
     failures: dict[int, Exception] = {}
-    for place, task in enumerate(tasks):
-        try:
-            _run_cell(task)
-        except Exception as error:
-            failures[place] = error
+    written = time.monotonic()
+    try:
+        for place, (cell, seeds) in enumerate(chunk.cells):
+            try:
+                store.add(_run_cell(scenario, cell, seeds))
+            except Exception as error:
+                failures[place] = error
+            if time.monotonic() - written >= _WRITE_EVERY_S:
+                store.flush()
+                written = time.monotonic()
+    finally:
+        store.flush()
     return failures
 
 
-def _run_cell(task: _Task) -> None:
-    """Runs a cell, and writes its file."""
-    scenario = _known(task.scenario)
-    results = scenario.run(list(task.seeds), cells=[task.cell], threads=1, progress=False)
-    table = _library("pyarrow", "arrow").table(results._native.long_rows()).cast(_schema())
-    origin = {"manyflow.fingerprint": task.fingerprint, "manyflow.scenario": scenario.id}
-    _write_atomically(table.replace_schema_metadata(origin), Path(task.file))
+def _run_cell(scenario: Scenario, cell: int, seeds: tuple[int, ...]) -> _native.Results:
+    return scenario.run(list(seeds), cells=[cell], threads=1, progress=False)._native
 
 
 @lru_cache(maxsize=4)
@@ -194,70 +261,66 @@ def _known(scenario: _Sent) -> Scenario:
     return scenario.read()
 
 
-def _tasks(swept: Scenario, folder: Path, seeds: Optional[list[int]]) -> Iterator[_Task]:
-    """Yields a task for each cell, or for each cell and seed if seeds are an axis."""
-    fingerprint = swept.fingerprint
-    sent = _Sent(swept)
-    own = tuple(swept.seeds)
-    for cell in range(swept.cells):
-        name = f"{folder}/cell-{fingerprint[:16]}-{cell}"
-        if seeds is None:
-            yield _Task(sent, cell, own, fingerprint, f"{name}.parquet")
-            continue
-        for seed in seeds:
-            yield _Task(sent, cell, (int(seed),), fingerprint, f"{name}-seed-{int(seed)}.parquet")
-
-
-def _run_everywhere(executor: Executors, tasks: list[_Task], retries: int, count: Count) -> dict[str, BaseException]:
-    """Runs all tasks, in new executors if one is lost and can be made again."""
+def _run_everywhere(executor: Executors, work: _Work, cells: list[_Cell], retries: int, count: Count) -> dict[_Cell, BaseException]:
+    """Runs all cells, in new executors if one is lost and can be made again."""
     if isinstance(executor, Executor):
-        return _run_all(executor, tasks, retries, count)
+        return _run_all(executor, work, cells, retries, count)
     while True:
         with executor() as made:
             try:
-                return _run_all(made, [task for task in tasks if not os.path.exists(task.file)], retries, count)
+                return _run_all(made, work, cells, retries, count)
             except BrokenExecutor:
                 if retries == 0:
                     raise
                 retries -= 1
+        cells = work.missing(cells)
 
 
-def _run_all(executor: Executor, tasks: list[_Task], retries: int, count: Count) -> dict[str, BaseException]:
-    """Runs all tasks, and returns the exceptions of those that failed, by the names of their files."""
-    failures: dict[str, BaseException] = {}
+def _run_all(executor: Executor, work: _Work, cells: list[_Cell], retries: int, count: Count) -> dict[_Cell, BaseException]:
+    """Runs all cells, and returns the exceptions of those that failed."""
+    failures: dict[_Cell, BaseException] = {}
     ended: SimpleQueue[Future[dict[int, Exception]]] = SimpleQueue()
-    pending: dict[Future[dict[int, Exception]], tuple[tuple[_Task, ...], int]] = {}
+    pending: dict[Future[dict[int, Exception]], tuple[tuple[_Cell, ...], int]] = {}
 
-    def submit(chunk: tuple[_Task, ...], left: int) -> None:
-        future = executor.submit(_run_cells, chunk)
-        pending[future] = (chunk, left)
+    def submit(own: tuple[_Cell, ...], left: int) -> None:
+        future = executor.submit(_run_cells, work.chunk(own))
+        pending[future] = (own, left)
         future.add_done_callback(ended.put)
 
+    chunks = _chunks(cells)
     try:
-        size = max(1, min(_CHUNK_MAX, len(tasks) // _CHUNKS_MIN))
-        for start in range(0, len(tasks), size):
-            submit(tuple(tasks[start : start + size]), retries)
-        while pending:
+        while True:
+            while len(pending) < _PENDING_MAX and (chunk := next(chunks, None)):
+                submit(chunk, retries)
+            if not pending:
+                return failures
             future = ended.get()
-            chunk, left = pending.pop(future)
+            own, left = pending.pop(future)
             lost = future.exception()
             if isinstance(lost, BrokenExecutor):
                 raise lost
-            # If a worker is lost, it may have written some of the files.
-            failed = {} if lost is not None else future.result()
-            errors = [lost or failed.get(place) for place in range(len(chunk))]
-            for task, error in zip(chunk, errors):
-                if error is None or (lost is not None and os.path.exists(task.file)):
+            # A worker that is lost may have written some of its cells.
+            missing = set(own if lost is None else work.missing(own))
+            failed = future.result() if lost is None else {}
+            for place, cell in enumerate(own):
+                error = failed.get(place) or (lost if cell in missing else None)
+                if error is None:
                     count()
                 elif left > 0 and _is_loss(error):
-                    submit((task,), left - 1)
+                    submit((cell,), left - 1)
                 else:
-                    failures[os.path.basename(task.file)] = error
+                    failures[cell] = error
                     count()
     finally:
         for future in pending:
             future.cancel()
-    return failures
+
+
+def _chunks(cells: list[_Cell]) -> Iterator[tuple[_Cell, ...]]:
+    """Yields the cells in chunks, each for one worker."""
+    size = max(1, min(_CHUNK_MAX, len(cells) // _CHUNKS_MIN), len(cells) // _CHUNKS_MAX)
+    for start in range(0, len(cells), size):
+        yield tuple(cells[start : start + size])
 
 
 def _is_loss(error: BaseException) -> bool:
@@ -268,39 +331,3 @@ def _is_loss(error: BaseException) -> bool:
 
 def _threads() -> Executor:
     return ThreadPoolExecutor(os.cpu_count())
-
-
-def _schema() -> pyarrow.Schema:
-    """The schema of all partitions."""
-    arrow = _library("pyarrow", "arrow")
-    text = arrow.dictionary(arrow.int32(), arrow.string())
-    return arrow.schema([
-        arrow.field("cell", arrow.uint32()),
-        arrow.field("seed", arrow.uint64()),
-        arrow.field("time_s", arrow.float64()),
-        arrow.field("observable", text),
-        arrow.field("subject", text),
-        arrow.field("value", arrow.float64()),
-    ])  # fmt: skip
-
-
-def _cells(swept: Scenario) -> pyarrow.Table:
-    """Returns the values of the axes in each cell."""
-    arrow = _library("pyarrow", "arrow")
-    labels = [swept.cell(cell) for cell in range(swept.cells)]
-    columns = {"cell": arrow.array(range(swept.cells), arrow.uint32())}
-    columns.update({key: arrow.array([row[key] for row in labels], arrow.string()) for key in swept.axes})
-    return arrow.table(columns)
-
-
-def _write_atomically(table: pyarrow.Table, file: Path) -> None:
-    """Writes a table, which appears under its name when it is complete."""
-    parquet = _library("pyarrow.parquet", "arrow")
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
-    try:
-        # Unlike a temporary file, this one has the permissions that the umask leaves.
-        parquet.write_table(table, temporary)
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

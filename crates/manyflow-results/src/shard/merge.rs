@@ -1,12 +1,15 @@
-//! The results of a whole scenario from folders of cells.
+//! The results of a whole scenario from folders of rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::ShardError;
-use super::store::{Header, read_cell, read_scenario};
+use super::index::{Key, hash_of};
+use super::parquet::open;
+use super::store::read_scenario;
+use super::{Program, ShardError};
 use crate::Provenance;
+use crate::rows::Columns;
 use manyflow_model::{Job, Outcome, Outline, ScenarioError, Source};
 
 /// A scenario whose cells are all there.
@@ -22,12 +25,15 @@ pub struct Merged {
     pub provenance: Provenance,
 }
 
-/// The files of one scenario: its own, and those of each cell.
+/// The files of one scenario.
 #[derive(Debug, Default)]
 struct Files {
     scenario: Option<PathBuf>,
-    cells: BTreeMap<usize, Vec<PathBuf>>,
+    rows: Vec<PathBuf>,
 }
+
+/// The outcome of each run, with its file.
+type Found = BTreeMap<Key, (PathBuf, Outcome)>;
 
 /// Reads a scenario, and names all of its runs in order of cells and seeds.
 pub type ReadScenario<'a> = &'a dyn Fn(Source) -> Result<(Outline, Vec<Job>), ScenarioError>;
@@ -36,8 +42,8 @@ pub type ReadScenario<'a> = &'a dyn Fn(Source) -> Result<(Outline, Vec<Job>), Sc
 /// of `--out`, that of a scenario, and that of its cells will do. `read` reads the scenarios.
 ///
 /// # Errors
-/// Returns an error if a cell is missing, is there twice, or cannot be read; if the cells were made
-/// by different programs; or if two scenarios have the same name.
+/// Returns an error if a cell is missing, is there in two folders, or cannot be read; if the cells
+/// were made by different programs; or if two scenarios have the same name.
 pub fn merge(folders: &[PathBuf], read: ReadScenario<'_>) -> Result<Vec<Merged>, ShardError> {
     let mut found = BTreeMap::new();
     for folder in folders {
@@ -79,146 +85,128 @@ fn find(
             if depth > 0 {
                 find(&path, depth - 1, found)?;
             }
-            continue;
-        }
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        if let Some(hash) = middle(name, "scenario-", ".json") {
+        } else if let Some(hash) = scenario_of(&path) {
             found.entry(hash.to_owned()).or_default().scenario = Some(path.clone());
-        } else if let Some((hash, cell)) = cell_name(name) {
+        } else if let Some(hash) = hash_of(&path) {
             let files = found.entry(hash.to_owned()).or_default();
-            files.cells.entry(cell).or_default().push(path.clone());
+            files.rows.push(path.clone());
         }
     }
     Ok(())
 }
 
-fn middle<'a>(name: &'a str, before: &str, after: &str) -> Option<&'a str> {
-    name.strip_prefix(before)?.strip_suffix(after)
-}
-
-/// Parses `cell-HASH-NUMBER.jsonl`.
-fn cell_name(name: &str) -> Option<(&str, usize)> {
-    let (hash, cell) = middle(name, "cell-", ".jsonl")?.split_once('-')?;
-    Some((hash, cell.parse().ok()?))
+/// Returns HASH of a file `scenario-HASH.json`.
+fn scenario_of(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix("scenario-")?.strip_suffix(".json")
 }
 
 impl Files {
     /// Reads the scenario and all its cells. Returns the scenario's file, too.
     fn merge(self, read: ReadScenario<'_>) -> Result<(PathBuf, Merged), ShardError> {
-        let any = || self.cells.values().flatten().next().cloned();
         let Some(path) = self.scenario.clone() else {
-            let cell = any().unwrap_or_default();
-            return Err(ShardError::Format {
-                path: cell,
-                line: 1,
-                reason: "the folder has no scenario-*.json beside this cell".to_owned(),
-            });
+            let file = self.rows.first().cloned().unwrap_or_default();
+            return Err(ShardError::rows(file)(
+                "the folder has no scenario-*.json beside this file",
+            ));
         };
         let (outline, jobs) = read(read_scenario(&path)?.source())?;
-        let files = self.complete(&outline)?;
-        let (mut outcomes, mut first) = (Vec::with_capacity(jobs.len()), None);
-        for (cell, file) in files.iter().enumerate() {
-            let (header, own) = read_cell(file)?;
-            check_cell(file, &header, cell, &jobs, own.len())?;
-            let (known_file, known) = first.get_or_insert_with(|| (file.clone(), header.clone()));
-            check_program((known_file, known), (file, &header))?;
-            outcomes.extend(own);
+        let wanted: BTreeSet<Key> = jobs.iter().map(|job| (job.cell, job.seed)).collect();
+        let mut programs: BTreeMap<Program, Found> = BTreeMap::new();
+        let columns = Columns::new(&outline);
+        for file in &self.rows {
+            read_rows(file, &columns, &outline, &wanted, &mut programs)?;
         }
-        let provenance = first.map(|(_, header)| Provenance {
-            commit: header.commit,
-            toolchain: header.toolchain,
+        let (program, mut found) = whole(programs, &outline, &wanted)?;
+        let outcomes = jobs.iter().filter_map(|job| {
+            let (_, outcome) = found.remove(&(job.cell, job.seed))?;
+            Some(outcome)
         });
         let merged = Merged {
+            outcomes: outcomes.collect(),
             outline,
             jobs,
-            outcomes,
-            provenance: provenance.unwrap_or_default(),
+            provenance: program.provenance(),
         };
+        debug_assert_eq!(merged.jobs.len(), merged.outcomes.len());
         Ok((path, merged))
     }
+}
 
-    /// Returns one file for each cell of the scenario, in order.
-    fn complete(&self, outline: &Outline) -> Result<Vec<PathBuf>, ShardError> {
-        let id = || outline.id.clone();
-        let twice = self
-            .cells
-            .iter()
-            .filter_map(|(cell, files)| match &files[..] {
-                [first, second, ..] => Some((*cell, first.clone(), second.clone())),
-                _ => None,
-            });
-        let doubled: Vec<_> = twice.collect();
-        if !doubled.is_empty() {
-            return Err(ShardError::Doubled { id: id(), doubled });
+/// Adds the wanted runs of a file to those of its program.
+fn read_rows(
+    file: &Path,
+    columns: &Columns,
+    outline: &Outline,
+    wanted: &BTreeSet<Key>,
+    programs: &mut BTreeMap<Program, Found>,
+) -> Result<(), ShardError> {
+    let (program, reader) = open(file, None)?;
+    let own = env!("CARGO_PKG_VERSION");
+    if program.version != own {
+        let reason = format!("{program} made these rows, and this is manyflow {own}");
+        return Err(ShardError::rows(file)(reason));
+    }
+    let found = programs.entry(program).or_default();
+    let mut doubled: BTreeMap<usize, PathBuf> = BTreeMap::new();
+    for rows in reader {
+        let rows = rows.map_err(ShardError::rows(file))?;
+        for (job, outcome) in columns.decode(&rows).map_err(ShardError::rows(file))? {
+            let key = (job.cell, job.seed);
+            if !wanted.contains(&key) {
+                continue;
+            }
+            let known = found.entry(key);
+            let known = known.or_insert_with(|| (file.to_owned(), outcome));
+            if known.0.parent() != file.parent() {
+                doubled.insert(job.cell, known.0.clone());
+            }
         }
-        let total = outline.cells.len();
-        let missing: Vec<_> = (0..total)
-            .filter(|cell| !self.cells.contains_key(cell))
-            .collect();
-        if !missing.is_empty() {
-            return Err(ShardError::Missing {
-                id: id(),
-                missing,
-                total,
-            });
-        }
-        let files = (0..total).filter_map(|cell| self.cells[&cell].first().cloned());
-        Ok(files.collect())
+    }
+    let doubled = doubled.into_iter();
+    let doubled: Vec<_> = doubled
+        .map(|(cell, first)| (cell, first, file.to_owned()))
+        .collect();
+    match doubled.is_empty() {
+        true => Ok(()),
+        false => Err(ShardError::Doubled {
+            id: outline.id.clone(),
+            doubled,
+        }),
     }
 }
 
-/// Checks that a file has the runs of its cell.
-fn check_cell(
-    file: &Path,
-    header: &Header,
-    cell: usize,
-    jobs: &[Job],
-    outcomes: usize,
-) -> Result<(), ShardError> {
-    let wanted = jobs.iter().filter(|job| job.cell == cell);
-    let seeds: Vec<_> = wanted.map(|job| job.seed).collect();
-    let reason = if header.cell != cell {
-        format!(
-            "the file has cell {}, and its name cell {cell}",
-            header.cell
-        )
-    } else if header.seeds != seeds {
-        format!("the seeds are {:?} instead of {seeds:?}", header.seeds)
-    } else if outcomes != seeds.len() {
-        format!("{outcomes} runs instead of {}", seeds.len())
-    } else {
-        return Ok(());
-    };
-    Err(ShardError::Format {
-        path: file.to_owned(),
-        line: 1,
-        reason,
-    })
-}
-
-/// Checks that both cells were made by the same program, and by this version: it draws the figures.
-fn check_program(
-    (first, known): (&Path, &Header),
-    (second, header): (&Path, &Header),
-) -> Result<(), ShardError> {
-    let own = env!("CARGO_PKG_VERSION");
-    let same = known.program() == header.program() && header.version == own;
-    match same {
-        true => Ok(()),
-        false if header.version != own => Err(ShardError::Format {
-            path: second.to_owned(),
-            line: 1,
-            reason: format!(
-                "{} made this cell, and this is manyflow {own}",
-                header.program()
-            ),
+/// Returns the program that made all runs, with their outcomes.
+fn whole(
+    programs: BTreeMap<Program, Found>,
+    outline: &Outline,
+    wanted: &BTreeSet<Key>,
+) -> Result<(Program, Found), ShardError> {
+    let is_found = |key: &&Key| programs.values().any(|found| found.contains_key(key));
+    let missing = wanted.iter().filter(|key| !is_found(key));
+    let missing: BTreeSet<usize> = missing.map(|(cell, _)| *cell).collect();
+    if !missing.is_empty() {
+        return Err(ShardError::Missing {
+            id: outline.id.clone(),
+            missing: missing.into_iter().collect(),
+            total: outline.cells.len(),
+        });
+    }
+    let firsts = programs.iter().filter_map(|(program, found)| {
+        let (file, _) = found.values().next()?;
+        Some((file.clone(), program.to_string()))
+    });
+    let firsts: Vec<(PathBuf, String)> = firsts.collect();
+    let mut complete = programs.into_iter();
+    // A folder may keep the rows that an older program made before all were made again.
+    let complete = complete.find(|(_, found)| found.len() == wanted.len());
+    match (complete, &firsts[..]) {
+        (Some(whole), _) => Ok(whole),
+        (None, [(first, one), (second, other), ..]) => Err(ShardError::Programs {
+            first: first.clone(),
+            second: second.clone(),
+            programs: [one.clone(), other.clone()],
         }),
-        false => Err(ShardError::Programs {
-            first: first.to_owned(),
-            second: second.to_owned(),
-            programs: [known.program(), header.program()],
-        }),
+        (None, _) => Err(ShardError::NoCells(outline.id.clone())),
     }
 }

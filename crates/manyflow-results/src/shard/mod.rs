@@ -1,13 +1,23 @@
-//! Parts of a scenario for batch queues: each process runs some of the cells and writes a file for
-//! each of them, and [`merge`] makes the results of the whole scenario from these files.
+//! Parts of a scenario for batch queues and clusters: each process runs some of the cells and
+//! writes their rows to a folder, and [`merge`] makes the results of the whole scenario from it.
 //!
-//! A folder of cells has `scenario-HASH.json`, which is the scenario, and `cell-HASH-NUMBER.jsonl`
-//! for each cell. HASH is the first 16 digits of the
-//! fingerprint, which tells different texts, forms and settings apart. A file is complete when it
-//! appears under its
-//! name, so a process that was killed leaves only whole cells.
+//! | file | contents |
+//! |---|---|
+//! | `scenario-HASH.json` | the scenario |
+//! | `part-HASH-WORKER-NUMBER.parquet` | runs, in the order in which a process made them |
+//! | `rows-HASH-TOTAL-NUMBER.parquet` | runs in the order of cells and seeds, after [`CellStore::compact`] |
+//!
+//! HASH is the first 16 digits of the fingerprint, which tells different texts, forms and settings
+//! apart. The page of [`rows`](crate::rows) has the columns. A file is complete when it appears
+//! under its name, so a process that is killed loses only runs that it has not written. A run may
+//! be in two files, whose rows are equal, after two processes have made it.
 
+mod compact;
+mod index;
 mod merge;
+mod parquet;
+mod program;
+mod read;
 mod store;
 
 use std::fmt;
@@ -16,7 +26,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use merge::{Merged, ReadScenario, merge};
-pub use store::{CellStore, outcomes_from_text, outcomes_to_text};
+pub use read::RowReader;
+pub use store::{CellStore, PartWriter};
+
+use program::Program;
 
 use manyflow_model::ScenarioError;
 
@@ -74,20 +87,18 @@ pub enum ShardError {
         /// The reason.
         cause: io::Error,
     },
-    /// A file does not have the format of cells.
-    #[error("{path}: line {line}: {reason}; remove the file and run its shard again", path = .path.display())]
+    /// A file does not have the format of rows, or those of another scenario.
+    #[error("{path}: {reason}; remove the file and run its shard again", path = .path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// The number of the line, from 1.
-        line: usize,
         /// The reason.
         reason: String,
     },
     /// The folders have no cells.
     #[error("no cells in {0}: name the folders that `sim --shard` wrote with --out")]
     NoCells(String),
-    /// A cell has no file.
+    /// Runs of a cell are in no file.
     #[error("{id}: of {total} cells, {} missing: run their shards; shard I of N has the cells K with K mod N = I - 1", cells(.missing))]
     Missing {
         /// The scenario.
@@ -97,7 +108,7 @@ pub enum ShardError {
         /// The number of the scenario's cells.
         total: usize,
     },
-    /// Cells have two files.
+    /// Cells are in two folders.
     #[error("{id}: {}; name each folder once, or remove one of the two files", twice(.doubled))]
     Doubled {
         /// The scenario.
@@ -134,6 +145,14 @@ impl ShardError {
     fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> ShardError {
         let path = path.into();
         move |cause| ShardError::File { path, cause }
+    }
+
+    fn rows<E: ToString>(path: impl Into<PathBuf>) -> impl FnOnce(E) -> ShardError {
+        let path = path.into();
+        move |reason| ShardError::Format {
+            path,
+            reason: reason.to_string(),
+        }
     }
 }
 

@@ -1,21 +1,25 @@
-//! The folder of a scenario's cells.
+//! The folder of a sweep's rows.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
 use serde::{Deserialize, Serialize};
 
-use super::ShardError;
+use super::index::Index;
+use super::parquet::{Unfinished, draw_number};
+use super::{Program, ShardError, compact};
 use crate::Provenance;
-use manyflow_model::{FailedRun, Job, Outcome, Run, Source};
+use crate::rows::Columns;
+use manyflow_model::{CellOutline, Job, Outcome, Outline, Source};
 
 /// The version of the format of both kinds of files.
-const FORMAT: u32 = 1;
-/// The name of a folder of cells in the folder of a scenario's results.
-const FOLDER: &str = "cells";
+const FORMAT: u32 = 2;
+/// The number of rows after which a part is written.
+const PART_ROWS_MAX: usize = 4096;
 
 /// `scenario-HASH.json`.
 #[derive(Serialize, Deserialize)]
@@ -43,73 +47,48 @@ impl ScenarioFile {
     }
 }
 
-/// The first line of `cell-HASH-NUMBER.jsonl`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Header {
-    format: u32,
-    pub(super) cell: usize,
-    pub(super) seeds: Vec<u64>,
-    pub(super) version: String,
-    pub(super) commit: Option<String>,
-    pub(super) toolchain: Option<String>,
-}
-
-impl Header {
-    /// Describes the program that made the cell.
-    pub(super) fn program(&self) -> String {
-        let known = [&self.commit, &self.toolchain].into_iter().flatten();
-        let known = known.fold(String::new(), |text, one| text + " " + one);
-        format!("manyflow {}{known}", self.version)
-    }
-}
-
-/// The other lines of a cell: the outcome of each run, in the order of seeds.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Line<'a> {
-    Run(Cow<'a, Run>),
-    Failed(Cow<'a, FailedRun>),
-}
-
-/// A folder to which the cells of one scenario are written.
+/// A folder to which the runs of one scenario are written. Several processes may write to it at the
+/// same time, on machines that share it.
 #[derive(Debug)]
 pub struct CellStore {
     folder: PathBuf,
-    hash: String,
-    provenance: Provenance,
+    program: Program,
+    columns: Columns,
 }
 
 impl CellStore {
-    /// Opens the folder `cells` in `results`, the folder of the scenario's results, and writes the
-    /// scenario into it. `fingerprint` identifies the scenario, with at least 16 hexadecimal
-    /// digits.
+    /// Opens a folder, creates it if it does not exist, and writes the scenario into it.
+    /// `outline` has at least the first cell. `fingerprint` identifies the scenario, with at least
+    /// 16 hexadecimal digits.
     ///
     /// # Errors
     /// Returns an error if the folder or the file cannot be made.
     pub fn create(
-        results: &Path,
-        source: &Source,
+        folder: &Path,
+        outline: &Outline,
         fingerprint: &str,
         provenance: Provenance,
     ) -> Result<CellStore, ShardError> {
-        let folder = results.join(FOLDER);
-        fs::create_dir_all(&folder).map_err(ShardError::file(&folder))?;
-        let store = CellStore {
-            folder,
-            hash: fingerprint[..16].to_owned(),
-            provenance,
-        };
+        fs::create_dir_all(folder).map_err(ShardError::file(folder))?;
+        let source = outline.source.clone();
         let file = ScenarioFile {
             format: FORMAT,
-            file: source.file.clone(),
-            text: source.text.clone(),
+            file: source.file,
+            text: source.text,
             fast: source.fast,
-            settings: source.settings.clone(),
-            traces: source.traces.clone(),
+            settings: source.settings,
+            traces: source.traces,
         };
-        let name = format!("scenario-{}.json", store.hash);
-        store.write_text(&name, &line(&file))?;
-        Ok(store)
+        let text = serde_json::to_string(&file).expect("all keys of maps are texts") + "\n";
+        let path = folder.join(format!("scenario-{}.json", &fingerprint[..16]));
+        if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            write_text(&path, &text)?;
+        }
+        Ok(CellStore {
+            folder: folder.to_owned(),
+            program: Program::own(fingerprint, provenance),
+            columns: Columns::new(outline),
+        })
     }
 
     /// Returns the folder.
@@ -117,128 +96,126 @@ impl CellStore {
         &self.folder
     }
 
-    /// Returns whether the folder has the outcomes of these jobs, all runs of one cell, made from
-    /// this scenario by this version of the program.
-    ///
-    /// # Errors
-    /// Returns an error if the file exists and cannot be read. A file of another format counts as
-    /// missing.
-    pub fn has(&self, jobs: &[Job]) -> Result<bool, ShardError> {
-        let header = self.header(jobs);
-        let path = self.folder.join(self.name(header.cell));
-        let file = match fs::OpenOptions::new().read(true).open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(ShardError::file(path)(error)),
-        };
-        let mut line = String::new();
-        let read = BufReader::new(file).read_line(&mut line);
-        read.map_err(ShardError::file(path))?;
-        Ok(serde_json::from_str(&line).is_ok_and(|found: Header| found == header))
+    /// Returns the columns of the rows.
+    pub fn columns(&self) -> &Columns {
+        &self.columns
     }
 
-    /// Writes the outcomes of `jobs`, all runs of one cell. Returns the file.
+    /// Returns the cell and the seed of each run in the folder that this version of the program
+    /// made from this scenario.
+    ///
+    /// # Errors
+    /// Returns an error if a file of this scenario cannot be read.
+    pub fn known(&self) -> Result<BTreeSet<(usize, u64)>, ShardError> {
+        let index = Index::read(&self.folder, &self.program)?;
+        Ok(index.rows.into_keys().collect())
+    }
+
+    /// Writes all rows of this program again, in the order of cells and seeds, to at most 64 files,
+    /// and removes the parts. Returns the files. The same runs give the same bytes, whichever
+    /// processes made them. Several processes may do it at the same time.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or written. No row is lost.
+    pub fn compact(&self) -> Result<Vec<PathBuf>, ShardError> {
+        compact::compact(&self.folder, self.columns.schema(), &self.program)
+    }
+}
+
+/// Writes runs to parts of their own in a folder.
+#[derive(Debug)]
+pub struct PartWriter {
+    store: Arc<CellStore>,
+    /// The number that no other writer has.
+    worker: u64,
+    /// The number of parts.
+    parts: u32,
+    /// The rows that are not written yet, and their number.
+    rows: Vec<RecordBatch>,
+    rows_waiting: usize,
+}
+
+impl PartWriter {
+    /// Creates a writer, which writes nothing yet.
+    pub fn new(store: Arc<CellStore>) -> PartWriter {
+        PartWriter {
+            store,
+            worker: draw_number(),
+            parts: 0,
+            rows: Vec::new(),
+            rows_waiting: 0,
+        }
+    }
+
+    /// Adds the outcomes of `jobs`, runs of one cell, and writes a part if there are some thousand
+    /// rows. Call [`PartWriter::flush`] now and then, and at the end: rows that are not written are
+    /// lost with the process.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
+    pub fn add(
+        &mut self,
+        cell: CellOutline,
+        jobs: &[Job],
+        outcomes: &[Outcome],
+    ) -> Result<(), ShardError> {
+        let rows = self.store.columns.encode(cell, jobs, outcomes);
+        self.rows
+            .push(rows.map_err(ShardError::rows(&self.store.folder))?);
+        self.rows_waiting += outcomes.len();
+        match self.rows_waiting >= PART_ROWS_MAX {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the rows that are not written yet.
     ///
-    /// # Panics
-    /// Panics if `jobs` is empty.
-    pub fn write(&self, jobs: &[Job], outcomes: &[Outcome]) -> Result<PathBuf, ShardError> {
-        debug_assert_eq!(jobs.len(), outcomes.len());
-        let header = self.header(jobs);
-        let text = line(&header) + &outcomes_to_text(outcomes);
-        self.write_text(&self.name(header.cell), &text)
-    }
-
-    fn name(&self, cell: usize) -> String {
-        format!("cell-{}-{cell}.jsonl", self.hash)
-    }
-
-    fn header(&self, jobs: &[Job]) -> Header {
-        let cell = jobs[0].cell;
-        debug_assert!(jobs.iter().all(|job| job.cell == cell), "{jobs:?}");
-        Header {
-            format: FORMAT,
-            cell,
-            seeds: jobs.iter().map(|job| job.seed).collect(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: self.provenance.commit.clone(),
-            toolchain: self.provenance.toolchain.clone(),
+    /// # Errors
+    /// Returns an error if the file cannot be written. The rows are kept then.
+    pub fn flush(&mut self) -> Result<(), ShardError> {
+        if self.rows.is_empty() {
+            return Ok(());
         }
+        let CellStore {
+            folder,
+            program,
+            columns,
+        } = &*self.store;
+        let (hash, worker, number) = (&program.fingerprint[..16], self.worker, self.parts);
+        let path = folder.join(format!("part-{hash}-{worker:016x}-{number}.parquet"));
+        let rows = concat_batches(columns.schema(), &self.rows);
+        let rows = rows.map_err(ShardError::rows(&path))?;
+        let mut file = Unfinished::create(path, columns.schema(), program)?;
+        file.write(&rows)?;
+        file.finish()?.show()?;
+        self.parts += 1;
+        self.rows.clear();
+        self.rows_waiting = 0;
+        Ok(())
     }
+}
 
-    /// Writes a file under another name and renames it, so that a file is whole or missing. The
-    /// other name has the number of the process, as several may write the same scenario.
-    fn write_text(&self, name: &str, text: &str) -> Result<PathBuf, ShardError> {
-        let path = self.folder.join(name);
-        let unfinished = self.folder.join(format!(".{name}.{}", std::process::id()));
-        let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, &path));
-        if written.is_err() {
-            // The error of the file itself matters more.
-            let _ = fs::remove_file(&unfinished);
-        }
-        written.map_err(ShardError::file(&path))?;
-        Ok(path)
+/// Writes a file under another name and renames it, so that it is whole or missing.
+fn write_text(path: &Path, text: &str) -> Result<(), ShardError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let unfinished = path.with_file_name(format!(".{name}.{:016x}", draw_number()));
+    let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // The error of the file itself matters more.
+        let _ = fs::remove_file(&unfinished);
     }
-}
-
-/// Writes outcomes as text, a line for each. [`outcomes_from_text`] reads the same outcomes back,
-/// with all bits of their numbers.
-pub fn outcomes_to_text(outcomes: &[Outcome]) -> String {
-    let lines = outcomes.iter().map(|outcome| {
-        line(&match outcome {
-            Ok(run) => Line::Run(Cow::Borrowed(run)),
-            Err(failed) => Line::Failed(Cow::Borrowed(failed)),
-        })
-    });
-    lines.collect()
-}
-
-/// Reads the outcomes that [`outcomes_to_text`] has written.
-///
-/// # Errors
-/// Returns the number of the first wrong line, from 1, and the reason.
-pub fn outcomes_from_text(text: &str) -> Result<Vec<Outcome>, (usize, serde_json::Error)> {
-    let outcomes = (1..).zip(text.lines()).map(|(number, line)| {
-        let line = serde_json::from_str(line).map_err(|error| (number, error))?;
-        Ok(match line {
-            Line::Run(run) => Ok(run.into_owned()),
-            Line::Failed(failed) => Err(failed.into_owned()),
-        })
-    });
-    outcomes.collect()
-}
-
-fn line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("all keys of maps are texts") + "\n"
+    written.map_err(ShardError::file(path))
 }
 
 /// Reads `scenario-HASH.json`.
 pub(super) fn read_scenario(path: &Path) -> Result<ScenarioFile, ShardError> {
     let text = fs::read_to_string(path).map_err(ShardError::file(path))?;
-    serde_json::from_str(&text).map_err(wrong(path, 1))
-}
-
-/// Reads the header and the outcomes of a cell.
-pub(super) fn read_cell(path: &Path) -> Result<(Header, Vec<Outcome>), ShardError> {
-    let text = fs::read_to_string(path).map_err(ShardError::file(path))?;
-    let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
-    let header: Header = serde_json::from_str(first).map_err(wrong(path, 1))?;
-    if header.format != FORMAT {
-        let reason = format!("format {} is not {FORMAT}", header.format);
-        return Err(wrong(path, 1)(reason));
-    }
-    let outcomes = outcomes_from_text(rest);
-    let outcomes = outcomes.map_err(|(line, error)| wrong(path, line + 1)(error))?;
-    Ok((header, outcomes))
-}
-
-fn wrong<E: ToString>(path: &Path, line: usize) -> impl FnOnce(E) -> ShardError {
-    let path = path.to_owned();
-    move |reason| ShardError::Format {
-        path,
-        line,
-        reason: reason.to_string(),
+    let file: ScenarioFile = serde_json::from_str(&text).map_err(ShardError::rows(path))?;
+    match file.format {
+        FORMAT => Ok(file),
+        other => Err(ShardError::rows(path)(format!(
+            "format {other} is not {FORMAT}"
+        ))),
     }
 }

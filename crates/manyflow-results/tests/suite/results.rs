@@ -6,7 +6,7 @@ use std::time::Duration;
 use manyflow_results::{Provenance, Results, Verdict};
 use manyflow_scenario::{Dimension, Job, Progress, Scenario};
 
-const SMALL: &str = r#"title = "Small <one>"
+pub(crate) const SMALL: &str = r#"title = "Small <one>"
 about = "One & only."
 [run]
 duration = "20 s"

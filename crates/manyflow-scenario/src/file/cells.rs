@@ -351,8 +351,21 @@ impl Scenario {
     /// Returns the error in a cell's values. A file that [`parse`](Scenario::parse) has accepted
     /// has no such error.
     pub fn outline(&self) -> Result<Outline, ScenarioError> {
+        self.outline_of(0..self.cells())
+    }
+
+    /// Returns the scenario as its results show it, with some of its cells.
+    ///
+    /// # Errors
+    /// Returns the error in a cell's values. A file that [`parse`](Scenario::parse) has accepted
+    /// has no such error.
+    pub fn outline_of(
+        &self,
+        cells: impl IntoIterator<Item = usize>,
+    ) -> Result<Outline, ScenarioError> {
         let first = self.cell(0)?.schema;
-        let cells = (0..self.cells()).map(|index| self.cell(index).map(Cell::outline));
+        let cells = cells.into_iter();
+        let cells = cells.map(|index| self.cell(index).map(Cell::outline));
         Ok(Outline {
             id: self.id.clone(),
             source: self.source(),

@@ -59,7 +59,7 @@ pub(crate) struct SimArgs {
     /// Run only this seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Run shard I of N equal parts of the cells, and write a file for each cell instead of
+    /// Run shard I of N equal parts of the cells, and write their rows as Parquet instead of
     /// results. Cells that are there already, from the same scenario and program, are not run again
     #[arg(long, value_name = "I/N", conflicts_with_all = ["cell", "seed", "pcap", "trace"])]
     pub(crate) shard: Option<Shard>,

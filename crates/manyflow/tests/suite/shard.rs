@@ -5,8 +5,10 @@ use crate::common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
-use common::{Ended, run, text};
+use common::{Ended, manyflow, run, text};
 use tempfile::TempDir;
 
 /// Five cells with two seeds: measures with many digits, a formula, and a plot with series.
@@ -115,6 +117,12 @@ fn merged_shards_have_the_bytes_of_the_whole_run() {
     assert_eq!(whole, contents(&stage.path("merged/parts")));
 }
 
+/// Returns the only file with this beginning.
+fn file(folder: &Path, start: &str) -> PathBuf {
+    let mut names = contents(folder).into_keys();
+    folder.join(names.find(|name| name.starts_with(start)).unwrap())
+}
+
 #[test]
 fn cells_that_are_there_are_not_run_again() {
     let stage = Stage::new();
@@ -122,30 +130,89 @@ fn cells_that_are_there_are_not_run_again() {
     assert!(first.stdout.contains(r#""cells":3"#), "{first:?}");
     assert!(first.stdout.contains(r#""known_cells":0"#), "{first:?}");
     let cells = contents(&stage.path("part/parts/cells"));
-    let name = cells
-        .keys()
-        .find(|name| name.ends_with("-2.jsonl"))
-        .unwrap();
-    fs::remove_file(stage.path("part/parts/cells").join(name)).unwrap();
+    assert_eq!(cells.len(), 2, "{:?}", cells.keys());
     let again = stage.shard("1/2", "part");
-    assert!(again.stdout.contains(r#""known_cells":2"#), "{again:?}");
+    assert!(again.stdout.contains(r#""known_cells":3"#), "{again:?}");
     assert_eq!(cells, contents(&stage.path("part/parts/cells")));
+    let whole = stage.shard("1/1", "part");
+    assert!(whole.stdout.contains(r#""known_cells":3"#), "{whole:?}");
+}
+
+#[test]
+fn the_last_shard_compacts_to_the_bytes_of_one_process() {
+    let stage = Stage::new();
+    assert_ok(&stage.shard("1/1", "one"));
+    for shard in ["3/3", "1/3", "2/3"] {
+        assert_ok(&stage.shard(shard, "several"));
+    }
+    let one = contents(&stage.path("one/parts/cells"));
+    let names: Vec<_> = one.keys().collect();
+    assert!(
+        names.len() == 2 && names[0].ends_with("-10-00.parquet"),
+        "{names:?}"
+    );
+    assert_eq!(one, contents(&stage.path("several/parts/cells")));
+}
+
+/// More cells than a part has, each cheap.
+fn many_cells() -> String {
+    let rates: Vec<String> = (0..5000)
+        .map(|rate| format!("\"{} kbit/s\"", 1000 + rate))
+        .collect();
+    let sweep = format!("links.bottleneck.rate = [{}]", rates.join(", "));
+    let lines = SCENARIO.lines().map(|line| match line {
+        "duration = \"3 s\"" => "duration = \"0.02 s\"",
+        "seeds = 2" => "",
+        line if line.starts_with("links.bottleneck.rate") => sweep.as_str(),
+        line => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_killed_process_loses_no_part_and_the_next_one_has_the_same_bytes() {
+    let stage = Stage::new();
+    fs::write(stage.path("parts.toml"), many_cells()).unwrap();
+    let (scenario, out) = (stage.path("parts.toml"), stage.path("killed"));
+    let mut killed = manyflow(&[
+        "sim",
+        text(&scenario),
+        "--shard",
+        "1/1",
+        "--out",
+        text(&out),
+    ]);
+    let mut killed = killed.spawn().unwrap();
+    let folder = out.join("parts/cells");
+    let is_part = |name: &String| name.starts_with("part-");
+    while !folder.exists() || !contents(&folder).keys().any(is_part) {
+        assert!(killed.try_wait().unwrap().is_none(), "it ended before");
+        sleep(Duration::from_millis(5));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let again = stage.shard("1/1", "killed");
+    assert!(!again.stdout.contains(r#""known_cells":0"#), "{again:?}");
+    assert_ok(&again);
+    assert_ok(&stage.shard("1/1", "whole"));
+    let mut resumed = contents(&folder);
+    // The process may have been killed while it wrote a part, which has no name yet.
+    resumed.retain(|name, _| !name.starts_with('.'));
+    assert_eq!(resumed, contents(&stage.path("whole/parts/cells")));
 }
 
 #[test]
 fn cells_of_another_program_are_run_again() {
     let stage = Stage::new();
     assert_ok(&stage.shard("5/5", "part"));
-    let folder = stage.path("part/parts/cells");
-    let name = contents(&folder)
-        .into_keys()
-        .find(|name| name.starts_with("cell-"))
-        .unwrap();
-    let path = folder.join(name);
-    let other = fs::read_to_string(&path)
-        .unwrap()
-        .replace(env!("CARGO_PKG_VERSION"), "0.0.9");
-    fs::write(&path, other).unwrap();
+    let path = file(&stage.path("part/parts/cells"), "part-");
+    let version = format!("version\u{18}\u{5}{}", env!("CARGO_PKG_VERSION"));
+    let mut bytes = fs::read(&path).unwrap();
+    let all = bytes.windows(version.len());
+    let place = all.enumerate().find(|(_, own)| *own == version.as_bytes());
+    let end = place.unwrap().0 + version.len();
+    bytes[end - 1] ^= 1;
+    fs::write(&path, bytes).unwrap();
     let again = stage.shard("5/5", "part");
     assert!(again.stdout.contains(r#""known_cells":0"#), "{again:?}");
 }
@@ -171,20 +238,17 @@ fn missing_and_doubled_cells_are_named() {
 }
 
 #[test]
-fn a_cut_file_is_named_with_its_line() {
+fn a_cut_file_is_named() {
     let stage = Stage::new();
     assert_ok(&stage.shard("1/1", "a"));
-    let folder = stage.path("a/parts/cells");
-    let name = contents(&folder)
-        .into_keys()
-        .find(|name| name.ends_with("-3.jsonl"))
-        .unwrap();
-    let path = folder.join(name);
+    let path = file(&stage.path("a/parts/cells"), "rows-");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 20]).unwrap();
     let ended = stage.merge(&["a"], "merged");
     assert_eq!(ended.code(), 1, "{ended:?}");
-    assert!(ended.stderr.contains("-3.jsonl: line 3"), "{ended:?}");
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(ended.stderr.contains(name), "{ended:?}");
+    assert!(ended.stderr.contains("remove the file"), "{ended:?}");
 }
 
 #[test]
