@@ -129,7 +129,7 @@ def square(side: int) -> None:
         for library, read in [
             ("polars", "len(measures.to_polars())"),
             ("pandas", "len(measures.to_pandas())"),
-            ("duckdb", "duckdb.sql('select count(rate) from measures').fetchall()[0][0]"),
+            ("duckdb", "duckdb.sql('select count(cell) from measures').fetchall()[0][0]"),
         ]:
             subprocess.run([sys.executable, "-c", READER.format(library=library, read=read), folder], check=True)
 
