@@ -23,7 +23,9 @@ use crate::seeds;
 
 type Network = manyflow_netsim::Network<Segment, Event>;
 
-/// The time at which a connection that is not over counts as stuck.
+/// The time at which a connection that is not over counts as stuck. It was 600 s, as with one
+/// switch, until seeds 0, 23, 137, 166, 174 and 196 of the first 300 took longer:
+/// `docs/anypoint.md` names this among the limits.
 const LIMIT: Time = Time::from_nanos(3_600_000_000_000);
 /// The switch of the initiators, and that of the acceptors.
 const SWITCHES: [EndpointId; 2] = [EndpointId(0), EndpointId(1)];
@@ -305,8 +307,9 @@ fn all_pairs_of_two_clusters_have_equal_shares_of_a_full_link() {
             rates.iter().all(|rate| *rate > 0.0),
             "an unused pair: {rates:?}"
         );
-        assert!(
-            jain >= 0.98 || members == KNOWN_MISS,
+        assert_eq!(
+            jain >= 0.98,
+            members != KNOWN_MISS,
             "{members} members, Jain's index {jain}: {rates:?}"
         );
         assert!(
