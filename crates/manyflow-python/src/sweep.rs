@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
-use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, SchemaRef};
 use manyflow_results::shard::{CellStore, PartWriter, RowReader, ShardError};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
@@ -155,8 +153,7 @@ impl Rows {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.schema.as_ref()).map_err(broken)?;
-        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+        table::schema_capsule(py, &self.schema)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -167,8 +164,7 @@ impl Rows {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // A producer may ignore the wish for another schema: the consumer converts then.
         let _ = requested_schema;
-        let stream = FFI_ArrowArrayStream::new(self.open());
-        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+        table::stream_capsule(py, self.open())
     }
 }
 

@@ -7,10 +7,10 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::types::Int32Type;
 use arrow_array::{
     ArrayRef, DictionaryArray, Float64Array, Int32Array, RecordBatch, RecordBatchIterator,
-    StringArray, UInt16Array, UInt32Array, UInt64Array,
+    RecordBatchReader, StringArray, UInt16Array, UInt32Array, UInt64Array,
 };
-use arrow_schema::ArrowError;
 use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{ArrowError, Schema};
 use manyflow_results::CellResult;
 use manyflow_scenario::schema::PlotTable;
 use manyflow_scenario::{Outcome, Scenario, Series};
@@ -43,8 +43,7 @@ impl Table {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.0[0].schema_ref().as_ref()).map_err(broken)?;
-        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+        schema_capsule(py, self.0[0].schema_ref())
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -57,9 +56,26 @@ impl Table {
         let _ = requested_schema;
         let batches = self.0.clone().into_iter().map(Ok);
         let batches = RecordBatchIterator::new(batches, self.0[0].schema());
-        let stream = FFI_ArrowArrayStream::new(Box::new(batches));
-        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+        stream_capsule(py, Box::new(batches))
     }
+}
+
+/// Returns a schema as Arrow's PyCapsule interface passes it.
+pub(crate) fn schema_capsule<'py>(
+    py: Python<'py>,
+    schema: &Schema,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(schema).map_err(broken)?;
+    PyCapsule::new_with_value(py, schema, c"arrow_schema")
+}
+
+/// Returns batches of rows as Arrow's PyCapsule interface passes them.
+pub(crate) fn stream_capsule(
+    py: Python<'_>,
+    batches: Box<dyn RecordBatchReader + Send>,
+) -> PyResult<Bound<'_, PyCapsule>> {
+    let stream = FFI_ArrowArrayStream::new(batches);
+    PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
 }
 
 /// Arrow's error, which columns of different lengths cause.

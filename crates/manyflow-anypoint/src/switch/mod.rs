@@ -24,7 +24,7 @@
 //! | `routes.rs`, `sent.rs` | the state of one frame of the peer, and of one frame of a member |
 //! | `reorder.rs`, `ring.rs`, `missing.rs`, `acknowledgement.rs`, `numbered.rs` | frames beyond a gap; entries by number; gaps and acknowledgements |
 //! | `transform.rs`, `ratios.rs` | XCP's headers: the four transforms, and the receive ratios that they use |
-//! | `initiators.rs` | the switch of members that open the connection, whose peer may be another switch (Fig. 2) |
+//! | `initiators.rs` | the switch of members that open the connection together (Fig. 2) |
 //! | `policy.rs`, `config.rs` | the choice of a member for each frame; the parameters |
 //! | `output.rs`, `context.rs` | the segments and events to deliver; the parts of a connection that a call may use |
 //!

@@ -71,8 +71,8 @@ fn texts(values: Vec<Option<&str>>) -> ArrayRef {
     Arc::new(StringArray::from(values))
 }
 
-/// Returns the values of a measure. Formulas are evaluated for all runs that succeeded; the numbers
-/// of runs are kept as they are.
+/// Returns the values of a measure. A formula is evaluated over the runs that succeeded. Any other
+/// measure has the number that each run holds.
 fn measured(
     result: &CellResult,
     outcomes: &[Outcome],

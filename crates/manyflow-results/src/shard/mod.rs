@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `scenario-HASH.json` | the scenario |
 //! | `part-HASH-WORKER-NUMBER.parquet` | runs, in the order in which a process made them |
-//! | `rows-HASH-TOTAL-NUMBER.parquet` | runs in the order of cells and seeds, after [`CellStore::compact`] |
+//! | `rows-HASH-TOTAL-NUMBER.parquet` | runs by cell and seed, after [`CellStore::compact`] |
 //!
 //! HASH is the first 16 digits of the fingerprint, which tells different texts, forms and settings
 //! apart. The page of [`rows`](crate::rows) has the columns. A file is complete when it appears
