@@ -9,6 +9,7 @@ use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use manyflow_core::{Action, Channel, Destination, Endpoint, Packet, Time};
@@ -25,10 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     let (source, sink) = (sending.local_addr()?, receiving.local_addr()?);
     let sender = Sender::new(session.clone(), ID, Time::ZERO);
-    let thread = std::thread::spawn(move || send(&sending, sink, sender));
-    receive(&receiving, source, session)?;
-    thread.join().map_err(|_| "the sender panicked")??;
-    Ok(())
+    // The sockets outlive both loops: what the one that ends last sends would otherwise be refused.
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&sending, sink, sender));
+        receive(&receiving, source, session)?;
+        Ok(sender.join().map_err(|_| "the sender panicked")??)
+    })
 }
 
 /// Waits for a datagram until `due`; `None` if none came.
