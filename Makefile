@@ -84,7 +84,7 @@ flaky: ## Run the live tests RUNS times (100) beside two busy processes, and cou
 	@scripts/setup tests
 	scripts/unit flaky $(RUNS)
 
-lab-test: ## Test the page of `manyflow lab` in Chromium
+lab-test: ## Test the page of `manyflow lab` and the status pages in Chromium
 	@scripts/lab-test
 
 # The whole workspace, so that dependencies have the features that tests need. Otherwise they would

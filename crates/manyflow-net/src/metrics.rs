@@ -9,6 +9,9 @@ use std::pin::Pin;
 use hyper::Request;
 pub use hyper::StatusCode;
 use hyper::body::Incoming;
+use hyper::header::{
+    CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use tokio::net::{TcpListener, ToSocketAddrs};
 
 use super::http::{self, HttpServer, TEXT, page};
@@ -17,6 +20,17 @@ use super::http::{self, HttpServer, TEXT, page};
 pub const METRICS_PATH: &str = "/metrics";
 /// The media type of OpenMetrics text.
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Pages load nothing but the process's own files, and no other page shows them in a frame. Names
+/// from peers are on them: should one ever become markup, it still runs nothing.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The headers of all answers.
+const HEADERS: [(HeaderName, &str); 3] = [
+    (CONTENT_SECURITY_POLICY, POLICY),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+];
 
 /// The answer to a request for a page: the status, and the page.
 pub type Answer = (StatusCode, String);
@@ -68,7 +82,12 @@ impl Page {
         let media_type = self.media_type;
         async move {
             let (status, text) = answering.await;
-            page(status, media_type, text)
+            let mut answer = page(status, media_type, text);
+            let headers = answer.headers_mut();
+            for (name, value) in HEADERS {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            answer
         }
     }
 }

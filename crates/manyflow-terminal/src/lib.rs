@@ -12,8 +12,8 @@
 //! | `output.rs` | lines on standard output, and their error |
 //! | `events.rs` | [`events::Table`]: the objects of `--json`, which builds with assertions check |
 //! | `receivers.rs` | the receivers of a sender: a table, objects, those missing at the end |
-//! | `status/` | the status pages: of commands that send and receive files, and of tables |
-//! | `streams.rs` | streams and relays: their objects and status pages |
+//! | [`status`] | the status page of every role: one page, which draws what a role describes |
+//! | `streams.rs` | streams and relays: their objects, and the paths of their pages |
 //! | [`metrics`] | the pages that roles serve: metrics and status |
 //! | `openmetrics.rs` | the metrics of roles, as the lab shows them |
 //! | `received.rs` | the progress and the result of a receiver of files |

@@ -38,14 +38,18 @@ fn describe(table: &ReceiverTable, receiver: &Receiver) -> String {
     }
 }
 
-/// Returns a line about a receiver, which says how it is known.
-fn line(table: &ReceiverTable, receiver: &Receiver) -> String {
-    let known = match (receiver.is_expected, receiver.lacks_key) {
+/// Returns a note behind the name of a receiver that is not in the list.
+pub(crate) fn known(receiver: &Receiver) -> &'static str {
+    match (receiver.is_expected, receiver.lacks_key) {
         (true, _) => "",
         (false, false) => " (not in the list)",
         (false, true) => " (in the list with a key, which it has not shown)",
-    };
-    let state = describe(table, receiver);
+    }
+}
+
+/// Returns a line about a receiver, which says how it is known.
+fn line(table: &ReceiverTable, receiver: &Receiver) -> String {
+    let (known, state) = (known(receiver), describe(table, receiver));
     format!("{}{known}: {state}", receiver.name)
 }
 
@@ -170,17 +174,22 @@ pub fn print_end(tally: &Tally, is_time_over: bool, lines: &Display) -> Result<(
     }
 }
 
+/// Returns the time at which a receiver was done, in seconds since 1970.
+pub(crate) fn done_at(table: &ReceiverTable, receiver: &Receiver) -> Option<u64> {
+    let time = table.system_time(receiver.done_at?);
+    let since_1970 = time.duration_since(UNIX_EPOCH).ok()?;
+    Some(since_1970.as_secs())
+}
+
 /// Returns the state of a receiver for programs.
 pub(crate) fn receiver_json(table: &ReceiverTable, receiver: &Receiver) -> Value {
-    let since_1970 = |at| table.system_time(at).duration_since(UNIX_EPOCH).ok();
-    let done_at = receiver.done_at.and_then(since_1970);
     let mut json = row(receiver.name.as_str(), receiver.state, &receiver.transfer);
     json["expected"] = receiver.is_expected.into();
     json["lacks_key"] = receiver.lacks_key.into();
     json["key"] = receiver.key.map(|key| key.to_string()).into();
     json["address"] = receiver.address.map(|address| address.to_string()).into();
     json["heard_s"] = table.silence(receiver).map(|time| time.as_secs()).into();
-    json["done_at"] = done_at.map(|time| time.as_secs()).into();
+    json["done_at"] = done_at(table, receiver).into();
     json
 }
 

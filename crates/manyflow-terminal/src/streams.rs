@@ -1,8 +1,9 @@
-//! Streams and relays: their objects of `--json`, and what their status pages show.
+//! Streams and relays: their objects of `--json`, and their pages.
 
 use manyflow_core::Rate;
 use manyflow_layered::hop::HopState;
 use manyflow_layered::{RateReason, Reason};
+use manyflow_messages::STATUS_PATH;
 use manyflow_net::amt::HopTotals;
 use manyflow_net::forwarder::{FlowReason, ForwarderStatus};
 use manyflow_net::metrics::Page;
@@ -10,7 +11,8 @@ use manyflow_streams::{StreamReceiveProgress, StreamSendProgress};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use crate::status::tables::{Shown, Table, pages};
+use crate::metrics::{JSON, Pages, Reported};
+use crate::status::Described;
 
 /// Returns the cumulative rates of a sender's groups.
 pub fn rates(progress: &StreamSendProgress) -> &[Rate] {
@@ -125,61 +127,24 @@ fn counts<const N: usize>(named: [Named; N]) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-/// Returns the status page of a sender of a stream, and its data.
-pub fn sender_pages(progress: watch::Receiver<StreamSendProgress>) -> [Page; 2] {
-    pages("stream send", move || {
-        let now = *progress.borrow();
-        let rates = rates(&now).iter().zip(now.last_reasons).enumerate();
-        let group = |(group, (rate, reason)): (usize, (&Rate, Option<RateReason>))| {
-            let because = reason.map_or("it has not changed", RateReason::because);
-            vec![json!(group), json!(rate.to_string()), json!(because)]
-        };
-        let changes = RateReason::ALL.map(|of| (of.because(), now.reasons[of.index()]));
-        Shown {
-            status: sent("status", &now),
-            tables: vec![
-                Table {
-                    title: "Groups",
-                    columns: &["group", "rate with those below", "last change, because"],
-                    rows: rates.map(group).collect(),
-                },
-                Table::of_counts("Changes of the groups' rates, because", changes),
-                hop_table(&now.relay.hops),
-            ],
+/// Returns the pages of a role with this progress: metrics, the status page, and at `/status.json`
+/// the object of `--json`.
+pub fn pages<P: Reported + Described>(
+    role: &'static str,
+    progress: watch::Receiver<P>,
+    object: fn(&str, &P) -> Value,
+) -> Pages {
+    let latest = progress.clone();
+    let status = move || {
+        let mut status = object("status", &latest.borrow());
+        if let Some(object) = status.as_object_mut() {
+            object.remove("event");
         }
-    })
-}
-
-/// Returns the status page of a receiver of a stream, and its data.
-pub fn receiver_pages(progress: watch::Receiver<StreamReceiveProgress>) -> [Page; 2] {
-    pages("stream recv", move || {
-        let now = *progress.borrow();
-        let changes = Reason::ALL.map(|of| (of.because(), now.reasons[of.index()]));
-        Shown {
-            status: received("status", &now),
-            tables: vec![Table::of_counts("Changes of the groups, because", changes)],
-        }
-    })
-}
-
-/// Returns the status page of a relay, and its data.
-pub fn relay_pages(progress: watch::Receiver<ForwarderStatus>) -> [Page; 2] {
-    pages("relay", move || {
-        let now = *progress.borrow();
-        let changes = FlowReason::ALL.map(|of| (of.because(), now.reasons[of.index()]));
-        Shown {
-            status: relayed("status", &now),
-            tables: vec![
-                Table::of_counts("Channels joined or left, because", changes),
-                hop_table(&now.relay.hops),
-            ],
-        }
-    })
-}
-
-fn hop_table(hops: &HopTotals) -> Table {
-    let states = HopState::ALL.map(|of| (of.because(), hops.states[of.index()] as u64));
-    Table::of_counts("Hops whose rates are as they are, because", states)
+        json!({"role": role, "status": status}).to_string()
+    };
+    Pages::of(vec![(None, progress.clone())])
+        .with(Page::new(STATUS_PATH, JSON, status))
+        .with_page_of(role, progress)
 }
 
 #[cfg(test)]

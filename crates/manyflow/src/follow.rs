@@ -16,14 +16,16 @@ use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::received::part_that_was_new;
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::status::{Session, Sessions};
 use manyflow_terminal::usage;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::RecvArgs;
+use crate::metrics::Pages;
+use crate::post_receive;
 use crate::recv::reports::{self, Reports};
-use crate::recv::{Configure, watch_progress, way};
-use crate::{metrics, post_receive};
+use crate::recv::{Configure, receiver_name, watch_progress, way};
 
 pub(crate) async fn run(
     args: RecvArgs,
@@ -48,9 +50,8 @@ pub(crate) async fn run(
     let args = Arc::new(args);
     config.report = Some(report(Arc::clone(&args))?);
     config.after = Some(after(Arc::clone(&args), display.clone()));
-    let sessions = Sessions::default();
-    let (known, metrics) = (Arc::clone(&sessions), args.metrics);
-    let _metrics = metrics::serve_changing(metrics, move || read(&known), display).await?;
+    let sessions = Progresses::default();
+    let _metrics = pages(&args, &sessions).serve(args.metrics, display).await?;
     let (watching, unheard) = display::watch(print_all(news, sessions, display.clone()));
     let stop = async {
         tokio::select! {
@@ -69,14 +70,26 @@ pub(crate) async fn run(
 }
 
 /// The progress of the sessions of this run, by their names.
-type Sessions = Arc<Mutex<BTreeMap<String, watch::Receiver<Progress>>>>;
+type Progresses = Arc<Mutex<BTreeMap<String, watch::Receiver<Progress>>>>;
 
-/// Returns the present progress of all sessions, for metrics.
-fn read(sessions: &Sessions) -> Vec<(Option<String>, Progress)> {
-    let sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
-    let sessions = sessions.iter();
-    let sessions = sessions.map(|(name, progress)| (Some(name.clone()), *progress.borrow()));
-    sessions.collect()
+/// Returns the status page and the metrics of all sessions.
+fn pages(args: &RecvArgs, sessions: &Progresses) -> Pages {
+    let (measured, shown) = (Arc::clone(sessions), Arc::clone(sessions));
+    let name = receiver_name(args);
+    let measured = move || {
+        let sessions = measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = sessions.iter();
+        let sessions = sessions.map(|(name, progress)| (Some(name.clone()), *progress.borrow()));
+        sessions.collect()
+    };
+    let shown = move || {
+        let sessions = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = sessions.iter().map(|(session, progress)| {
+            Session::received(session.clone(), None, name.clone(), progress.clone())
+        });
+        Sessions::new(sessions.collect())
+    };
+    Pages::of_changing(measured).with_sessions("recv", shown)
 }
 
 /// Returns the start of reports to the senders of sessions.
@@ -120,7 +133,7 @@ fn after(args: Arc<RecvArgs>, display: Display) -> After {
 /// Prints what happens, until the follower ends or a line cannot be printed.
 async fn print_all(
     mut news: mpsc::UnboundedReceiver<News>,
-    sessions: Sessions,
+    sessions: Progresses,
     display: Display,
 ) -> Result<(), OutputError> {
     while let Some(news) = news.recv().await {

@@ -45,7 +45,7 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
         check: args.check,
     };
     let member = serve_members(socket, options);
-    let pages = Pages::new(member.counters());
+    let pages = Pages::new(member.counters()).with_page("member", member.counters());
     let pages = pages.serve(args.metrics, &display).await?;
     display.print_line(&format!("member: gateways and switches connect at {at}"))?;
     display.print_json(&json!({
@@ -94,7 +94,7 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
         GatewayError::Listen(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
     })?;
-    let pages = Pages::new(gateway.status());
+    let pages = Pages::new(gateway.status()).with_page("gateway", gateway.status());
     let pages = pages.serve(args.metrics, &display).await?;
     let at = gateway.local_address();
     display.print_line(&match args.tcp {

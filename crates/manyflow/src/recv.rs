@@ -33,7 +33,7 @@ use manyflow_terminal::display::{self, Display, OutputError, show};
 use manyflow_terminal::received::{print_progress, report};
 use manyflow_terminal::shown::shown;
 use manyflow_terminal::signals::{END_GRACE, interrupted};
-use manyflow_terminal::status;
+use manyflow_terminal::status::{Session, Sessions};
 use manyflow_terminal::usage;
 
 use reports::Reports;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
         config.existing = Existing::Replace;
     }
     let (sinks, progress, files) = ProgressSinks::channels();
-    let pages = pages(&args, session_name, reports.as_ref(), &progress);
+    let pages = pages(&args, session_name, &progress);
     let _metrics = pages.serve(args.metrics, display).await?;
     let reporting = reports.map(|reports| reports.start(&sinks));
     let (watching, unheard) = display::watch(watch_progress(progress, files, display.clone()));
@@ -108,18 +108,19 @@ pub(crate) async fn run(args: RecvArgs, display: &Display) -> Result<()> {
 }
 
 /// Returns the status page and the metrics.
-fn pages(
-    args: &RecvArgs,
-    session_name: String,
-    reports: Option<&Reports>,
-    progress: &watch::Receiver<Progress>,
-) -> Pages {
-    let name = reports.map(|reports| reports.identity.name().clone());
-    let name = name.unwrap_or_else(ReceiverName::of_host).to_string();
+fn pages(args: &RecvArgs, session_name: String, progress: &watch::Receiver<Progress>) -> Pages {
+    let name = receiver_name(args);
     let url = args.session.clone();
     let url = url.filter(|session| session.contains("://"));
-    let shown = status::Session::received(session_name, url, name, progress.clone());
-    Pages::of(vec![(None, progress.clone())]).with_all(status::pages("recv", vec![shown]))
+    let shown = Session::received(session_name, url, name, progress.clone());
+    let shown = Sessions::new(vec![shown]);
+    Pages::of(vec![(None, progress.clone())]).with_sessions("recv", move || shown.clone())
+}
+
+/// Returns the name under which this receiver reports.
+pub(crate) fn receiver_name(args: &RecvArgs) -> String {
+    let name = args.identity.name.clone();
+    name.unwrap_or_else(ReceiverName::of_host).to_string()
 }
 
 /// Runs the command of the user, and prints what was received.

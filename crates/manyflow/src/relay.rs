@@ -27,7 +27,6 @@ use tokio::sync::watch;
 use crate::address::cannot_listen;
 use crate::cli::RelayArgs;
 use crate::keygen::trusted_keys;
-use crate::metrics::Pages;
 use crate::recv::{announce_route, way};
 use crate::stream::read_key;
 use manyflow_terminal::display::{self, Display, OutputError};
@@ -48,8 +47,7 @@ pub(crate) async fn run(args: RelayArgs, display: &Display) -> Result<()> {
         error => error.into(),
     })?;
     let progress = forwarder.progress();
-    let pages =
-        Pages::of(vec![(None, progress.clone())]).with_all(streams::relay_pages(progress.clone()));
+    let pages = streams::pages("relay", progress.clone(), streams::relayed);
     let _metrics = pages.serve(args.metrics, display).await?;
     let interruption = interrupted();
     announce(&forwarder, &args, display)?;

@@ -16,6 +16,7 @@ use crate::cli::RouterArgs;
 use crate::metrics::{Metrics, Pages, Reported};
 use manyflow_terminal::Display;
 use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::status::{Cell, Described, Series, Table, Unit, View};
 use manyflow_terminal::usage;
 
 /// The shortest queue in bytes: two packets.
@@ -93,7 +94,8 @@ async fn serve_metrics(
     display: &Display,
 ) -> Result<Option<MetricsServer>> {
     let router = Arc::clone(router);
-    let pages = Pages::new(move || Directions(directions(&router)));
+    let read = move || Directions(directions(&router));
+    let pages = Pages::new(read.clone()).with_page("router", read);
     pages.serve(args.metrics, display).await
 }
 
@@ -125,5 +127,36 @@ impl Reported for Directions {
             })?;
         }
         Ok(())
+    }
+}
+
+impl Described for Directions {
+    fn view(&self) -> View {
+        let row = |(direction, counters): (&str, Counters)| {
+            let name = match direction {
+                "up" => "to the server",
+                _ => "to the clients",
+            };
+            vec![
+                Cell::text(name),
+                Cell::Count(counters.delivered as f64),
+                Cell::Bytes(counters.delivered_bytes as f64),
+                Cell::Count(counters.dropped as f64),
+            ]
+        };
+        let columns = &["link", "packets", "bytes", "dropped"];
+        View {
+            tables: vec![Table::new("Links", columns, self.0.map(row))],
+            ..View::default()
+        }
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let [(_, up), (_, down)] = self.0;
+        vec![
+            Series::growth("to the server", Unit::BitsPerS, up.delivered_bytes),
+            Series::growth("to the clients", Unit::BitsPerS, down.delivered_bytes),
+            Series::growth("dropped", Unit::PerS, up.dropped + down.dropped),
+        ]
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use config::{groups, signing_key};
 use manyflow_terminal::display::{Display, OutputError, count_files, watch};
 use manyflow_terminal::receivers::{self, Watcher};
 use manyflow_terminal::signals::{elapsed, interrupted};
-use manyflow_terminal::status;
+use manyflow_terminal::status::Sessions;
 pub(crate) use session::{Opened, Prepared, announce_multicast, announce_urls};
 
 /// The usual port of an HTTP server without privileges.
@@ -51,8 +51,8 @@ pub(crate) async fn run(args: SendArgs, display: &Display) -> Result<()> {
     let urls = urls.unwrap_or_default();
     let sessions = vec![(None, prepared.session.progress())];
     let name = prepared.session.description.name.clone();
-    let shown = prepared.on_page(name, &urls);
-    let pages = Pages::of(sessions).with_all(status::pages("send", vec![shown]));
+    let shown = Sessions::new(vec![prepared.on_page(name, &urls)]);
+    let pages = Pages::of(sessions).with_sessions("send", move || shown.clone());
     let _metrics = pages.serve(args.servers.metrics, &lines).await?;
     let interruption = interrupted();
     prepared.announce(&urls, &lines)?;

@@ -17,7 +17,7 @@ use crate::send::{self, Opened, Prepared, Publication};
 use config::Config;
 use manyflow_terminal::display::{Display, OutputError};
 use manyflow_terminal::signals::interrupted;
-use manyflow_terminal::status;
+use manyflow_terminal::status::Sessions;
 use manyflow_terminal::usage;
 
 pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
@@ -66,7 +66,8 @@ pub(crate) async fn run(args: ServeArgs, display: &Display) -> Result<()> {
         let urls = urls_of(named);
         named.session.on_page(named.name.clone(), &urls)
     });
-    let pages = Pages::of(progress.collect()).with_all(status::pages("serve", shown.collect()));
+    let shown = Sessions::new(shown.collect());
+    let pages = Pages::of(progress.collect()).with_sessions("serve", move || shown.clone());
     let _metrics = pages.serve(servers.metrics, display).await?;
     let interruption = interrupted();
     for named in &prepared {

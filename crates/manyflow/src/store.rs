@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::address::cannot_listen;
 use crate::cli::{StoreArgs, StoreMemberArgs};
-use crate::metrics::{self, Metrics, Reported};
+use crate::metrics::{Metrics, Pages, Reported};
 use manyflow_terminal::Display;
 use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::status::{Cell, Described, Series, Table, Unit, View};
 use manyflow_terminal::usage;
 
 /// The time between two updates of the metrics.
@@ -58,7 +59,8 @@ async fn serve_member_of(args: StoreMemberArgs, display: &Display) -> Result<()>
         disk_bytes: shelf.disk_bytes(),
         ..Status::default()
     });
-    let _metrics = metrics::serve(args.metrics, vec![(None, status)], &display).await?;
+    let pages = Pages::of(vec![(None, status.clone())]).with_page_of("store", status);
+    let _metrics = pages.serve(args.metrics, &display).await?;
     let interrupted = interrupted();
     let folder = args.dir.display();
     display.print_line(&format!("store: member {name} keeps {folder}, at {at}"))?;
@@ -113,28 +115,42 @@ async fn status(member: &SharedMember, connections: u64) -> Result<Status> {
     Ok(read.await?)
 }
 
+type Count = (&'static str, &'static str, fn(&MemberCounters) -> u64);
+
+const COUNTERS: [Count; 8] = [
+    ("puts", "Chunks and manifests that were put.", |c| c.puts),
+    (
+        "put_bytes",
+        "Bytes of the chunks and manifests that were put.",
+        |c| c.put_bytes,
+    ),
+    ("gets", "Chunks and manifests that were read.", |c| c.gets),
+    (
+        "get_bytes",
+        "Bytes of the chunks and manifests that were read.",
+        |c| c.get_bytes,
+    ),
+    (
+        "missing",
+        "Requests for bytes that the member does not have.",
+        |c| c.missing,
+    ),
+    ("failed", "Requests that failed.", |c| c.failed),
+    ("removed", "Chunks and manifests that were removed.", |c| {
+        c.removed
+    }),
+    (
+        "removed_bytes",
+        "Bytes of the chunks and manifests that were removed.",
+        |c| c.removed_bytes,
+    ),
+];
+
 impl Reported for Status {
     const PREFIX: &str = "manyflow_store";
 
     fn report(out: &mut Metrics<'_, Self>) -> fmt::Result {
-        type Value = fn(&MemberCounters) -> u64;
-        let counters: [(&str, &str, Value); 8] = [
-            ("puts", "Chunks and manifests that were put.", |c| c.puts),
-            ("put_bytes", "Bytes of these.", |c| c.put_bytes),
-            ("gets", "Chunks and manifests that were read.", |c| c.gets),
-            ("get_bytes", "Bytes of these.", |c| c.get_bytes),
-            (
-                "missing",
-                "Requests for bytes that the member does not have.",
-                |c| c.missing,
-            ),
-            ("failed", "Requests that failed.", |c| c.failed),
-            ("removed", "Chunks and manifests that were removed.", |c| {
-                c.removed
-            }),
-            ("removed_bytes", "Bytes of these.", |c| c.removed_bytes),
-        ];
-        for (name, help, value) in counters {
+        for (name, help, value) in COUNTERS {
             out.counter(name, help, |status| value(&status.counters))?;
         }
         out.gauge("connections", "Open connections.", |status| {
@@ -146,5 +162,36 @@ impl Reported for Status {
         out.gauge("disk_bytes", "Size of the disk.", |status| {
             status.disk_bytes
         })
+    }
+}
+
+impl Described for Status {
+    fn view(&self) -> View {
+        let bytes =
+            |bytes: Option<u64>| bytes.map_or(Cell::Empty, |bytes| Cell::Bytes(bytes as f64));
+        let counts = COUNTERS.map(|(_, help, value)| (help, value(&self.counters)));
+        View {
+            facts: vec![
+                ("connections", Cell::Count(self.connections as f64)),
+                ("free room of the disk", bytes(self.free_bytes)),
+                ("size of the disk", bytes(self.disk_bytes)),
+            ],
+            tables: vec![Table::of_events(counts)],
+            ..View::default()
+        }
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let counters = &self.counters;
+        let free = self.free_bytes;
+        let mut series = vec![
+            Series::growth("write rate", Unit::BitsPerS, counters.put_bytes),
+            Series::growth("read rate", Unit::BitsPerS, counters.get_bytes),
+            Series::growth("requests that failed", Unit::PerS, counters.failed),
+        ];
+        series.extend(
+            free.map(|free| Series::now("free room of the disk", Unit::Bytes, free as f64)),
+        );
+        series
     }
 }

@@ -1,4 +1,4 @@
-//! The pages of a daemon: metrics for Prometheus, its status as JSON, and a page that shows it.
+//! The pages of a daemon: metrics for Prometheus, its status as JSON, and its status page.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub fn daemon_pages(daemon: &DaemonHandle) -> Pages {
     let latest = daemon.status();
     let mut pages = Pages::new(move || latest.borrow().clone())
         .with_status(STATUS_PATH, daemon.status())
-        .with_front(include_str!("daemon.html"));
+        .with_page_of("daemon", daemon.status());
     for path in MONITOR_PATHS {
         pages = pages.with(monitor_page(daemon.monitor(), path));
     }
@@ -55,6 +55,12 @@ impl Reported for DaemonStatus {
         }
         Ok(())
     }
+}
+
+/// Returns the counts of events, each with its description.
+pub(crate) fn daemon_counts(counters: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
+    let all = COUNTERS.into_iter().chain(REFUSED);
+    all.map(|(_, help, value)| (help, value(counters)))
 }
 
 /// A metric: its name, its help, and its value.

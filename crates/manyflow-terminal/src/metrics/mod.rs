@@ -10,13 +10,16 @@ mod http;
 mod progress;
 mod switch;
 
+pub(crate) use daemon::daemon_counts;
 pub use daemon::daemon_pages;
+pub(crate) use switch::switch_counts;
 pub use switch::switch_pages;
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use manyflow_messages::STATUS_PATH;
 use manyflow_net::metrics::{METRICS_PATH, METRICS_TYPE, MetricsServer, Page};
 use manyflow_net::process::resident_bytes;
 use prometheus_client::collector::Collector;
@@ -29,49 +32,37 @@ use tokio::sync::watch;
 
 use crate::Display;
 use crate::address::cannot_listen;
+use crate::status::{self, Described, Sampling, Sessions};
 
 /// The media type of JSON.
 pub const JSON: &str = "application/json";
 
-/// Serves the metrics of `sessions` on `address`, if there is one, and prints their URL. They are
-/// served until the returned value is dropped. Samples of a session with a name have it as the
-/// label `session`.
-pub async fn serve<P: Reported>(
-    address: Option<SocketAddr>,
-    sessions: Vec<(Option<String>, watch::Receiver<P>)>,
-    display: &Display,
-) -> Result<Option<MetricsServer>> {
-    Pages::of(sessions).serve(address, display).await
-}
-
-/// Serves the metrics of sessions that come and go, as [`serve`] does: those that `read` returns.
-pub async fn serve_changing<P: Reported>(
-    address: Option<SocketAddr>,
-    read: impl Fn() -> Vec<(Option<String>, P)> + Send + Sync + 'static,
-    display: &Display,
-) -> Result<Option<MetricsServer>> {
-    Pages::of_sessions(read).serve(address, display).await
-}
-
 /// The pages of a role.
-pub struct Pages(Vec<Page>);
+pub struct Pages {
+    pages: Vec<Page>,
+    /// Keeps the history that the status page draws; not started before the pages are served.
+    sampling: Option<Sampling>,
+}
 
 impl Pages {
     /// Returns the page of a role's metrics, for which `read` is asked at each request.
     pub fn new<P: Reported>(read: impl Fn() -> P + Send + Sync + 'static) -> Pages {
-        Pages::of_sessions(move || vec![(None, read())])
+        Pages::of_changing(move || vec![(None, read())])
     }
 
-    /// Returns the page of the metrics of `sessions`, as [`serve`] shows them.
+    /// Returns the page of the metrics of `sessions`. Samples of a session with a name have it as
+    /// the label `session`.
     pub fn of<P: Reported>(sessions: Vec<(Option<String>, watch::Receiver<P>)>) -> Pages {
-        Pages::of_sessions(move || {
+        Pages::of_changing(move || {
             let sessions = sessions.iter();
             let sessions = sessions.map(|(name, state)| (name.clone(), state.borrow().clone()));
             sessions.collect()
         })
     }
 
-    fn of_sessions<P: Reported>(
+    /// Returns the page of the metrics of sessions that come and go, as [`Pages::of`] does: those
+    /// that `read` returns.
+    pub fn of_changing<P: Reported>(
         read: impl Fn() -> Vec<(Option<String>, P)> + Send + Sync + 'static,
     ) -> Pages {
         let mut registry = Registry::default();
@@ -80,7 +71,10 @@ impl Pages {
             .sub_registry_with_prefix(P::PREFIX)
             .register_collector(Box::new(Read(read)));
         let page = Page::new(METRICS_PATH, METRICS_TYPE, move || render(&registry));
-        Pages(vec![page])
+        Pages {
+            pages: vec![page],
+            sampling: None,
+        }
     }
 
     /// Adds a page with the latest status as JSON.
@@ -95,21 +89,44 @@ impl Pages {
         }))
     }
 
-    /// Adds the page that a browser shows without a path.
-    pub fn with_front(self, html: &'static str) -> Pages {
-        let media_type = "text/html; charset=utf-8";
-        self.with(Page::new("/", media_type, || html.to_owned()))
+    /// Adds the status page, at `/`, of `role`, a command. `read` is asked at each request, and for
+    /// the history that the page draws.
+    pub fn with_page<D: Described>(
+        mut self,
+        role: &'static str,
+        read: impl Fn() -> D + Send + Sync + 'static,
+    ) -> Pages {
+        let (pages, sampling) = status::pages(role, read);
+        self.pages.extend(pages);
+        self.sampling = Some(sampling);
+        self
     }
 
-    /// Adds pages.
-    pub fn with_all(mut self, pages: impl IntoIterator<Item = Page>) -> Pages {
-        self.0.extend(pages);
-        self
+    /// Adds the status page of the latest state.
+    pub fn with_page_of<D: Described + Clone + Send + Sync + 'static>(
+        self,
+        role: &'static str,
+        state: watch::Receiver<D>,
+    ) -> Pages {
+        self.with_page(role, move || state.borrow().clone())
+    }
+
+    /// Adds the status page of commands that send or receive files, and the same for programs at
+    /// `/status.json`. `read` is asked as for [`Pages::with_page`].
+    pub fn with_sessions(
+        self,
+        role: &'static str,
+        read: impl Fn() -> Sessions + Clone + Send + Sync + 'static,
+    ) -> Pages {
+        let sessions = read.clone();
+        let status = move || sessions().status(role).to_string();
+        self.with(Page::new(STATUS_PATH, JSON, status))
+            .with_page(role, read)
     }
 
     /// Adds a page.
     pub fn with(mut self, page: Page) -> Pages {
-        self.0.push(page);
+        self.pages.push(page);
         self
     }
 
@@ -123,11 +140,11 @@ impl Pages {
         let Some(address) = address else {
             return Ok(None);
         };
-        let has_front = self.0.iter().any(|page| page.path() == "/");
-        let server = MetricsServer::serve_pages(address, self.0).await;
+        let server = MetricsServer::serve_pages(address, self.pages).await;
         let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
         let at = server.local_address();
-        if has_front {
+        if let Some(sampling) = self.sampling {
+            tokio::spawn(sampling);
             display.print_line(&format!("status is at http://{at}/"))?;
         }
         let url = format!("http://{at}{METRICS_PATH}");

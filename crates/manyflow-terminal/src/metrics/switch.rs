@@ -1,8 +1,9 @@
-//! The pages of a switch: metrics for Prometheus, and its status as JSON.
+//! The pages of a switch: metrics for Prometheus, its status as JSON, and its status page.
 
 use std::fmt;
 
 use manyflow_ensembles::anypoint::switch::{Counters, MemberStatus, SwitchStatus};
+use manyflow_messages::STATUS_PATH;
 use tokio::sync::watch;
 
 use super::{Metrics, Pages, Reported};
@@ -10,7 +11,9 @@ use super::{Metrics, Pages, Reported};
 /// Returns the pages of a switch.
 pub fn switch_pages(status: watch::Receiver<SwitchStatus>) -> Pages {
     let latest = status.clone();
-    Pages::new(move || latest.borrow().clone()).with_status("/status.json", status)
+    Pages::new(move || latest.borrow().clone())
+        .with_status(STATUS_PATH, status.clone())
+        .with_page_of("switch", status)
 }
 
 impl Reported for SwitchStatus {
@@ -33,6 +36,12 @@ impl Reported for SwitchStatus {
         }
         Ok(())
     }
+}
+
+/// Returns the counts of events, each with its description.
+pub(crate) fn switch_counts(counters: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
+    let all = COUNTERS.into_iter();
+    all.map(|(_, help, value)| (help, value(counters)))
 }
 
 /// A metric: its name, its help, and its value.

@@ -99,7 +99,8 @@ pub(crate) struct RelayArgs {
     /// Seal reports of streams with this key, if a stream needs one: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    /// Serve a status page over HTTP on this address, and metrics for Prometheus (OpenMetrics text)
+    /// at /metrics
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

@@ -40,7 +40,8 @@ pub(crate) struct RouterArgs {
     /// Do not speak XCP: only drop packets that the queue has no room for
     #[arg(long)]
     pub(crate) drop_tail: bool,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    /// Serve a status page over HTTP on this address, and metrics for Prometheus (OpenMetrics text)
+    /// at /metrics
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

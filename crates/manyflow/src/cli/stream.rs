@@ -253,7 +253,8 @@ pub(crate) struct StreamRecvArgs {
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics
+    /// Serve a status page over HTTP on this address, and metrics for Prometheus (OpenMetrics text)
+    /// at /metrics
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

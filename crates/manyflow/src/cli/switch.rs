@@ -81,8 +81,8 @@ pub(crate) struct SwitchArgs {
     /// The time that open connections have to finish after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
-    /// Serve metrics for Prometheus (OpenMetrics text) over HTTP on this address, at /metrics, and
-    /// the status at /status.json
+    /// Serve a status page over HTTP on this address, metrics for Prometheus (OpenMetrics text) at
+    /// /metrics, and the status for programs at /status.json
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<9464>)]
     pub(crate) metrics: Option<SocketAddr>,
 }

@@ -18,7 +18,7 @@ use manyflow_terminal::usage;
 /// A plan of reports, and the receiver that makes them.
 pub(crate) struct Reports {
     plan: ReportPlan,
-    pub(super) identity: Identity,
+    identity: Identity,
 }
 
 impl Reports {

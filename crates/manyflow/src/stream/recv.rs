@@ -19,7 +19,6 @@ use super::consume::Consumer;
 use super::read_key;
 use crate::cli::StreamRecvArgs;
 use crate::keygen::trusted_keys;
-use crate::metrics::Pages;
 use crate::recv::{announce_route, way};
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::{END_GRACE, elapsed, interrupted};
@@ -47,8 +46,7 @@ pub(crate) async fn run(args: StreamRecvArgs, display: &Display) -> Result<()> {
     let config = config(&args, description).await?;
     announce_route(&config.route, source, &lines)?;
     let (watched, progress) = watch::channel(StreamReceiveProgress::default());
-    let pages = Pages::of(vec![(None, progress.clone())])
-        .with_all(streams::receiver_pages(progress.clone()));
+    let pages = streams::pages("stream recv", progress.clone(), streams::received);
     let _metrics = pages.serve(args.metrics, &lines).await?;
     let (units, received) = mpsc::channel(UNITS_MAX);
     // The consumer ends before the stream only if its output fails.

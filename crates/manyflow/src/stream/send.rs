@@ -16,7 +16,6 @@ use tokio::task::JoinHandle;
 use super::{feed, read_key};
 use crate::address::cannot_listen;
 use crate::cli::{StreamProtocolArg, StreamSendArgs};
-use crate::metrics::Pages;
 use crate::send::{Publication, announce_multicast, announce_urls, groups, publish, signing_key};
 use manyflow_terminal::display::{self, Display, OutputError};
 use manyflow_terminal::signals::{elapsed, interrupted};
@@ -52,8 +51,7 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     };
     let sender = sender.with_first_number(args.first_number);
     let progress = sender.progress();
-    let pages =
-        Pages::of(vec![(None, progress.clone())]).with_all(streams::sender_pages(progress.clone()));
+    let pages = streams::pages("stream send", progress.clone(), streams::sent);
     let _metrics = pages.serve(args.servers.metrics, &lines).await?;
     let interruption = interrupted();
     if args.multicast.is_some() {

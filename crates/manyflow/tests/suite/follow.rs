@@ -133,6 +133,14 @@ fn the_sessions_of_a_catalogue_are_received_once() {
     for name in ["one", "two"] {
         assert!(page.contains(&format!(r#"session="{name}""#)), "{page}");
     }
+    let (_, page) = get(&url.replace("/metrics", "/page.json"));
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let rows = page["tables"][0]["rows"].as_array().unwrap();
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| [&row[0]["text"], &row[1]["text"]])
+        .collect();
+    assert_eq!(shown, [["one", "1 of 1"], ["two", "1 of 1"]]);
     let log = follower.messages().join("\n");
     assert!(
         log.contains("not trusted"),

@@ -43,6 +43,30 @@ fn answer_to(address: &str, request: &[u8]) -> String {
     }
 }
 
+/// The status page loads only its own files, which may run nothing else, and shows this role.
+fn check_page(role: &str, address: &str) {
+    for (file, media_type) in [
+        ("", "text/html"),
+        ("page.css", "text/css"),
+        ("page.js", "text/javascript"),
+        ("page.json", "application/json"),
+    ] {
+        let (head, _) = get(&format!("http://{address}/{file}"));
+        assert!(head.starts_with("http/1.1 200"), "{role} {file}: {head}");
+        assert!(
+            head.contains(&format!("content-type: {media_type}")),
+            "{head}"
+        );
+        for header in ["content-security-policy: default-src 'none'", "nosniff"] {
+            assert!(head.contains(header), "{role} {file}: {head}");
+        }
+    }
+    let (_, page) = get(&format!("http://{address}/page.json"));
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(page["role"], role);
+    assert!(!page["tables"].as_array().unwrap().is_empty(), "{page}");
+}
+
 /// Attacks the address of a role, which goes on.
 fn attack(arguments: &[&str]) {
     let (role, address) = start(arguments);
@@ -103,6 +127,7 @@ fn attack(arguments: &[&str]) {
         head.starts_with("http/1.1 200") && body.ends_with("# EOF\n"),
         "{head}"
     );
+    check_page(arguments[0], &address);
     drop(connections);
     role.signal(Signal::SIGTERM);
     let ended = role.finish().succeeded("the role");

@@ -313,10 +313,10 @@ fn a_sender_and_a_relay_say_why_their_groups_change() {
             let event = parsed(line);
             (event["event"] == "metrics").then(|| event["url"].as_str().unwrap().to_owned())
         });
-        let status = metrics.replace("/metrics", "/status.json");
-        wait_until(row, || common::get(&status).1.contains(row));
+        let shown = metrics.replace("/metrics", "/page.json");
+        wait_until(row, || common::get(&shown).1.contains(row));
         let page = metrics.replace("/metrics", "/");
-        assert!(common::get(&page).1.contains("status.json"), "{page}");
+        assert!(common::get(&page).1.contains("page.js"), "{page}");
     }
     stop(receiving);
     let key = "channel_changes_by_reason";
