@@ -10,7 +10,8 @@ use hyper::Request;
 pub use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::header::{
-    CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use tokio::net::{TcpListener, ToSocketAddrs};
 
@@ -20,6 +21,9 @@ use super::http::{self, HttpServer, TEXT, page};
 pub const METRICS_PATH: &str = "/metrics";
 /// The media type of OpenMetrics text.
 pub const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The media type of Prometheus's text format before OpenMetrics.
+const CLASSIC_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Pages load nothing but the process's own files, and no other page shows them in a frame. Names
 /// from peers are on them: should one ever become markup, it still runs nothing.
@@ -80,16 +84,56 @@ impl Page {
     fn answer(&self, request: &Request<Incoming>) -> impl Future<Output = http::Page> + use<> {
         let answering = (self.answer)(request.uri().query().unwrap_or_default());
         let media_type = self.media_type;
+        let is_classic = media_type == METRICS_TYPE && wants_classic(request);
         async move {
             let (status, text) = answering.await;
-            let mut answer = page(status, media_type, text);
+            let mut answer = match is_classic {
+                true => page(status, CLASSIC_TYPE, classic(&text)),
+                false => page(status, media_type, text),
+            };
             let headers = answer.headers_mut();
             for (name, value) in HEADERS {
                 headers.insert(name, HeaderValue::from_static(value));
             }
+            if media_type == METRICS_TYPE {
+                headers.insert(VARY, HeaderValue::from_static("accept"));
+            }
             answer
         }
     }
+}
+
+/// Whether the client asks for text and does not know OpenMetrics.
+fn wants_classic(request: &Request<Incoming>) -> bool {
+    let accepted = request.headers().get_all(ACCEPT).iter();
+    let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
+    let accepts = |kind| accepted.iter().any(|value| value.contains(kind));
+    accepts("text/plain") && !accepts("application/openmetrics-text")
+}
+
+/// Returns OpenMetrics text in Prometheus's text format before it. There, a counter's help and type
+/// stand under the name of its samples, which ends with `_total`.
+fn classic(open: &str) -> String {
+    let mut text = String::with_capacity(open.len());
+    let mut lines = open.lines().peekable();
+    while let Some(line) = lines.next() {
+        let name = |prefix: &str| line.strip_prefix(prefix)?.split_once(' ');
+        if let Some((name, help)) = name("# HELP ") {
+            let kind = format!("# TYPE {name} counter");
+            let end = if lines.peek() == Some(&&kind[..]) {
+                "_total"
+            } else {
+                ""
+            };
+            text.push_str(&format!("# HELP {name}{end} {help}\n"));
+        } else if let Some((name, "counter")) = name("# TYPE ") {
+            text.push_str(&format!("# TYPE {name}_total counter\n"));
+        } else if !line.starts_with("# EOF") && !line.starts_with("# UNIT") {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// A server of metrics and other pages, which ends when it is dropped.
@@ -145,5 +189,21 @@ impl MetricsServer {
     /// 0.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_classic_text_has_the_help_of_counters_under_the_names_of_their_samples() {
+        let open = "# HELP a_sent Packets.\n# TYPE a_sent counter\na_sent_total{of=\"b\"} 2\n\
+                    # HELP a_rate Rate.\n# TYPE a_rate gauge\na_rate 1.5\n# EOF\n";
+        assert_eq!(
+            classic(open),
+            "# HELP a_sent_total Packets.\n# TYPE a_sent_total counter\na_sent_total{of=\"b\"} 2\n\
+             # HELP a_rate Rate.\n# TYPE a_rate gauge\na_rate 1.5\n"
+        );
     }
 }

@@ -43,6 +43,22 @@ fn answer_to(address: &str, request: &[u8]) -> String {
     }
 }
 
+/// The metrics are there in both formats of text.
+fn check_metrics(address: &str) {
+    let (head, body) = get(&format!("http://{address}/metrics"));
+    assert!(
+        head.starts_with("http/1.1 200") && body.ends_with("# EOF\n"),
+        "{head}"
+    );
+    let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: text/plain\r\n\r\n";
+    let classic = answer_to(address, request);
+    assert!(
+        classic.contains("content-type: text/plain; version=0.0.4"),
+        "{classic}"
+    );
+    assert!(!classic.contains("# EOF"), "{classic}");
+}
+
 /// The status page loads only its own files, which may run nothing else, and shows this role.
 fn check_page(role: &str, address: &str) {
     for (file, media_type) in [
@@ -122,11 +138,7 @@ fn attack(arguments: &[&str]) {
         );
         assert!(!answer.contains("root:"), "{answer}");
     }
-    let (head, body) = get(&format!("http://{address}/metrics"));
-    assert!(
-        head.starts_with("http/1.1 200") && body.ends_with("# EOF\n"),
-        "{head}"
-    );
+    check_metrics(&address);
     check_page(arguments[0], &address);
     drop(connections);
     role.signal(Signal::SIGTERM);
