@@ -11,6 +11,7 @@ use hyper::header::HOST;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use manyflow_net::address::{Address, decode_zone, without_zone};
+use serde::de::Error as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -111,7 +112,14 @@ pub enum FetchError {
 /// Returns an error if no daemon answers there.
 pub async fn fetch_status(url: &StatusUrl) -> Result<DaemonStatus, FetchError> {
     let body = fetch_page(url, &url.path).await?;
-    serde_json::from_slice(&body).map_err(FetchError::NotStatus)
+    let status: DaemonStatus = serde_json::from_slice(&body).map_err(FetchError::NotStatus)?;
+    // Keys of other versions may be missing, so the objects of other roles have values, too.
+    match status.name.is_empty() {
+        true => Err(FetchError::NotStatus(serde_json::Error::missing_field(
+            "name",
+        ))),
+        false => Ok(status),
+    }
 }
 
 /// Reads another page of the server at an address, such as its metrics, within 2 s.
@@ -187,12 +195,19 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_no_daemon_is_reported() {
         use manyflow_net::metrics::{MetricsServer, Page};
-        let page = Page::new(STATUS_PATH, "application/json", || "[1]".to_owned());
-        let server = MetricsServer::serve_pages("127.0.0.1:0", vec![page]).await;
+        let page =
+            |path, text: &'static str| Page::new(path, "application/json", || text.to_owned());
+        let pages = vec![
+            page(STATUS_PATH, "[1]"),
+            page("/switch", r#"{"connections":1}"#),
+        ];
+        let server = MetricsServer::serve_pages("127.0.0.1:0", pages).await;
         let address = server.as_ref().unwrap().local_address();
         let error =
             |url: String| async move { fetch_status(&url.parse().unwrap()).await.unwrap_err() };
         let found = error(address.to_string()).await;
+        assert!(matches!(found, FetchError::NotStatus(_)), "{found}");
+        let found = error(format!("http://{address}/switch")).await;
         assert!(matches!(found, FetchError::NotStatus(_)), "{found}");
         let found = error(format!("http://{address}/other")).await;
         assert!(matches!(found, FetchError::Status(_)), "{found}");
