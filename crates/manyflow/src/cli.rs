@@ -140,7 +140,7 @@ pub(crate) enum Command {
     /// Carry subjects and streams of a nats-server to other sites
     #[command(after_help = BRIDGE_EXAMPLES)]
     Bridge(BridgeArgs),
-    /// Watch daemons: their clients, links and slow members
+    /// Watch daemons and other roles: clients, links, slow members, figures
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
     /// Share each connection's frames among the members of a service

@@ -9,15 +9,17 @@ mod daemon;
 mod ensembles;
 mod history;
 mod sessions;
+mod snapshot;
 mod streams;
 
 pub use sessions::{Session, Sessions};
+pub use snapshot::{PAGE_PATH, Snapshot};
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use manyflow_net::metrics::Page;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -108,7 +110,7 @@ impl Table {
 }
 
 /// A cell of a table, or a key figure. The page formats numbers by their unit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cell {
     /// Nothing.
@@ -191,7 +193,7 @@ impl Series {
 }
 
 /// A unit of a series.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A number of things.
@@ -244,7 +246,7 @@ pub(crate) fn pages<D: Described>(
         file("/", "text/html; charset=utf-8", include_str!("page.html")),
         file("/page.css", "text/css", include_str!("page.css")),
         file("/page.js", "text/javascript", include_str!("page.js")),
-        Page::new("/page.json", JSON, render),
+        Page::new(PAGE_PATH, JSON, render),
     ];
     (pages, Box::pin(sampling))
 }

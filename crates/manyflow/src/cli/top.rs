@@ -14,6 +14,9 @@ Examples:
   # Three daemons, every five seconds
   manyflow top a.example.net:9464 b.example.net:9464 c.example.net:9464 --interval 5s
 
+  # A switch and its two stores
+  manyflow top switch.example.net:9464 10.0.0.1:9464 10.0.0.2:9464
+
   # One table, for a report
   manyflow top a.example.net:9464 --once
 
@@ -30,10 +33,10 @@ Columns:
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// The addresses at which daemons serve metrics
+    /// The addresses at which daemons, or other roles, serve metrics
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9464")]
     pub(crate) urls: Vec<StatusUrl>,
-    /// Print one table after one interval, and exit; with 1 if no daemon answered
+    /// Print one table after one interval, and exit; with 1 if nothing answered
     #[arg(long)]
     pub(crate) once: bool,
     /// The time between two tables, at least 500ms

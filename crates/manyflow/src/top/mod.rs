@@ -1,4 +1,5 @@
-//! `manyflow top`: the state of daemons, as a table that changes in place or as JSON lines.
+//! `manyflow top`: the state of daemons and other roles, as tables that change in place or as JSON
+//! lines.
 
 mod rates;
 mod table;
@@ -7,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use anyhow::{Result, bail};
-use manyflow_messages::{DaemonStatus, FetchError, StatusUrl, fetch_status};
+use manyflow_messages::{DaemonStatus, FetchError, StatusUrl, fetch_page, fetch_status};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -15,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::cli::TopArgs;
 use manyflow_terminal::Display;
 use manyflow_terminal::signals::interrupted;
+use manyflow_terminal::status::{PAGE_PATH, Snapshot};
 use rates::Rates;
 
 /// Moves the cursor to the first line.
@@ -31,12 +33,35 @@ pub(crate) async fn run(args: &TopArgs, display: &Display) -> Result<()> {
     }
 }
 
-/// A daemon, or the reason why it does not answer.
+/// The answer of an address.
+enum Answer {
+    Daemon(Box<DaemonStatus>),
+    /// Another role.
+    Other(Snapshot),
+}
+
+/// A role, or the reason why it does not answer.
 struct Seen<'a> {
     url: &'a StatusUrl,
-    status: Result<DaemonStatus, FetchError>,
-    /// Rates since the table before; `None` in the first one, and after a restart.
+    answer: Result<Answer, FetchError>,
+    /// Rates of a daemon since the table before; `None` in the first one, and after a restart.
     rates: Option<Rates>,
+}
+
+impl Seen<'_> {
+    fn daemon(&self) -> Option<&DaemonStatus> {
+        match &self.answer {
+            Ok(Answer::Daemon(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn other(&self) -> Option<&Snapshot> {
+        match &self.answer {
+            Ok(Answer::Other(snapshot)) => Some(snapshot),
+            _ => None,
+        }
+    }
 }
 
 async fn watch(args: &TopArgs, display: &Display) -> Result<()> {
@@ -47,50 +72,71 @@ async fn watch(args: &TopArgs, display: &Display) -> Result<()> {
     if args.once {
         // Rates need a state before.
         tick.tick().await;
-        before = fetch_all(&args.urls)
-            .await
-            .into_iter()
-            .map(Result::ok)
-            .collect();
+        before = daemons(fetch_all(&args.urls).await);
     }
     loop {
         tick.tick().await;
-        let statuses = fetch_all(&args.urls).await;
-        let daemons = statuses.into_iter().zip(&before).zip(&args.urls);
-        let daemons = daemons.map(|((status, before), url)| Seen {
-            url,
-            rates: Rates::between(before.as_ref(), status.as_ref().ok()),
-            status,
+        let answers = fetch_all(&args.urls).await;
+        let seen = answers.into_iter().zip(&before).zip(&args.urls);
+        let seen = seen.map(|((answer, before), url)| {
+            let mut seen = Seen {
+                url,
+                answer,
+                rates: None,
+            };
+            seen.rates = Rates::between(before.as_ref(), seen.daemon());
+            seen
         });
-        let daemons: Vec<_> = daemons.collect();
-        display.print_json(&to_json(&daemons))?;
+        let seen: Vec<_> = seen.collect();
+        display.print_json(&to_json(&seen))?;
         if !display.is_json() {
-            display.print_screen(&to_screen(&table::render(&daemons), is_live))?;
+            display.print_screen(&to_screen(&table::render(&seen), is_live))?;
         }
         if args.once {
-            return match daemons.iter().any(|daemon| daemon.status.is_ok()) {
+            return match seen.iter().any(|seen| seen.answer.is_ok()) {
                 true => Ok(()),
                 false => bail!(
-                    "no daemon answered: check the addresses, and `metrics` in the daemons' files"
+                    "no daemon answered, nor another role: check the addresses, `--metrics`, and \
+                     `metrics` in the daemons' files"
                 ),
             };
         }
-        before = daemons
-            .into_iter()
-            .map(|daemon| daemon.status.ok())
-            .collect();
+        before = daemons(seen.into_iter().map(|seen| seen.answer));
     }
 }
 
-/// Reads the status of all daemons at once, in their order.
-async fn fetch_all(urls: &[StatusUrl]) -> Vec<Result<DaemonStatus, FetchError>> {
+/// Returns the status of each daemon among these answers, and `None` for others.
+fn daemons(
+    answers: impl IntoIterator<Item = Result<Answer, FetchError>>,
+) -> Vec<Option<DaemonStatus>> {
+    let answers = answers.into_iter().map(|answer| match answer {
+        Ok(Answer::Daemon(status)) => Some(*status),
+        _ => None,
+    });
+    answers.collect()
+}
+
+/// Reads the state of all roles at once, in their order.
+async fn fetch_all(urls: &[StatusUrl]) -> Vec<Result<Answer, FetchError>> {
     let mut tasks = JoinSet::new();
     for (place, url) in urls.iter().cloned().enumerate() {
-        tasks.spawn(async move { (place, fetch_status(&url).await) });
+        tasks.spawn(async move { (place, fetch(&url).await) });
     }
     let mut fetched = tasks.join_all().await;
     fetched.sort_by_key(|(place, _)| *place);
-    fetched.into_iter().map(|(_, status)| status).collect()
+    fetched.into_iter().map(|(_, answer)| answer).collect()
+}
+
+async fn fetch(url: &StatusUrl) -> Result<Answer, FetchError> {
+    let error = match fetch_status(url).await {
+        Ok(status) => return Ok(Answer::Daemon(Box::new(status))),
+        Err(error @ (FetchError::NotStatus(_) | FetchError::Status(_))) => error,
+        Err(error) => return Err(error),
+    };
+    // Other roles have another status at this path, or none, and all have a page.
+    let page = fetch_page(url, PAGE_PATH).await.ok();
+    let snapshot = page.and_then(|page| serde_json::from_slice(&page).ok());
+    snapshot.map(Answer::Other).ok_or(error)
 }
 
 /// Returns the text that replaces the table before on a terminal, or stands below it elsewhere.
@@ -107,14 +153,15 @@ fn to_screen(table: &str, is_live: bool) -> String {
     text + CLEAR_BELOW
 }
 
-fn to_json(daemons: &[Seen<'_>]) -> Value {
-    let daemons = daemons.iter().map(|daemon| {
+fn to_json(seen: &[Seen<'_>]) -> Value {
+    let seen = seen.iter().map(|seen| {
         json!({
-            "url": daemon.url.to_string(),
-            "error": daemon.status.as_ref().err().map(ToString::to_string),
-            "status": daemon.status.as_ref().ok(),
-            "rates": daemon.rates,
+            "url": seen.url.to_string(),
+            "error": seen.answer.as_ref().err().map(ToString::to_string),
+            "status": seen.daemon(),
+            "rates": seen.rates,
+            "page": seen.other(),
         })
     });
-    json!({"event": "status", "daemons": daemons.collect::<Vec<_>>()})
+    json!({"event": "status", "daemons": seen.collect::<Vec<_>>()})
 }

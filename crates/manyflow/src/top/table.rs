@@ -21,20 +21,19 @@ struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// Returns the tables of all daemons.
-pub(super) fn render(daemons: &[Seen<'_>]) -> String {
-    let mut text = daemon_table(daemons).render();
-    for daemon in daemons {
-        if let Err(error) = &daemon.status {
-            let url = daemon.url;
+/// Returns the tables of all daemons and other roles.
+pub(super) fn render(seen: &[Seen<'_>]) -> String {
+    let mut text = daemon_table(seen).render();
+    for one in seen {
+        if let Err(error) = &one.answer {
+            let url = one.url;
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{url} does not answer: {error}");
         }
     }
     let answering = || {
-        daemons
-            .iter()
-            .filter_map(|daemon| Some((daemon.status.as_ref().ok()?, daemon.rates.as_ref())))
+        seen.iter()
+            .filter_map(|one| Some((one.daemon()?, one.rates.as_ref())))
     };
     let links = answering().flat_map(|(status, rates)| link_rows(status, rates));
     let links = Table {
@@ -64,9 +63,15 @@ pub(super) fn render(daemons: &[Seen<'_>]) -> String {
         ],
         rows: slow.collect(),
     };
-    for table in [links, slow] {
+    let others = Table {
+        titles: &["role", "address", "figure", "now"],
+        rows: seen.iter().flat_map(other_rows).collect(),
+    };
+    for table in [links, slow, others] {
         if !table.rows.is_empty() {
-            text.push('\n');
+            if !text.is_empty() {
+                text.push('\n');
+            }
             text.push_str(&table.render());
         }
     }
@@ -75,7 +80,7 @@ pub(super) fn render(daemons: &[Seen<'_>]) -> String {
 
 fn daemon_table(daemons: &[Seen<'_>]) -> Table {
     let rows = daemons.iter().filter_map(|daemon| {
-        let status = daemon.status.as_ref().ok()?;
+        let status = daemon.daemon()?;
         let rate = |value: fn(&Rates) -> f64| {
             known(
                 daemon
@@ -179,6 +184,27 @@ fn slow_rows(status: &DaemonStatus) -> Vec<Vec<String>> {
         rows.push(vec![format!("{others} others"), status.name.clone()]);
     }
     rows
+}
+
+/// Returns a row for each figure of a role that is no daemon, of which the first names the role.
+fn other_rows(seen: &Seen<'_>) -> Vec<Vec<String>> {
+    let Some(snapshot) = seen.other() else {
+        return Vec::new();
+    };
+    let role = match &*snapshot.title {
+        "" => snapshot.role.clone(),
+        title => format!("{} {title}", snapshot.role),
+    };
+    let mut figures = snapshot.figures();
+    if figures.is_empty() {
+        figures.push((UNKNOWN, UNKNOWN.to_owned()));
+    }
+    let mut names = Some([role, seen.url.to_string()]);
+    let row = |(name, value): (&str, String)| {
+        let [role, url] = names.take().unwrap_or_default();
+        vec![role, url, name.to_owned(), value]
+    };
+    figures.into_iter().map(row).collect()
 }
 
 fn known(value: Option<String>) -> String {

@@ -180,6 +180,52 @@ fn json_lines_have_the_state_of_each_daemon_and_rates() {
 }
 
 #[test]
+fn other_roles_have_their_figures_below_the_daemons() {
+    let daemon = Daemon::start("a", &[]);
+    daemon.wait_for_status("\"name\":\"a\"");
+    // A switch has another status than daemons, and a gateway has none.
+    let switch = ["switch", "--member", "one=127.0.0.1:9"];
+    let gateway = ["gateway", "--to", "127.0.0.1:9"];
+    let [switch, gateway] = [&switch[..], &gateway].map(|arguments| {
+        let mut command = manyflow(arguments);
+        command.args([
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+        ]);
+        let mut process = Manyflow::start(command);
+        let url = wait_for_event(&mut process, "metrics")["url"].clone();
+        let url = url.as_str().unwrap().replace("/metrics", "");
+        (process, url)
+    });
+    let urls = [&*daemon.pages, &switch.1, &gateway.1];
+    let ended = run(&[&["top", "--once"], &urls[..]].concat()).succeeded("top");
+    assert_eq!(row(&ended, &["a", "manyflow"])[5], "1", "daemons");
+    let [_, switch, gateway] = urls;
+    for (role, url, figure) in [
+        ("switch", switch, "members up"),
+        ("gateway", gateway, "switch no connection"),
+    ] {
+        let row = row(&ended, &[role, url]);
+        assert!(row[2..].join(" ").starts_with(figure), "{row:?}");
+    }
+    let ended = run(&[&["top", "--once", "--json"], &urls[..]].concat()).succeeded("top");
+    let event: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let (daemon, switch) = (&event["daemons"][0], &event["daemons"][1]);
+    assert_eq!(daemon["page"], Value::Null);
+    assert_eq!(daemon["status"]["name"], "a");
+    assert_eq!(
+        (&switch["error"], &switch["status"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(switch["page"]["role"], "switch");
+    let accepts = serde_json::json!(["accepts connections", {"good": "yes"}]);
+    assert_eq!(switch["page"]["facts"][1], accepts);
+}
+
+#[test]
 fn wrong_arguments_and_silence_are_reported() {
     let reserved = ReservedAddress::new().unwrap();
     let silent = reserved.get().to_string();
