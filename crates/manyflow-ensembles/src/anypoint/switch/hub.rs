@@ -81,7 +81,7 @@ impl Hub {
     /// Takes over a service: its members join or leave every connection.
     pub(super) fn set_service(&mut self, now: Time, config: &ServiceConfig) {
         let numbers = self.members.set(now, config);
-        self.rules = Arc::new(Rules::new(config, |place| numbers[place]));
+        self.rules = Arc::new(Rules::new(config, |place| numbers[place], &self.rules));
         for (_, session) in &mut self.sessions {
             session.switch.policy_mut().set_rules(&self.rules);
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use manyflow_anypoint::Data;
 use manyflow_anypoint::switch::{
-    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RateAware,
-    ReplicaHash, Round, RoundRobin, Weighted,
+    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberId, MemberMetrics, Policy,
+    RateAware, ReplicaHash, Round, RoundRobin, Weighted,
 };
 use manyflow_core::xcp::Feedback;
 
@@ -27,19 +27,28 @@ pub(super) struct Rules {
     policy: PolicyName,
     weights: Vec<f64>,
     keys: Vec<(RangeInclusive<u32>, MemberId)>,
+    /// The knowledge about each member that all connections share, former members included.
+    metrics: Vec<Arc<MemberMetrics>>,
 }
 
 impl Rules {
-    /// Returns the rules of a service. `number` returns the number of a member of `config`.
-    pub(super) fn new(config: &ServiceConfig, number: impl Fn(usize) -> u16) -> Rules {
+    /// Returns the rules of a service. `number` returns the number of a member of `config`. The
+    /// knowledge about members in the `former` rules remains.
+    pub(super) fn new(
+        config: &ServiceConfig,
+        number: impl Fn(usize) -> u16,
+        former: &Rules,
+    ) -> Rules {
         let mut rules = Rules {
             policy: config.policy,
+            metrics: former.metrics.clone(),
             ..Rules::default()
         };
         for (place, member) in config.members.iter().enumerate() {
             let number = number(place);
-            let weights = rules.weights.len().max(usize::from(number) + 1);
-            rules.weights.resize(weights, 0.0);
+            let numbers = rules.metrics.len().max(usize::from(number) + 1);
+            rules.metrics.resize_with(numbers, Arc::default);
+            rules.weights.resize(numbers, 0.0);
             rules.weights[usize::from(number)] = member.weight;
             let keys = member.keys.iter().cloned();
             rules
@@ -49,16 +58,30 @@ impl Rules {
         rules
     }
 
-    fn choice(&self) -> Choice {
+    /// Returns the policy of a connection, whose random choices come from `seed`.
+    fn choice(&self, seed: u64) -> Choice {
         match self.policy {
             PolicyName::Hash => Choice::Hash(HashOfKey::default()),
             PolicyName::Replicas => Choice::Replicas(ReplicaHash::default()),
             PolicyName::RoundRobin => Choice::RoundRobin(RoundRobin::default()),
             PolicyName::LeastOutstanding => Choice::LeastOutstanding(LeastOutstanding::default()),
-            PolicyName::RateAware => Choice::RateAware(RateAware::default()),
+            PolicyName::RateAware => Choice::RateAware(self.learner(seed)),
             PolicyName::Weighted => Choice::Weighted(Weighted::new(self.weights.clone())),
             PolicyName::KeyRange => Choice::KeyRange(KeyRule::new(self.keys.clone())),
             PolicyName::Affinity => Choice::Affinity(Affinity::default()),
+        }
+    }
+
+    fn learner(&self, seed: u64) -> RateAware {
+        let mut policy = RateAware::shared(seed);
+        self.share_metrics(&mut policy, 0);
+        policy
+    }
+
+    /// Gives a policy the metrics of the members from this number on.
+    fn share_metrics(&self, policy: &mut RateAware, from: usize) {
+        for (number, metrics) in self.metrics.iter().enumerate().skip(from) {
+            policy.share_metrics(MemberId(number as u16), Arc::clone(metrics));
         }
     }
 }
@@ -80,6 +103,9 @@ enum Choice {
 #[derive(Debug)]
 pub(super) struct Routing {
     choice: Choice,
+    seed: u64,
+    /// The number of members whose metrics the policy has.
+    shared: usize,
     /// The number in the switch of each member of the connection.
     members: Vec<u16>,
     /// Messages under way, and the member that has their beginning; oldest first.
@@ -91,9 +117,12 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    pub(super) fn new(rules: &Arc<Rules>, members: Vec<u16>) -> Routing {
+    /// Creates the policy of a connection with these members. Random choices come from `seed`.
+    pub(super) fn new(rules: &Rules, members: Vec<u16>, seed: u64) -> Routing {
         Routing {
-            choice: rules.choice(),
+            choice: rules.choice(seed),
+            seed,
+            shared: rules.metrics.len(),
             members,
             messages: Vec::new(),
             known: Vec::new(),
@@ -101,17 +130,16 @@ impl Routing {
         }
     }
 
-    /// Applies other rules from now on.
+    /// Applies other rules from now on. Keys stay with their members, and what was learned remains.
     pub(super) fn set_rules(&mut self, rules: &Rules) {
-        let choice = rules.choice();
-        // Keys stay with their members, and what was learned remains.
-        if !matches!(
-            (&self.choice, &choice),
-            (Choice::Affinity(_), Choice::Affinity(_))
-                | (Choice::RateAware(_), Choice::RateAware(_))
-        ) {
-            self.choice = choice;
+        match (&mut self.choice, rules.policy) {
+            (Choice::Affinity(_), PolicyName::Affinity) => {}
+            (Choice::RateAware(policy), PolicyName::RateAware) => {
+                rules.share_metrics(policy, self.shared);
+            }
+            _ => self.choice = rules.choice(self.seed),
         }
+        self.shared = rules.metrics.len();
     }
 
     /// Adds the connection's next member, which has this number in the switch.
@@ -215,6 +243,13 @@ impl Policy<Bytes> for Routing {
             Policy::<Bytes>::note_loss(policy, member);
         }
     }
+
+    fn note_acknowledged(&mut self, member: MemberId) {
+        let member = self.number(member);
+        if let Choice::RateAware(policy) = &mut self.choice {
+            Policy::<Bytes>::note_acknowledged(policy, member);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -232,9 +267,8 @@ mod tests {
             keys: vec![u32::from(number) * 10..=u32::from(number) * 10 + 9],
         };
         let members = (0..4).map(member).collect();
-        Arc::new(Rules::new(&ServiceConfig { members, policy }, |place| {
-            place as u16
-        }))
+        let config = ServiceConfig { members, policy };
+        Arc::new(Rules::new(&config, |place| place as u16, &Rules::default()))
     }
 
     fn candidates(members: &[u16]) -> Vec<Candidate> {
@@ -267,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_message_stays_with_the_member_of_its_first_fragment() {
-        let mut routing = Routing::new(&rules(PolicyName::RoundRobin), vec![0, 1, 2, 3]);
+        let mut routing = Routing::new(&rules(PolicyName::RoundRobin), vec![0, 1, 2, 3], 1);
         let all = candidates(&[0, 1, 2, 3]);
         let mut to =
             |message, index, is_last| route(&mut routing, 0, header(message, index, is_last), &all);
@@ -279,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_message_leaves_a_failed_member_together() {
-        let mut routing = Routing::new(&rules(PolicyName::RoundRobin), vec![0, 1, 2, 3]);
+        let mut routing = Routing::new(&rules(PolicyName::RoundRobin), vec![0, 1, 2, 3], 1);
         let first = route(
             &mut routing,
             0,
@@ -309,8 +343,8 @@ mod tests {
             PolicyName::KeyRange,
         ] {
             let members = vec![0, 1, 2, 3, 1];
-            let mut first = Routing::new(&rules(policy), members.clone());
-            let mut second = Routing::new(&rules(policy), members.clone());
+            let mut first = Routing::new(&rules(policy), members.clone(), 1);
+            let mut second = Routing::new(&rules(policy), members.clone(), 1);
             for key in 10..40 {
                 let single = header(u64::from(key), 0, true);
                 let one = route(&mut first, key, single, &before);
@@ -323,7 +357,7 @@ mod tests {
     #[test]
     fn a_key_keeps_its_member_when_members_join_and_the_rules_are_read_again() {
         let rules = rules(PolicyName::Affinity);
-        let mut routing = Routing::new(&rules, vec![0, 1, 2, 3]);
+        let mut routing = Routing::new(&rules, vec![0, 1, 2, 3], 1);
         let (three, four) = (candidates(&[0, 1, 2]), candidates(&[0, 1, 2, 3]));
         let single = |key: u32| header(u64::from(key), 0, true);
         let to = |routing: &mut Routing, candidates| {
@@ -338,7 +372,7 @@ mod tests {
 
     #[test]
     fn messages_that_never_end_take_bounded_memory() {
-        let mut routing = Routing::new(&rules(PolicyName::Hash), vec![0, 1]);
+        let mut routing = Routing::new(&rules(PolicyName::Hash), vec![0, 1], 1);
         for message in 0..10_000 {
             route(
                 &mut routing,

@@ -1,6 +1,5 @@
 //! One connection of a switch: its peer, its members, and the numbers that it has with each.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -101,13 +100,14 @@ impl SwitchSession {
         now: Time,
         path: Path,
         number: Number,
-        rules: &Arc<Rules>,
+        rules: &Rules,
         members: Vec<u16>,
         mut draw: impl FnMut() -> Number,
     ) -> Result<SwitchSession, ConfigError> {
         let legs = members.iter().map(|member| Leg::new(*member, draw()));
         let legs: Vec<_> = legs.collect();
-        let routing = Routing::new(rules, members);
+        let seed = draw();
+        let routing = Routing::new(rules, members, seed.into());
         Ok(SwitchSession {
             path,
             number,
