@@ -200,9 +200,7 @@ impl<P: Payload> Receiver<P> {
         if matches!(self.beyond.get(ahead as usize), Some(Some(_))) {
             return Placed::Taken;
         }
-        if ahead == 0 {
-            self.make_room(item.bytes());
-        }
+        self.make_room(sequence, item.bytes());
         if !self.has_room(item.bytes(), ahead > 0) {
             return Placed::NoRoom;
         }
@@ -229,11 +227,14 @@ impl<P: Payload> Receiver<P> {
         self.occupied() + bytes + reserved <= self.capacity && frames < FLIGHT_FRAMES_MAX
     }
 
-    /// Drops the items furthest beyond the next frame, as far as that frame needs their room:
-    /// nothing can be read before it. Dropped items were acknowledged and are sent again, because
-    /// only the cumulative number is final (RFC 2018 section 8).
-    fn make_room(&mut self, bytes: u32) {
-        while self.occupied() + bytes > self.capacity
+    /// Drops the items furthest beyond number `sequence`, as far as an item of `bytes` with this
+    /// number needs their room: they can only be read after it. Otherwise frames of other members
+    /// would keep out the frames that are missing. Dropped items were acknowledged and are sent
+    /// again, because only the cumulative number is final (RFC 2018 section 8).
+    fn make_room(&mut self, sequence: u32, bytes: u32) {
+        let ahead = (sequence - self.next) as usize;
+        while !self.has_room(bytes, ahead > 0)
+            && self.beyond.len() > ahead + 1
             && let Some(furthest) = self.beyond.pop_back()
         {
             let Some(item) = furthest else { continue };

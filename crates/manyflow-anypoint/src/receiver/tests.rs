@@ -162,3 +162,18 @@ fn frames_beyond_the_closing_are_forgotten() {
     assert!(receiver.is_closed());
     assert_eq!((receiver.occupied(), receiver.beyond.len()), (1000, 0));
 }
+
+#[test]
+fn a_missing_frame_takes_the_place_of_the_furthest_one_although_an_earlier_one_is_missing_too() {
+    let mut receiver = receiver(4, FlowControl::Soft(SoftConfig::default()));
+    // Frames 0 to 2 of one member are missing, while others fill the buffer.
+    for sequence in 3..6 {
+        assert!(take(&mut receiver, sequence, 1000).0.is_some());
+    }
+    for sequence in [1, 2] {
+        let (ack, is_dropped) = take(&mut receiver, sequence, 1000);
+        assert!(ack.is_some() && !is_dropped, "frame {sequence}");
+    }
+    assert_eq!(take(&mut receiver, 5, 1000), (None, true));
+    assert_eq!(reported(take(&mut receiver, 0, 1000).0), (4, vec![]));
+}

@@ -12,10 +12,9 @@ mod world;
 
 use plan::Plan;
 
-fn run(seed: u64) -> Result<(), String> {
-    let plan = Plan::of(seed);
-    let outcome = world::run(&plan);
-    check::check(&plan, &outcome).map_err(|error| format!("{error}\n{outcome}"))
+fn run(plan: &Plan) -> Result<(), String> {
+    let outcome = world::run(plan);
+    check::check(plan, &outcome).map_err(|error| format!("{error}\n{outcome}"))
 }
 
 #[test]
@@ -23,6 +22,15 @@ fn frames_arrive_once_and_in_order_and_every_end_terminates() {
     seeds::run(
         "anypoint_faults",
         |seed| println!("{:#?}", Plan::of(seed)),
-        run,
+        |seed| run(&Plan::of(seed)),
+    );
+}
+
+#[test]
+fn learned_shares_keep_the_same_promises() {
+    seeds::run(
+        "learned_shares",
+        |seed| println!("{:#?}", Plan::learning(seed)),
+        |seed| run(&Plan::learning(seed)),
     );
 }

@@ -1,10 +1,11 @@
 //! The plan of a run, drawn from its seed.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use manyflow_anypoint::switch::{
-    HashOfKey, KeyRule, LeastOutstanding, MemberId, Policy, RoundRobin, Scaling, SwitchConfig,
-    Weighted,
+    HashOfKey, KeyRule, LeastOutstanding, MemberId, MemberMetrics, Policy, RateAware, RoundRobin,
+    Scaling, SwitchConfig, Weighted,
 };
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
 use manyflow_core::link::{LinkConfig, LossModel, QueueLimit};
@@ -57,9 +58,19 @@ enum Routing {
     HashOfKey,
     Weighted(Vec<f64>),
     KeyRule(u32),
+    /// Learned shares. A switch that restarts begins with the metrics of the former one.
+    RateAware(Vec<Arc<MemberMetrics>>),
 }
 
 impl Plan {
+    /// Draws the plan of a seed, with the policy that learns.
+    pub(crate) fn learning(seed: u64) -> Plan {
+        let mut plan = Plan::of(seed);
+        let metrics = plan.spokes.iter().map(|_| Arc::default());
+        plan.policy = Routing::RateAware(metrics.collect());
+        plan
+    }
+
     /// Draws the plan of a seed.
     pub(crate) fn of(seed: u64) -> Plan {
         let random = &mut Pcg64Mcg::seed_from_u64(seed);
@@ -103,6 +114,13 @@ impl Plan {
             Routing::HashOfKey => Box::new(HashOfKey::default()),
             Routing::Weighted(weights) => Box::new(Weighted::new(weights.clone())),
             Routing::KeyRule(up_to) => Box::new(KeyRule::new(vec![(0..=*up_to, MemberId(0))])),
+            Routing::RateAware(metrics) => {
+                let mut policy = RateAware::shared(self.seed);
+                for (member, metrics) in (0..).zip(metrics) {
+                    policy.share_metrics(MemberId(member), Arc::clone(metrics));
+                }
+                Box::new(policy)
+            }
         }
     }
 
