@@ -254,7 +254,7 @@ impl Policy<Bytes> for Routing {
 
 #[cfg(test)]
 mod tests {
-    use manyflow_core::xcp::Congestion;
+    use manyflow_core::xcp::{Congestion, WindowChange};
 
     use super::*;
     use crate::anypoint::switch::MemberConfig;
@@ -368,6 +368,56 @@ mod tests {
         assert_eq!(before[..6], [0, 1, 2, 0, 1, 2]);
         routing.set_rules(&rules);
         assert_eq!(to(&mut routing, &four), before);
+    }
+
+    #[test]
+    fn a_later_connection_begins_with_the_shares_of_an_earlier_one_also_under_new_rules() {
+        let former = rules(PolicyName::RateAware);
+        let mut first = Routing::new(&former, vec![0, 1], 1);
+        let busy = [(0, 4), (1, 396)].map(|(member, outstanding)| Candidate {
+            member: MemberId(member),
+            outstanding,
+        });
+        let frame = Data {
+            sequence: 0,
+            key: 0,
+            congestion: Congestion {
+                cwnd: 40_000,
+                ..Congestion::default()
+            },
+        };
+        let single = |message| header(message, 0, true);
+        let rtt = std::time::Duration::from_millis(20);
+        for message in 0..2000 {
+            let payload = Bytes::copy_from_slice(&single(message).encode());
+            let place = first.route(&frame, &payload, &busy);
+            let feedback = Feedback {
+                change: WindowChange::from_bytes([-1000.0, 1000.0][place]),
+                answered: true,
+                averaged: false,
+            };
+            Policy::<Bytes>::note_answer(&mut first, MemberId(place as u16), feedback);
+            for member in [0, 1].map(MemberId) {
+                Policy::<Bytes>::note_round(&mut first, member, Round { rtt, answers: 10 });
+            }
+        }
+        drop(first);
+        let config = ServiceConfig {
+            members: Vec::new(),
+            policy: PolicyName::RateAware,
+        };
+        let later = Rules::new(&config, |place| place as u16, &former);
+        let frames_of_first_member = |rules: &Rules| {
+            let mut routing = Routing::new(rules, vec![0, 1], 2);
+            let idle = candidates(&[0, 1]);
+            let chosen = (0..100).map(|message| route(&mut routing, 0, single(message), &idle));
+            chosen.filter(|member| *member == 0).count()
+        };
+        assert!(frames_of_first_member(&later) < 10);
+        assert!(
+            frames_of_first_member(&rules(PolicyName::RateAware)) > 30,
+            "nothing is known"
+        );
     }
 
     #[test]
