@@ -51,6 +51,11 @@ impl SweepStore {
         py.detach(|| self.store.known()).map_err(failed)
     }
 
+    /// A sentence about each other program whose runs in the folder are left out.
+    fn left_out(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        py.detach(|| self.store.left_out()).map_err(failed)
+    }
+
     /// Adds runs, which are written with the next part.
     fn add(&self, py: Python<'_>, results: &Results) -> PyResult<()> {
         let mut cells: BTreeMap<usize, (Vec<_>, Vec<_>)> = BTreeMap::new();

@@ -38,6 +38,9 @@ pub(crate) fn run(
         &scenario.fingerprint(),
         runs::provenance(),
     )?);
+    for sentence in store.left_out()? {
+        tracing::warn!("{sentence}");
+    }
     let mut cells = by_cell(&jobs);
     let all = cells.len();
     let known = store.known()?;

@@ -6,10 +6,15 @@
     reason = "tests fail by panicking, and print what they measured"
 )]
 
+use manyflow_testing::allocations::CountingAllocator;
+
 #[path = "../hop_world/mod.rs"]
 mod hop_world;
+mod overlay_allocations;
 mod overlay_churn;
 mod overlay_cost_benefit;
+#[path = "../overlay_line/mod.rs"]
+mod overlay_line;
 #[path = "../overlay_mesh/mod.rs"]
 mod overlay_mesh;
 mod overlay_stream;
@@ -20,3 +25,6 @@ mod overlay_world;
 mod tcp_world;
 #[path = "../world/mod.rs"]
 mod world;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

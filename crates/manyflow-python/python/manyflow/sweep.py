@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class Sweep:
     def open(cls, folder: Union[str, os.PathLike[str]]) -> Sweep:
         """Opens the runs that are in a folder, also if ``manyflow sim --shard`` has written them or others still do.
 
+        It warns of runs that another version or build of manyflow has made, and leaves them out.
+
         Args:
             folder: The folder of a sweep, or ``OUT/ID/cells`` of the command.
 
@@ -89,6 +92,7 @@ class Sweep:
         """
         scenario = _stored(Path(folder))
         store = _native.SweepStore(folder, scenario._native, scenario.fingerprint)
+        _warn_of_others(store)
         seeds = sorted({seed for _, seed in store.known()})
         return cls(scenario, Path(folder), [Path(file) for file in store.compact()], seeds, 0)
 
@@ -157,6 +161,7 @@ def sweep(
     wanted = swept.seeds if seeds is None else [int(seed) for seed in seeds]
     together = [tuple(wanted)] if seeds is None else [(seed,) for seed in wanted]
     work = _Work(swept, Path(folder).absolute(), [(cell, own) for cell in range(swept.cells) for own in together])
+    _warn_of_others(work.store)
     missing = work.missing(work.cells)
     with counter(swept.id, len(work.cells), len(work.cells) - len(missing), progress) as count:
         failures = _run_everywhere(executor or _threads, work, missing, retries, count)
@@ -177,6 +182,12 @@ def _stored(folder: Path) -> Scenario:
     if files[0].name != f"scenario-{read.fingerprint[:16]}.json":
         raise ValueError(f"{files[0]} is of another version, or has a controller in Python: call sweep() with its arguments")
     return read
+
+
+def _warn_of_others(store: _native.SweepStore) -> None:
+    """Warns the caller of :func:`sweep` or :meth:`Sweep.open` of runs that other builds of manyflow have made."""
+    for sentence in store.left_out():
+        warnings.warn(sentence, stacklevel=3)
 
 
 def _names(failures: Mapping[_Cell, BaseException], with_seeds: bool) -> dict[str, BaseException]:

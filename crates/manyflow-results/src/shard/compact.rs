@@ -11,7 +11,8 @@ use arrow_select::concat::concat_batches;
 use arrow_select::interleave::interleave_record_batch;
 
 use super::index::{Index, Place};
-use super::parquet::{Hidden, Unfinished, is_gone, open};
+use super::parquet::{Hidden, Unfinished, draw_number, is_gone, open};
+use super::store::part_path;
 use super::{Program, ShardError};
 
 /// The maximum number of files.
@@ -69,15 +70,28 @@ fn compact_once(
             }
             hidden.push(file.finish()?);
         }
+        let others = index
+            .others
+            .iter()
+            .filter(|other| !other.left_out.is_empty());
+        for other in others.filter(|other| wanted.contains(&other.path)) {
+            // Another program's rows, of the same number, have the name of a new file.
+            let part = part_path(folder, program, draw_number(), 0);
+            fs::rename(&other.path, part).map_err(ShardError::file(&other.path))?;
+        }
         for file in hidden {
             file.show()?;
         }
     }
-    let is_superseded = |keys: &[_]| keys.iter().all(|key| index.rows.contains_key(key));
-    let others = index.others.iter();
-    let others = others.filter(|(path, keys)| is_superseded(keys) && !wanted.contains(path));
-    let old = index.files.iter().filter(|path| !wanted.contains(path));
-    for path in old.chain(others.map(|(path, _)| path)) {
+    let superseded = index
+        .others
+        .iter()
+        .filter(|other| other.left_out.is_empty());
+    let old = index
+        .files
+        .iter()
+        .chain(superseded.map(|other| &other.path));
+    for path in old.filter(|path| !wanted.contains(path)) {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(ShardError::file(path)(error));

@@ -30,8 +30,17 @@ pub(super) struct Index {
     pub(super) files: Vec<PathBuf>,
     /// One place of each run, in the order of cells and seeds.
     pub(super) rows: BTreeMap<Key, Place>,
-    /// The files of other programs, with their runs.
-    pub(super) others: Vec<(PathBuf, Vec<Key>)>,
+    /// The files of other programs.
+    pub(super) others: Vec<Other>,
+}
+
+/// A file of another program.
+#[derive(Debug)]
+pub(super) struct Other {
+    pub(super) path: PathBuf,
+    pub(super) program: Program,
+    /// Its runs that this program has not made.
+    pub(super) left_out: Vec<Key>,
 }
 
 impl Index {
@@ -56,9 +65,13 @@ impl Index {
         paths.retain(|path| hash_of(path) == Some(hash));
         paths.sort_unstable();
         for path in paths {
-            let (other, keys) = keys(&path)?;
-            if other != *program {
-                index.others.push((path, keys));
+            let (of, keys) = keys(&path)?;
+            if of != *program {
+                index.others.push(Other {
+                    path,
+                    program: of,
+                    left_out: keys,
+                });
                 continue;
             }
             let file = index.files.len();
@@ -66,6 +79,9 @@ impl Index {
                 index.rows.entry(key).or_insert(Place { file, row });
             }
             index.files.push(path);
+        }
+        for other in &mut index.others {
+            other.left_out.retain(|key| !index.rows.contains_key(key));
         }
         Ok(index)
     }

@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use serde::{Deserialize, Serialize};
 
-use super::index::Index;
+use super::index::{Index, Key};
 use super::parquet::{Unfinished, draw_number};
 use super::{Program, ShardError, compact};
 use crate::Provenance;
@@ -111,6 +111,30 @@ impl CellStore {
         Ok(index.rows.into_keys().collect())
     }
 
+    /// Returns a sentence about each other program with runs of this scenario in the folder that
+    /// this one has not made: they are not among those of [`CellStore::known`].
+    ///
+    /// # Errors
+    /// Returns an error if a file of this scenario cannot be read.
+    pub fn left_out(&self) -> Result<Vec<String>, ShardError> {
+        let index = Index::read(&self.folder, &self.program)?;
+        let mut runs: BTreeMap<Program, BTreeSet<Key>> = BTreeMap::new();
+        for other in index.others {
+            let of = runs.entry(other.program).or_default();
+            of.extend(other.left_out);
+        }
+        let runs = runs.into_iter().filter(|(_, keys)| !keys.is_empty());
+        let sentence = |(other, keys): (Program, BTreeSet<Key>)| {
+            format!(
+                "{}: {} runs of {other} are left out, because this is {}",
+                self.folder.display(),
+                keys.len(),
+                self.program
+            )
+        };
+        Ok(runs.map(sentence).collect())
+    }
+
     /// Writes all rows of this program again, in the order of cells and seeds, to at most 64 files,
     /// and removes the parts. Returns the files. The same runs give the same bytes, whichever
     /// processes made them. Several processes may do it at the same time.
@@ -182,8 +206,7 @@ impl PartWriter {
             program,
             columns,
         } = &*self.store;
-        let (hash, worker, number) = (&program.fingerprint[..16], self.worker, self.parts);
-        let path = folder.join(format!("part-{hash}-{worker:016x}-{number}.parquet"));
+        let path = part_path(folder, program, self.worker, self.parts);
         let rows = concat_batches(columns.schema(), &self.rows);
         let rows = rows.map_err(ShardError::rows(&path))?;
         let mut file = Unfinished::create(path, columns.schema(), program)?;
@@ -194,6 +217,12 @@ impl PartWriter {
         self.rows_waiting = 0;
         Ok(())
     }
+}
+
+/// Returns the path of a part, which no other worker has.
+pub(super) fn part_path(folder: &Path, program: &Program, worker: u64, number: u32) -> PathBuf {
+    let hash = &program.fingerprint[..16];
+    folder.join(format!("part-{hash}-{worker:016x}-{number}.parquet"))
 }
 
 /// Writes a file under another name and renames it, so that it is whole or missing.

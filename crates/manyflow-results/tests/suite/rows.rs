@@ -43,10 +43,13 @@ fn scenario() -> Scenario {
 }
 
 fn store(folder: &Path) -> Arc<CellStore> {
+    store_of(folder, Provenance::default())
+}
+
+fn store_of(folder: &Path, provenance: Provenance) -> Arc<CellStore> {
     let scenario = scenario();
     let outline = scenario.outline_of([0]).unwrap();
-    let fingerprint = scenario.fingerprint();
-    let store = CellStore::create(folder, &outline, &fingerprint, Provenance::default());
+    let store = CellStore::create(folder, &outline, &scenario.fingerprint(), provenance);
     Arc::new(store.unwrap())
 }
 
@@ -156,6 +159,44 @@ fn a_compaction_that_was_killed_is_repeated_without_loss() {
     assert_eq!(store.known().unwrap().len(), 6);
     store.compact().unwrap();
     assert_eq!(contents(folder.path()), whole);
+}
+
+#[test]
+fn rows_of_two_programs_stay_beside_each_other_and_are_named() {
+    let all = cells(&scenario());
+    let folder = tempfile::tempdir().unwrap();
+    let of = |commit: &str| {
+        let commit = Some(commit.to_owned());
+        store_of(
+            folder.path(),
+            Provenance {
+                commit,
+                ..Provenance::default()
+            },
+        )
+    };
+    let (one, two) = (of("one"), of("two"));
+    // As many rows, so that the files of both would have the same name.
+    for (store, cell) in [(&one, &all[0]), (&two, &all[1])] {
+        write(store, &[cell]);
+        store.compact().unwrap();
+    }
+    for (store, cell, other) in [(&one, 0, "two"), (&two, 1, "one")] {
+        let known = store.known().unwrap();
+        assert_eq!(known.len(), 3);
+        assert!(known.iter().all(|(number, _)| *number == cell));
+        let [sentence] = &store.left_out().unwrap()[..] else {
+            panic!("{:?}", store.left_out());
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        let part = format!("3 runs of manyflow {version} {other} are left out");
+        assert!(sentence.contains(&part), "{sentence}");
+    }
+    // The program that has made all runs leaves none out, and removes those of the other.
+    write(&two, &[&all[0]]);
+    two.compact().unwrap();
+    assert_eq!(two.left_out().unwrap(), Vec::<String>::new());
+    assert!(one.known().unwrap().is_empty());
 }
 
 #[test]

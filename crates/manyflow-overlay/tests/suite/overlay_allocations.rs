@@ -1,18 +1,10 @@
 //! Forwarding a message allocates no memory, once queues have reached their capacity.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-mod overlay_line;
-#[allow(dead_code, reason = "other tests use the rest")]
-mod world;
-
 use manyflow_overlay::LinkKind;
 use manyflow_tcp::TcpConfig;
-use manyflow_testing::allocations::{CountingAllocator, allocations};
-use overlay_line::Line;
+use manyflow_testing::allocations::allocations;
 
-#[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+use crate::overlay_line::Line;
 
 fn allocations_of(links: LinkKind) -> u64 {
     let mut line = Line::new(&links);
