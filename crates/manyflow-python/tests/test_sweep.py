@@ -110,19 +110,6 @@ def test_a_sweep_of_the_command_is_opened(small: mf.Scenario, tmp_path: Path) ->
         mf.Sweep.open(tmp_path)
 
 
-def test_runs_of_another_build_are_counted_and_left_out(small: mf.Scenario, tmp_path: Path) -> None:
-    (file,) = mf.sweep(small, AXES, tmp_path).files
-    rows = pyarrow.parquet.read_table(file)
-    metadata = {**rows.schema.metadata, b"commit": b"another"}
-    pyarrow.parquet.write_table(rows.replace_schema_metadata(metadata), file)
-    warning = r"6 runs of manyflow \S+ another .*are left out"
-    with pytest.warns(UserWarning, match=warning):
-        assert len(mf.Sweep.open(tmp_path).measures()) == 0
-    with pytest.warns(UserWarning, match=warning):
-        assert mf.sweep(small, AXES, tmp_path).made == 6
-    assert len(mf.Sweep.open(tmp_path).measures()) == 6
-
-
 PARENT = """
 import sys, manyflow
 manyflow.sweep.__globals__["_WRITE_EVERY_S"] = 0.1
