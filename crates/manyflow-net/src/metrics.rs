@@ -111,8 +111,8 @@ fn wants_classic(request: &Request<Incoming>) -> bool {
     accepts("text/plain") && !accepts("application/openmetrics-text")
 }
 
-/// Returns OpenMetrics text in Prometheus's text format before it. There, a counter's help and type
-/// stand under the name of its samples, which ends with `_total`.
+/// Converts OpenMetrics text to Prometheus's older text format, in which the help and the type of a
+/// counter have the name of its samples, with `_total` at its end.
 fn classic(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut lines = open.lines().peekable();

@@ -5,7 +5,7 @@
 //! | `cell` | uint32 | the number of the cell |
 //! | each axis of the sweep | text | its value, as written in the scenario |
 //! | `seed` | uint64 | the seed |
-//! | each measure | float64 | its value, in the unit of the field's metadata; null if there is none |
+//! | each measure | float64 | its value in the unit of the field's metadata; null without a value |
 //! | `verdict: WHAT` | text | the cell's verdict on an expectation; null if it is of other cells |
 //! | `run.place` | uint32 | the index of the run among the runs of its cell |
 //! | `run.transmissions`, `run.receivers` | uint64 | the work of the run; null if it failed |

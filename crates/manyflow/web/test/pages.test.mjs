@@ -1,4 +1,5 @@
-// The status page of every role in a real browser: phone and desk, light and dark, keyboard, accessibility, names that look like markup.
+// The status page of every role in a real browser: phone and desk, light and dark, keyboard,
+// accessibility, and names that look like markup.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";

@@ -78,7 +78,7 @@ impl Rules {
         policy
     }
 
-    /// Gives a policy the metrics of the members from this number on.
+    /// Gives `policy` the metrics of the members whose numbers are `from` or higher.
     fn share_metrics(&self, policy: &mut RateAware, from: usize) {
         for (number, metrics) in self.metrics.iter().enumerate().skip(from) {
             policy.share_metrics(MemberId(number as u16), Arc::clone(metrics));
