@@ -110,6 +110,14 @@ impl Manyflow {
         self.wait_for_in(&lines, find)
     }
 
+    /// Waits for an event (`--json`) of this kind, and returns it.
+    pub fn wait_for_event(&mut self, kind: &str) -> serde_json::Value {
+        self.wait_for(|line| {
+            let event: serde_json::Value = serde_json::from_str(line).ok()?;
+            (event["event"] == kind).then_some(event)
+        })
+    }
+
     /// Waits for a line on standard error that contains `text`.
     pub fn wait_for_message(&mut self, text: &str) {
         let messages = Arc::clone(&self.messages);
@@ -156,9 +164,33 @@ impl Manyflow {
         self.wait_for(|line| Some(line.split_once("manyflow recv ")?.1.to_owned()))
     }
 
-    /// Sends a signal to the process.
+    /// Sends a signal to the process. After SIGSTOP, waits until all of its threads have stopped:
+    /// one of them takes the signal, and on a busy computer others may go on with their work until
+    /// then.
+    ///
+    /// # Panics
+    /// If a thread has not stopped after [`LIMIT`].
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        if signal != Signal::SIGSTOP {
+            return;
+        }
+        let deadline = Instant::now() + LIMIT;
+        while !self.has_stopped() {
+            assert!(Instant::now() < deadline, "{} runs on", self.command);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns whether no thread of the process runs: each is stopped, or has ended (proc(5)).
+    fn has_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat"));
+            // The name, in parentheses, may have any characters; the state follows it.
+            let state = stat.as_deref().ok().and_then(|stat| stat.rsplit_once(") "));
+            state.is_none_or(|(_, state)| state.starts_with(['T', 'Z', 'X']))
+        })
     }
 
     /// Kills the process (SIGKILL), and waits until the system has closed its sockets.

@@ -133,10 +133,7 @@ async fn wait_until_acknowledged(site: &Site) {
 }
 
 fn wait_for_event(mut bridge: Manyflow, kind: &str) -> Manyflow {
-    bridge.wait_for(|line| {
-        let event: Value = serde_json::from_str(line).ok()?;
-        (event["event"] == kind).then_some(())
-    });
+    bridge.wait_for_event(kind);
     bridge
 }
 

@@ -1,8 +1,6 @@
 //! Servers that refuse, are silent or stop behind living members, and members that stop: no client
 //! waits for them longer than it must.
 
-use std::fs::{self, DirEntry};
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +10,6 @@ use crate::http_stage::{
     start_member_with, start_switch, wait_for,
 };
 use manyflow_net::reserved::ReservedAddress;
-use manyflow_testing::programs::Manyflow;
 use nix::sys::signal::Signal;
 
 /// The clients that ask at the same time, and the requests of each.
@@ -128,21 +125,6 @@ fn a_post_to_a_server_that_never_answers_gets_504_and_is_sent_once() {
     assert_eq!(connections.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
-/// Stops a member (SIGSTOP), and waits until all of its threads have stopped: one of them takes the
-/// signal, and on a busy computer others may answer requests until then.
-fn stop(member: &Manyflow) {
-    member.signal(Signal::SIGSTOP);
-    let is_stopped = |thread: io::Result<DirEntry>| {
-        let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.starts_with('T')
-    };
-    let threads = format!("/proc/{}/task", member.id());
-    wait_for(|| {
-        let mut threads = fs::read_dir(&threads).unwrap();
-        threads.all(is_stopped).then_some(())
-    });
-}
-
 #[test]
 fn a_server_whose_check_fails_gets_no_requests() {
     let held = Arc::default();
@@ -166,7 +148,7 @@ fn a_stopped_member_delays_no_client_until_the_time_out() {
     let stage = Stage::start(&["a", "b"], "affinity", &["--hedge-after", "0s"]);
     let address = stage.address;
     assert_eq!(ask_all(address).len(), CLIENTS * REQUESTS);
-    stop(&stage.members[0]);
+    stage.members[0].signal(Signal::SIGSTOP);
     let mut clients: Vec<_> = (0..32).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
         client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -189,7 +171,7 @@ fn a_post_reaches_one_server_at_most_when_a_member_stops() {
     let stage = Stage::start(&["a", "b", "c"], "affinity", &[]);
     let address = stage.address;
     stage.client().ask("GET", "/");
-    stop(&stage.members[0]);
+    stage.members[0].signal(Signal::SIGSTOP);
     let post = |number: usize| {
         thread::spawn(move || {
             let answer = Client::connect(address).post(&format!("/post-{number}-"), b"once");

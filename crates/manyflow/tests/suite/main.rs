@@ -36,6 +36,7 @@ mod install;
 mod lab;
 mod messages;
 mod metrics;
+mod monitoring;
 mod multicast;
 mod output;
 mod overlay_deaths;

@@ -15,16 +15,9 @@ fn start_daemon() -> (Manyflow, String) {
     let mut command = manyflow(&arguments);
     command.args(["--clients", "127.0.0.1:0"]);
     let mut daemon = Manyflow::start(command);
-    let started = wait_for_event(&mut daemon, "started");
+    let started = daemon.wait_for_event("started");
     let address = started["clients"].as_str().unwrap().to_owned();
     (daemon, address)
-}
-
-fn wait_for_event(program: &mut Manyflow, kind: &str) -> Value {
-    program.wait_for(|line| {
-        let event: Value = serde_json::from_str(line).ok()?;
-        (event["event"] == kind).then_some(event)
-    })
 }
 
 /// Starts `manyflow sub` and waits until it has joined.
@@ -32,7 +25,7 @@ fn start_sub(address: &str, arguments: &[&str]) -> Manyflow {
     let mut command = manyflow(&["sub", "--json", "--server", address]);
     command.args(arguments);
     let mut sub = Manyflow::start(command);
-    wait_for_event(&mut sub, "joined");
+    sub.wait_for_event("joined");
     sub
 }
 
@@ -201,7 +194,7 @@ fn programs_on_the_same_machine_connect_by_a_unix_socket() {
             &address,
         ];
         let mut daemon = Manyflow::start(manyflow(&arguments));
-        assert_eq!(wait_for_event(&mut daemon, "started")["clients"], address);
+        assert_eq!(daemon.wait_for_event("started")["clients"], address);
         daemon
     };
     start().kill();

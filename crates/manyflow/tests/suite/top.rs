@@ -1,11 +1,8 @@
-//! `manyflow top`, and what contrib/ makes of the metrics of daemons.
+//! `manyflow top`, and what daemons show and log.
 use crate::common;
 
-use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use common::{Ended, LIMIT, Manyflow, manyflow, run, wait_until};
@@ -30,8 +27,8 @@ impl Daemon {
         command.args(["--listen", any, "--clients", any, "--metrics", any]);
         command.args(arguments);
         let mut process = Manyflow::start(command);
-        let pages = wait_for_event(&mut process, "metrics");
-        let started = wait_for_event(&mut process, "started");
+        let pages = process.wait_for_event("metrics");
+        let started = process.wait_for_event("started");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         Daemon {
             process,
@@ -48,11 +45,11 @@ impl Daemon {
         let b = Daemon::start("b", &["--link", &format!("a={}", a.daemons)]);
         let sub = manyflow(&["sub", "n", "--json", "--server", &b.clients]);
         let mut sub = Manyflow::start(sub);
-        wait_for_event(&mut sub, "joined");
+        sub.wait_for_event("joined");
         let mut publish = manyflow(&["pub", "n", "--size", "100B", "--count", "1000000"]);
         publish.args(["--rate", "500", "--server", &a.clients]);
         let publish = Manyflow::start(publish);
-        wait_for_event(&mut sub, "message");
+        sub.wait_for_event("message");
         // A status is up to half a second old.
         for daemon in [&a, &b] {
             daemon.wait_for_status("\"is_up\":true");
@@ -97,13 +94,6 @@ fn nats_servers_pages_are_beside_the_others() {
     let error = "{\"error\":\"invalid sorting option: size\"}";
     assert!(refused.ends_with(error), "{refused}");
     assert!(daemon.get("/routez").starts_with("HTTP/1.1 404 "));
-}
-
-fn wait_for_event(program: &mut Manyflow, kind: &str) -> Value {
-    program.wait_for(|line| {
-        let event: Value = serde_json::from_str(line).ok()?;
-        (event["event"] == kind).then_some(event)
-    })
 }
 
 /// Returns the row of a table whose first words are these.
@@ -196,7 +186,7 @@ fn other_roles_have_their_figures_below_the_daemons() {
             "127.0.0.1:0",
         ]);
         let mut process = Manyflow::start(command);
-        let url = wait_for_event(&mut process, "metrics")["url"].clone();
+        let url = process.wait_for_event("metrics")["url"].clone();
         let url = url.as_str().unwrap().replace("/metrics", "");
         (process, url)
     });
@@ -252,7 +242,7 @@ fn a_daemon_announces_its_end_and_ends_well() {
             read.push_str(&read_some(&mut client));
         }
         a.process.signal(signal);
-        wait_for_event(&mut a.process, "stopping");
+        a.process.wait_for_event("stopping");
         while !read.contains("\"ldm\":true") {
             let more = read_some(&mut client);
             assert!(!more.is_empty(), "closed before INFO: {read}");
@@ -271,7 +261,7 @@ fn a_second_signal_ends_a_daemon_at_once() {
     client.write_all(b"CONNECT {}\r\n").unwrap();
     a.wait_for_status("\"clients\":1");
     a.process.signal(Signal::SIGTERM);
-    wait_for_event(&mut a.process, "stopping");
+    a.process.wait_for_event("stopping");
     // The handler of the second signal is set soon after that line.
     let ended = loop {
         a.process.signal(Signal::SIGTERM);
@@ -305,7 +295,7 @@ fn a_log_in_json_has_fields() {
     command.args(["--grace", "0s", "--metrics", "127.0.0.1:0"]);
     command.env("RUST_LOG", "info");
     let mut b = Manyflow::start(command);
-    let pages = wait_for_event(&mut b, "metrics")["url"].clone();
+    let pages = b.wait_for_event("metrics")["url"].clone();
     let pages = pages.as_str().unwrap().replace("/metrics", "");
     wait_until("b has a link to a", || {
         let ended = run(&["top", "--once", "--interval", "500ms", &pages]);
@@ -325,30 +315,6 @@ fn a_log_in_json_has_fields() {
     assert_eq!(up["peer"], a.daemons);
 }
 
-/// Returns all names in a text that begin as those of daemons' metrics.
-fn metric_names(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let is_metric =
-        |word: &&str| word.starts_with("manyflow_daemon_") || word.starts_with("process_");
-    words.filter(is_metric).map(str::to_owned).collect()
-}
-
-#[test]
-fn alerts_fire_when_they_should_and_only_then() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/prometheus");
-    let mut promtool = Command::new("promtool");
-    promtool.current_dir(folder);
-    promtool.args(["test", "rules", "manyflow-alerts.test.yml"]);
-    match promtool.output() {
-        Ok(ended) => {
-            let printed = [ended.stdout, ended.stderr].concat();
-            let printed = String::from_utf8_lossy(&printed);
-            assert!(ended.status.success(), "{printed}");
-        }
-        Err(error) => eprintln!("skipped: promtool: {error}; scripts/setup tests installs it"),
-    }
-}
-
 /// A daemon that does not run is named with its address after two seconds, without any option.
 #[test]
 fn a_daemon_that_cannot_be_reached_is_named_in_the_log() {
@@ -358,39 +324,4 @@ fn a_daemon_that_cannot_be_reached_is_named_in_the_log() {
     daemon.wait_for_message("the daemon b at 127.0.0.1:1 has not been reachable for ");
     daemon.signal(Signal::SIGTERM);
     daemon.finish().succeeded("daemon");
-}
-
-#[test]
-fn the_metrics_in_contrib_and_in_the_guide_exist() {
-    let ([a, _b], _programs) = Daemon::pair();
-    let page = a.get("/metrics");
-    let samples = page.lines().filter(|line| !line.starts_with('#'));
-    let served: BTreeSet<_> = samples.flat_map(metric_names).collect();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for (file, least) in [
-        ("contrib/grafana/manyflow-daemons.json", 20),
-        ("contrib/prometheus/manyflow-alerts.yml", 13),
-        ("contrib/prometheus/manyflow-alerts.test.yml", 13),
-        ("docs/overlay-operations.md", 15),
-    ] {
-        let text = std::fs::read_to_string(root.join(file)).unwrap();
-        let named = metric_names(&text);
-        assert!(named.len() >= least, "{file}: {named:?}");
-        let missing: Vec<_> = named.difference(&served).collect();
-        assert!(
-            missing.is_empty(),
-            "{file}: {missing:?} are not in {served:?}"
-        );
-    }
-    let dashboard = std::fs::read_to_string(root.join("contrib/grafana/manyflow-daemons.json"));
-    let dashboard: Value = serde_json::from_str(&dashboard.unwrap()).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    assert!(
-        panels
-            .iter()
-            .all(|panel| !panel["targets"].as_array().unwrap().is_empty())
-    );
-    let shown = metric_names(&dashboard.to_string());
-    let hidden: Vec<_> = served.difference(&shown).collect();
-    assert!(hidden.is_empty(), "no panel shows {hidden:?}");
 }

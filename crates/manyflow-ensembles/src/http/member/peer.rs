@@ -237,8 +237,8 @@ impl Peer {
     fn refusal(&self, to: u64) -> Option<(FailureKind, &'static str)> {
         let in_progress = self.shared.counters.in_progress.load(Ordering::Relaxed);
         if to != 0 && to != self.shared.number {
-            let reason =
-                "the request is for another member, which may have got it before it failed";
+            let reason = "the request is for another member, which may have got it before it \
+                          failed, or the switch gives requests to any member (use --policy affinity)";
             return Some((FailureKind::Elsewhere, reason));
         }
         if in_progress >= self.shared.options.requests_max as u64 {
