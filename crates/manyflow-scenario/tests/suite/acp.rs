@@ -283,3 +283,78 @@ fn a_cascade_of_switches_delivers_all_frames() {
         "{others:?}"
     );
 }
+
+/// Two initiators at S-2 and S-3, whose switch is at P, and the members S-0 and S-1 of the switch at
+/// W.
+const CLUSTERS: &str = r#"
+receivers = ["S-0", "S-1"]
+acp.initiators = ["S-2", "S-3"]
+acp.switches = [{ node = "W", members = ["S-0", "S-1"], policy = "hash" }]
+[[links]]
+between = ["P", "S-2"]
+rate = "10 Mbit/s"
+delay = "1 ms"
+queue = "100 packets"
+xcp = {}
+[[links]]
+between = ["P", "S-3"]
+rate = "10 Mbit/s"
+delay = "1 ms"
+queue = "100 packets"
+xcp = {}
+"#;
+
+#[test]
+fn initiators_share_one_connection_over_two_switches() {
+    let more = "from = \"10 s\"\ncombine = \"sum\"";
+    let [goodput, failures, pairs, least] = measured(
+        CLUSTERS,
+        [
+            ("goodput", "any", more),
+            ("failures", "any", ""),
+            ("goodput", "any/S/S", more),
+            ("goodput", "any/S/S", "from = \"10 s\"\ncombine = \"min\""),
+        ],
+    );
+    // The transit link from P to W has 10 Mbit/s; a frame of 1024 bytes takes 1080 bytes on it.
+    assert_between(goodput, 0.9 * 10e6 * 1024.0 / 1080.0, 10e6);
+    assert_eq!(failures, 0.0);
+    assert!((pairs - goodput).abs() < 1.0, "{pairs} of {goodput} bit/s");
+    assert_between(least, 0.8 * goodput / 4.0, goodput / 4.0);
+}
+
+#[test]
+fn a_receiver_counts_the_frames_of_each_initiator() {
+    let few = CLUSTERS.replace("acp.initiators", "acp.frames = 300\nacp.initiators");
+    let names = ["any/S-2/S", "any/S-3/S", "any/S/S-0", "any/S/S-1"];
+    let sum = "combine = \"sum\"";
+    let [first, second, at_first, at_second] =
+        measured(&few, names.map(|of| ("delivered-frames", of, sum)));
+    assert_eq!([first, second], [300.0; 2]);
+    assert_eq!(at_first + at_second, 600.0);
+    assert_between(at_first, 250.0, 350.0);
+}
+
+#[test]
+fn pairs_and_initiators_that_cannot_be_are_refused() {
+    let refused = |session: &str, of: &str, what: &str| {
+        let text = format!(
+            "{NETWORK}{session}\n[[measure]]\nname = \"m\"\nwhat = \"{what}\"\nof = \"{of}\"\n"
+        );
+        let scenario = Scenario::parse("acp.toml", &text, false);
+        scenario.expect_err("it is refused").to_string()
+    };
+    let error = refused(CLUSTERS, "any/S-0/S-1", "goodput");
+    assert!(error.contains("no initiator at `S-0`"), "{error}");
+    let error = refused(CLUSTERS, "any/S-2/S-1", "cwnd");
+    assert!(error.contains("does not report `cwnd`"), "{error}");
+    let keys = CLUSTERS.replace("acp.initiators", "acp.keys = 9\nacp.initiators");
+    let error = refused(&keys, "any/S-2/S-1", "goodput");
+    assert!(error.contains("the same keys"), "{error}");
+    let twice = CLUSTERS.replace("\"S-2\", \"S-3\"]", "\"S-2\", \"S-2\"]");
+    let error = refused(&twice, "any", "goodput");
+    assert!(error.contains("`S-2` appears twice"), "{error}");
+    let alone = "receivers = [\"S-0\"]\nacp.initiators = [\"S-2\"]";
+    let error = refused(alone, "any", "goodput");
+    assert!(error.contains("initiators need `switches`"), "{error}");
+}

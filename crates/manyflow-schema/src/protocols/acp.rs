@@ -99,6 +99,12 @@ pub struct AcpTable {
     /// Default: none.
     #[serde(default)]
     pub switches: Vec<SwitchTable>,
+    /// A list of nodes and groups that open the connection together. The sender's node is then
+    /// their switch, with the parameters of the first of `switches` and the policy `round-robin`.
+    ///
+    /// Default: the sender alone.
+    #[serde(default)]
+    pub initiators: Vec<String>,
 }
 
 /// The congestion control of ACP.
@@ -346,6 +352,10 @@ impl AcpTable {
         if (self.control, self.flow) == (ControlName::Reno, Some(FlowName::Soft)) {
             let message = "soft flow control needs XCP's feedback: with `reno` take `credit`";
             return Err(Fault::at(&["flow"], Problem::Value(message.to_owned())));
+        }
+        if !self.initiators.is_empty() && self.switches.is_empty() {
+            let message = "initiators need `switches`: their connection leads to a service";
+            return Err(Fault::at(&["initiators"], Problem::Value(message.into())));
         }
         if self.service.is_some() && self.square.is_some() {
             return Err(Fault::value("give either `service` or `square`, not both"));
