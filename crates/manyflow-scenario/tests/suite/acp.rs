@@ -193,7 +193,8 @@ fn shares(session: &str, switch: &str) -> [f64; 4] {
 
 #[test]
 fn policies_distribute_the_frames() {
-    assert_eq!(shares("", ""), [1000.0; 4]);
+    assert_eq!(shares("", "policy = \"round-robin\""), [1000.0; 4]);
+    assert_eq!(shares("", ""), shares("", "policy = \"rate-aware\""));
     let weighted = "policy = \"weighted\"\nweights = { S-3 = 1 }";
     assert_eq!(shares("", weighted), [0.0, 0.0, 0.0, 4000.0]);
     let weighted = "policy = \"weighted\"\nweights = { S-0 = 2, S-1 = 1, S-2 = 1 }";
@@ -234,7 +235,7 @@ fn outbound_frames_of_all_servers_arrive_at_the_peer_once() {
 fn members_join_and_leave() {
     let receivers = "receivers = [\"S-0\", { node = \"S-1\", stop = \"10 s\" }, { node = \"S-2\", start = \"20 s\" }]\n\
                      acp.frame-rate = \"100 packets/s\"\n\
-                     [[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"S-1\", \"S-2\"]";
+                     [[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"S-1\", \"S-2\"]\npolicy = \"round-robin\"";
     let from =
         |of: &'static str, window: &'static str| one(receivers, ("delivered-frames", of, window));
     let (first, second, third) = (
@@ -271,8 +272,8 @@ fn the_frames_of_a_failed_member_go_to_others() {
 
 #[test]
 fn a_cascade_of_switches_delivers_all_frames() {
-    let switches = "[[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\n\
-                    [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]";
+    let switches = "[[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\npolicy = \"round-robin\"\n\
+                    [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]\npolicy = \"round-robin\"";
     let cascade = format!("receivers = [\"S\"]\n{WIDE}\n{switches}");
     let servers = ["any/S-0", "any/S-1", "any/S-2", "any/S-3"];
     let [first, others @ ..] = measured(&cascade, servers.map(|of| ("delivered-frames", of, "")));
@@ -284,8 +285,8 @@ fn a_cascade_of_switches_delivers_all_frames() {
     );
 }
 
-/// Two initiators at S-2 and S-3, whose switch is at P, and the members S-0 and S-1 of the switch at
-/// W.
+/// Two initiators at S-2 and S-3, whose switch is at P, and the members S-0 and S-1 of the switch
+/// at W.
 const CLUSTERS: &str = r#"
 receivers = ["S-0", "S-1"]
 acp.initiators = ["S-2", "S-3"]
