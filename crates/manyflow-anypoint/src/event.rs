@@ -31,6 +31,8 @@ pub enum Event {
     Delivered {
         /// The frame's length in bytes.
         bytes: u32,
+        /// The frame's key.
+        key: u32,
     },
     /// A frame arrived for which the receive buffer had no room; it was dropped.
     Overflow,

@@ -85,7 +85,8 @@ pub struct MeasureTable {
     /// Default: either this or `value`.
     pub what: Option<Observable>,
     /// A session (its receivers), a receiver `session/node`, or a link; or a list of them. With
-    /// ACP, `session/node` is also the sender, or a switch, if no receiver is at the node. With an
+    /// ACP, `session/node` is also the sender, an initiator or a switch, if no receiver is at the
+    /// node, and `session/initiator/receiver` is the frames of an initiator at a receiver. With an
     /// overlay, it is also the sending clients at the node, and `overlay/node` is a daemon.
     /// `flow-{i}` is all sessions of the entry with this name: their receivers, and their sending
     /// clients.

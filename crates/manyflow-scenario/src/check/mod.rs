@@ -79,6 +79,12 @@ fn reachable(sessions: &Sessions, topology: &Topology) -> Result<(), Fault> {
             let message = format!("no links lead from `{from}` to `{to}` and back");
             return Err(session.fault("receivers", Problem::Value(message)));
         }
+        let mut initiators = session.initiators.iter();
+        if let Some(&initiator) = initiators.find(|node| !reached[**node as usize]) {
+            let [from, to] = [session.sender, initiator].map(|node| topology.nodes.get(node));
+            let message = format!("no links lead from `{from}` to `{to}` and back");
+            return Err(session.fault("acp", Problem::Value(message)));
+        }
         let mut switches = session.switches.iter();
         if let Some(switch) = switches.find(|switch| !reached[switch.node as usize]) {
             let [from, to] = [session.sender, switch.node].map(|node| topology.nodes.get(node));
@@ -166,7 +172,10 @@ impl<'a> Names<'a> {
             Subject::Endpoint if self.sessions.staff_named(of, self.topology).is_some() => Ok(()),
             Subject::Endpoint if self.overlays.daemon_named(of, self.topology).is_some() => Ok(()),
             Subject::Endpoint | Subject::Audience => {
-                self.sessions.receivers_named(of, self.topology).map(|_| ())
+                match self.sessions.pairs_named(of, self.topology) {
+                    Some(pairs) => pairs.map(|_| ()),
+                    None => self.sessions.receivers_named(of, self.topology).map(|_| ()),
+                }
             }
         };
         found.map_err(|problem| Fault::at(&["of"], problem))?;

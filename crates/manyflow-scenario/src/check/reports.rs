@@ -8,7 +8,7 @@ use crate::protocols::kind;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
 use crate::schema::protocols::ControllerName;
 use crate::schema::{ReceiverTable, Schema, SessionTable};
-use manyflow_model::error::Fault;
+use manyflow_model::error::{Fault, Problem};
 use manyflow_model::observables::{Observable, Subject};
 
 /// The observables that a daemon reports if its controller is TFRC.
@@ -60,9 +60,13 @@ pub(super) fn check(
                 });
             }
             if let Some((index, node)) = sessions.staff_named(of, topology) {
-                let is_sender = node == sessions.0[index].sender;
-                let staff = kind(table(index).protocol).staff(is_sender);
+                let is_end = sessions.0[index].has_initiator_at(node);
+                let staff = kind(table(index).protocol).staff(is_end);
                 return staff.map_or(Ok(()), |staff| staff.check(what, of));
+            }
+            if let Some(Ok(pairs)) = sessions.pairs_named(of, topology) {
+                let mut tables = pairs.iter().map(|pair| table(pair.session));
+                return tables.try_for_each(|table| of_pair(table, what, of));
             }
             match overlays.daemon_named(of, topology) {
                 Some((overlay, _)) => of_daemon(by_tfrc(overlay)).check(what, of),
@@ -80,6 +84,17 @@ fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
         ),
         false => kind(table.protocol).receiver(),
     }
+}
+
+/// Checks that a receiver reports `what` of an initiator's frames.
+fn of_pair(table: &SessionTable, what: Observable, of: &str) -> Result<(), Fault> {
+    if table.acp.keys.get() > 0 {
+        let message = "with `acp.keys`, frames of several initiators have the same keys, and \
+                       receivers cannot tell them apart";
+        return Err(Fault::at(&["of"], Problem::Value(message.to_owned())));
+    }
+    let reported = &[Observable::Goodput, Observable::DeliveredFrames];
+    Reporter::new("a pair of an initiator and a receiver", &[reported]).check(what, of)
 }
 
 /// Returns the observables that daemons report about a group, either once or each daemon for

@@ -80,6 +80,9 @@ impl Allotment {
                 for switch in 0..session.switches.len() {
                     self.staff(session, session.switches[switch].node);
                 }
+                for initiator in 0..session.initiators.len() {
+                    self.staff(session, session.initiators[initiator]);
+                }
             }
             Protocol::Overlay => {
                 self.memberships(session);

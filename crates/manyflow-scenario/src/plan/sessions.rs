@@ -10,7 +10,7 @@ use crate::plan::ids::Ends;
 use crate::plan::overlays::{Affiliation, GroupNumbers, Overlays};
 use crate::plan::routing::Paths;
 use crate::protocols::acp::check_lie;
-use crate::schema::protocols::Protocol;
+use crate::schema::protocols::{AcpTable, Protocol};
 use manyflow_core::{EndpointId, Time};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::names::numbered;
@@ -46,8 +46,8 @@ pub struct PlannedSession {
     /// The receivers, in the order of their entries.
     pub receivers: Vec<Receiver>,
     /// The endpoints besides those of receivers, with their nodes: the sender and then the
-    /// aggregators of a multicast session, the sender's ends and then the switches of an ACP
-    /// session, the sending clients of an overlay session, a command.
+    /// aggregators of a multicast session, the sender's ends and then the switches and initiators
+    /// of an ACP session, the sending clients of an overlay session, a command.
     pub staff: Vec<(EndpointId, NodeId)>,
     /// The nodes that aggregate the feedback of SIM, from the sender downwards.
     pub aggregators: Vec<u32>,
@@ -55,8 +55,22 @@ pub struct PlannedSession {
     pub outage: Option<(u32, Time, Time)>,
     /// The switches between the sender of an ACP session and its receivers.
     pub switches: Vec<Switch>,
+    /// The nodes of the ensemble that opens the connection of an ACP session, if the sender's node
+    /// is its switch.
+    pub initiators: Vec<u32>,
     /// The group and daemon of an overlay session.
     pub affiliation: Option<Affiliation>,
+}
+
+/// An initiator and a receiver of an ACP session, by their indexes there.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The index of the session.
+    pub session: usize,
+    /// The index of the initiator.
+    pub initiator: usize,
+    /// The index of the receiver.
+    pub receiver: usize,
 }
 
 /// A receiver of a session.
@@ -180,6 +194,45 @@ impl Sessions {
         }
     }
 
+    /// Returns the pairs that `SESSION/INITIATORS/RECEIVERS` names, or `None` if the name has
+    /// another form.
+    pub fn pairs_named(
+        &self,
+        name: &str,
+        topology: &Topology,
+    ) -> Option<Result<Vec<Pair>, Problem>> {
+        let (session, ends) = name.split_once('/')?;
+        let (initiators, receivers) = ends.split_once('/')?;
+        Some(self.pairs_of(session, initiators, receivers, topology))
+    }
+
+    fn pairs_of(
+        &self,
+        session: &str,
+        initiators: &str,
+        receivers: &str,
+        topology: &Topology,
+    ) -> Result<Vec<Pair>, Problem> {
+        let receivers = self.receivers_named(&format!("{session}/{receivers}"), topology)?;
+        let nodes = topology.nodes_named(initiators)?;
+        let mut pairs = Vec::new();
+        for (session, receiver) in receivers {
+            let known = self.0[session].initiators.iter().enumerate();
+            let named = known.filter(|(_, node)| nodes.contains(node));
+            pairs.extend(named.map(|(initiator, _)| Pair {
+                session,
+                initiator,
+                receiver,
+            }));
+        }
+        match pairs.is_empty() {
+            true => Err(Problem::Value(format!(
+                "`{session}` has no initiator at `{initiators}`"
+            ))),
+            false => Ok(pairs),
+        }
+    }
+
     /// Returns the overlay and group of a session.
     fn affiliation(&self, index: usize) -> Result<Affiliation, Problem> {
         let session = &self.0[index];
@@ -238,7 +291,7 @@ impl Sessions {
     }
 
     /// Returns session and node, if `SESSION/NODE` names the sender of an ACP or overlay
-    /// session, or a switch of an ACP session.
+    /// session, or a switch or an initiator of an ACP session.
     pub fn staff_named(&self, name: &str, topology: &Topology) -> Option<(usize, u32)> {
         let (session, node) = name.split_once('/')?;
         let (index, nodes) = (self.named(session).ok()?, topology.nodes_named(node).ok()?);
@@ -261,11 +314,37 @@ impl PlannedSession {
     }
 
     /// Returns whether an ACP or overlay session has an endpoint besides receivers at this
-    /// node: its sender or a switch.
+    /// node: its sender, a switch or an initiator.
     fn has_staff_at(&self, node: u32) -> bool {
         let is_switch = || self.switches.iter().any(|switch| switch.node == node);
         let has_staff = matches!(self.protocol, Protocol::Acp | Protocol::Overlay);
-        has_staff && (node == self.sender || is_switch())
+        has_staff && (node == self.sender || is_switch() || self.initiators.contains(&node))
+    }
+
+    /// Returns whether an end of the session that is no receiver is at this node: the sender, or an
+    /// initiator, for which the sender's node has a switch.
+    pub fn has_initiator_at(&self, node: u32) -> bool {
+        match self.initiators.is_empty() {
+            true => node == self.sender,
+            false => self.initiators.contains(&node),
+        }
+    }
+
+    /// Returns the index of the initiator at a place among the staff, if one is there.
+    pub fn initiator_at(&self, place: usize) -> Option<usize> {
+        let index = place.checked_sub(1 + self.switches.len());
+        index.filter(|index| *index < self.initiators.len())
+    }
+
+    /// Returns the first and the last key of an initiator's frames. Initiators have equal parts of
+    /// all keys, so that a receiver knows whose frame it reads.
+    ///
+    /// # Panics
+    /// Panics if there are no initiators.
+    pub fn keys_of(&self, initiator: usize) -> (u32, u32) {
+        let first = |place: usize| ((place as u64) << 32) / self.initiators.len() as u64;
+        let last = first(initiator + 1) - 1;
+        (first(initiator) as u32, last as u32)
     }
 
     /// Finds the daemons of an overlay session, and numbers its group.
@@ -342,6 +421,7 @@ impl PlannedSession {
             aggregators: Vec::new(),
             outage: None,
             switches: Vec::new(),
+            initiators: Vec::new(),
             affiliation: None,
         };
         let sender = topology.nodes_named(&numbered(&table.sender, number));
@@ -381,6 +461,9 @@ impl PlannedSession {
                 .switches(&table.acp.switches)
                 .map_err(|fault| fault.within("acp").within(&table.name).within("sessions"))?;
         }
+        let initiators = initiators(&table.acp, number, topology);
+        session.initiators = initiators
+            .map_err(|fault| fault.within("acp").within(&table.name).within("sessions"))?;
         Ok(session)
     }
 }
@@ -402,6 +485,28 @@ impl PlannedSession {
         self.aggregators = nodes.into_iter().collect();
         let aggregators = &mut self.aggregators;
         aggregators.sort_by_key(|&node| (paths.find_path(sender, node).len(), node));
+    }
+}
+
+/// Returns the nodes of the ensemble that opens the connection of an ACP session.
+fn initiators(table: &AcpTable, number: u32, topology: &Topology) -> Result<Vec<u32>, Fault> {
+    let refuse = |problem| Fault::at(&["initiators"], problem);
+    let mut initiators = Vec::new();
+    for name in &table.initiators {
+        let nodes = topology.nodes_named(&numbered(name, number));
+        for node in nodes.map_err(refuse)? {
+            if initiators.contains(&node) {
+                let message = format!("`{}` appears twice", topology.nodes.get(node));
+                return Err(refuse(Problem::Value(message)));
+            }
+            initiators.push(node);
+        }
+    }
+    match initiators.len() > usize::from(u16::MAX) {
+        true => Err(refuse(Problem::Value(
+            "a switch can have at most 65,535 members".to_owned(),
+        ))),
+        false => Ok(initiators),
     }
 }
 

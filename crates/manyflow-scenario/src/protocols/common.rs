@@ -43,7 +43,7 @@ macro_rules! common_events {
         fn common(event: &Event) -> Option<CommonEvent> {
             Some(match *event {
                 $(
-                    Event::$name $(($value))? $({ $($field),* })? => {
+                    Event::$name $(($value))? $({ $($field,)* .. })? => {
                         CommonEvent::$name $(($value))? $({ $($field),* })?
                     }
                 )*

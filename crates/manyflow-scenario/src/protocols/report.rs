@@ -5,7 +5,7 @@ use manyflow_netsim::capture::Flow;
 use manyflow_netsim::trace::Line;
 use manyflow_overlay::{DaemonId, GroupId, LinkId};
 
-/// The part of an overlay that a series is about, which selects events of daemons.
+/// The part of an overlay or of a connection that a series is about, which selects events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// All of it.
@@ -16,6 +16,8 @@ pub(crate) enum Topic {
     Group(GroupId),
     /// The reports of one daemon.
     Report(DaemonId),
+    /// The frames of ACP with keys from the first to the last.
+    Keys(u32, u32),
 }
 
 /// The change of an observable that an event reports.

@@ -25,8 +25,9 @@ pub(crate) trait SessionProtocol: Sync {
     fn sender(&self) -> Reporter;
 
     /// Returns the observables of the endpoints that a session has at a node besides its receivers,
-    /// or `None` if measures cannot name them.
-    fn staff(&self, _is_sender: bool) -> Option<Reporter> {
+    /// or `None` if measures cannot name them. With `is_end` the endpoint is a sender or an
+    /// initiator, and otherwise a switch or a client.
+    fn staff(&self, _is_end: bool) -> Option<Reporter> {
         None
     }
 }

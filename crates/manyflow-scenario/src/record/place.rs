@@ -3,6 +3,7 @@
 use manyflow_core::{EndpointId, Time};
 use manyflow_overlay::{self as overlay, DaemonId};
 
+use crate::plan::sessions::Pair;
 use crate::protocols::Topic;
 use crate::record::audience::Audience;
 use crate::scene::Scene;
@@ -14,6 +15,8 @@ use manyflow_model::observables::{Observable, Subject};
 pub(super) enum Place {
     /// A receiver: its session and its index there.
     Receiver(u32, u32),
+    /// The frames of an initiator at a receiver: their session, and the indexes of both there.
+    Pair(u32, u32, u32),
     Link(u32),
     /// The endpoints of a session besides its receivers.
     Sender(u32),
@@ -67,6 +70,12 @@ impl Place {
                 let receivers = &scene.plan.sessions.0[session as usize].receivers;
                 scene.name_at(session, receivers[receiver as usize].node)
             }
+            Place::Pair(session, initiator, receiver) => {
+                let known = &scene.plan.sessions.0[session as usize];
+                let initiator = scene.name_at(session, known.initiators[initiator as usize]);
+                let receiver = known.receivers[receiver as usize].node;
+                format!("{initiator}/{}", scene.plan.topology.nodes.get(receiver))
+            }
         }
     }
 }
@@ -100,13 +109,18 @@ impl Place {
     }
 }
 
-/// Returns the part of an overlay that a series is about.
+/// Returns the part of an overlay or of a connection that a series is about.
 pub(super) fn topic_of(scene: &Scene, what: Observable, subject: Place) -> Topic {
     match subject {
         Place::OverlayLink(_, link) => Topic::Link(link),
         Place::Group(session) => Topic::Group(scene.affiliation(session).group),
         Place::Reporter(session, _) if what == Observable::Members => {
             Topic::Group(scene.affiliation(session).group)
+        }
+        Place::Pair(session, initiator, _) => {
+            let session = &scene.plan.sessions.0[session as usize];
+            let (first, last) = session.keys_of(initiator as usize);
+            Topic::Keys(first, last)
         }
         Place::Reporter(_, daemon) => Topic::Report(daemon),
         _ => Topic::Any,
@@ -175,6 +189,14 @@ pub(super) fn places(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Pl
     if what.subject() == Subject::Sender {
         let session = scene.plan.sessions.named(of).map_err(refuse)?;
         return Ok(vec![Place::Sender(session as u32)]);
+    }
+    if let Some(pairs) = scene.plan.sessions.pairs_named(of, &scene.plan.topology) {
+        let place = |pair: Pair| {
+            let [session, initiator, receiver] =
+                [pair.session, pair.initiator, pair.receiver].map(|index| index as u32);
+            Place::Pair(session, initiator, receiver)
+        };
+        return Ok(pairs.map_err(refuse)?.into_iter().map(place).collect());
     }
     let staff = scene.plan.sessions.staff_named(of, &scene.plan.topology);
     let receivers = scene

@@ -161,6 +161,7 @@ impl Probe {
             Place::Sender(_)
             | Place::Audience(_)
             | Place::Client(..)
+            | Place::Pair(..)
             | Place::OverlayLink(..)
             | Place::Group(_)
             | Place::Reporter(..) => return self.count,

@@ -127,6 +127,11 @@ impl Recorder {
                 let here: Vec<_> = scene.staff_at(session, node).collect();
                 self.watch_losses(scene, here.into_iter(), number);
             }
+            Place::Pair(session, _, receiver) => {
+                for endpoint in scene.ends(session, receiver).receiving() {
+                    self.connect(endpoint, number);
+                }
+            }
             Place::Receiver(session, receiver) if what.is_reported() => {
                 for (endpoint, _) in scene.ends(session, receiver).all() {
                     self.connect(endpoint, number);

@@ -193,7 +193,8 @@ fn shares(session: &str, switch: &str) -> [f64; 4] {
 
 #[test]
 fn policies_distribute_the_frames() {
-    assert_eq!(shares("", ""), [1000.0; 4]);
+    assert_eq!(shares("", "policy = \"round-robin\""), [1000.0; 4]);
+    assert_eq!(shares("", ""), shares("", "policy = \"rate-aware\""));
     let weighted = "policy = \"weighted\"\nweights = { S-3 = 1 }";
     assert_eq!(shares("", weighted), [0.0, 0.0, 0.0, 4000.0]);
     let weighted = "policy = \"weighted\"\nweights = { S-0 = 2, S-1 = 1, S-2 = 1 }";
@@ -234,7 +235,7 @@ fn outbound_frames_of_all_servers_arrive_at_the_peer_once() {
 fn members_join_and_leave() {
     let receivers = "receivers = [\"S-0\", { node = \"S-1\", stop = \"10 s\" }, { node = \"S-2\", start = \"20 s\" }]\n\
                      acp.frame-rate = \"100 packets/s\"\n\
-                     [[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"S-1\", \"S-2\"]";
+                     [[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"S-1\", \"S-2\"]\npolicy = \"round-robin\"";
     let from =
         |of: &'static str, window: &'static str| one(receivers, ("delivered-frames", of, window));
     let (first, second, third) = (
@@ -271,8 +272,8 @@ fn the_frames_of_a_failed_member_go_to_others() {
 
 #[test]
 fn a_cascade_of_switches_delivers_all_frames() {
-    let switches = "[[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\n\
-                    [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]";
+    let switches = "[[sessions.acp.switches]]\nnode = \"W\"\nmembers = [\"S-0\", \"V\"]\npolicy = \"round-robin\"\n\
+                    [[sessions.acp.switches]]\nnode = \"V\"\nmembers = [\"S-1\", \"S-2\", \"S-3\"]\npolicy = \"round-robin\"";
     let cascade = format!("receivers = [\"S\"]\n{WIDE}\n{switches}");
     let servers = ["any/S-0", "any/S-1", "any/S-2", "any/S-3"];
     let [first, others @ ..] = measured(&cascade, servers.map(|of| ("delivered-frames", of, "")));
@@ -282,4 +283,79 @@ fn a_cascade_of_switches_delivers_all_frames() {
         others.iter().all(|share| bounds.contains(share)),
         "{others:?}"
     );
+}
+
+/// Two initiators at S-2 and S-3, whose switch is at P, and the members S-0 and S-1 of the switch
+/// at W.
+const CLUSTERS: &str = r#"
+receivers = ["S-0", "S-1"]
+acp.initiators = ["S-2", "S-3"]
+acp.switches = [{ node = "W", members = ["S-0", "S-1"], policy = "hash" }]
+[[links]]
+between = ["P", "S-2"]
+rate = "10 Mbit/s"
+delay = "1 ms"
+queue = "100 packets"
+xcp = {}
+[[links]]
+between = ["P", "S-3"]
+rate = "10 Mbit/s"
+delay = "1 ms"
+queue = "100 packets"
+xcp = {}
+"#;
+
+#[test]
+fn initiators_share_one_connection_over_two_switches() {
+    let more = "from = \"10 s\"\ncombine = \"sum\"";
+    let [goodput, failures, pairs, least] = measured(
+        CLUSTERS,
+        [
+            ("goodput", "any", more),
+            ("failures", "any", ""),
+            ("goodput", "any/S/S", more),
+            ("goodput", "any/S/S", "from = \"10 s\"\ncombine = \"min\""),
+        ],
+    );
+    // The transit link from P to W has 10 Mbit/s; a frame of 1024 bytes takes 1080 bytes on it.
+    assert_between(goodput, 0.9 * 10e6 * 1024.0 / 1080.0, 10e6);
+    assert_eq!(failures, 0.0);
+    assert!((pairs - goodput).abs() < 1.0, "{pairs} of {goodput} bit/s");
+    assert_between(least, 0.8 * goodput / 4.0, goodput / 4.0);
+}
+
+#[test]
+fn a_receiver_counts_the_frames_of_each_initiator() {
+    let few = CLUSTERS.replace("acp.initiators", "acp.frames = 300\nacp.initiators");
+    let names = ["any/S-2/S", "any/S-3/S", "any/S/S-0", "any/S/S-1"];
+    let sum = "combine = \"sum\"";
+    let [first, second, at_first, at_second] =
+        measured(&few, names.map(|of| ("delivered-frames", of, sum)));
+    assert_eq!([first, second], [300.0; 2]);
+    assert_eq!(at_first + at_second, 600.0);
+    assert_between(at_first, 250.0, 350.0);
+}
+
+#[test]
+fn pairs_and_initiators_that_cannot_be_are_refused() {
+    let refused = |session: &str, of: &str, what: &str| {
+        let text = format!(
+            "{NETWORK}{session}\n[[measure]]\nname = \"m\"\nwhat = \"{what}\"\nof = \"{of}\"\n"
+        );
+        let scenario = Scenario::parse("acp.toml", &text, false);
+        scenario.expect_err("it is refused").to_string()
+    };
+    let error = refused(CLUSTERS, "any/S-0/S-1", "goodput");
+    assert!(error.contains("no initiator at `S-0`"), "{error}");
+    let error = refused(CLUSTERS, "any/S-2/S-1", "cwnd");
+    assert!(error.contains("does not report `cwnd`"), "{error}");
+    let keys = CLUSTERS.replace("acp.initiators", "acp.keys = 9\nacp.initiators");
+    let error = refused(&keys, "any/S-2/S-1", "goodput");
+    assert!(error.contains("the same keys"), "{error}");
+    let twice = CLUSTERS.replace("\"S-2\", \"S-3\"]", "\"S-2\", \"S-2\"]");
+    let error = refused(&twice, "any", "goodput");
+    assert!(error.contains("`S-2` appears twice"), "{error}");
+    let alone = "receivers = [\"S-0\"]\nacp.initiators = [\"S-2\"]";
+    let error = refused(alone, "any", "goodput");
+    assert!(error.contains("initiators need `switches`"), "{error}");
 }

@@ -81,7 +81,8 @@ pub struct AcpTable {
     ///
     /// Default: without end.
     pub frames: Option<Count>,
-    /// The number of keys, from which each frame's key is drawn; with 0, keys count the frames.
+    /// The number of keys, from which each frame's key is drawn; with 0, keys count the frames, and
+    /// each of several `initiators` has an equal part of all keys to itself.
     ///
     /// Default: 0.
     #[serde(default)]
@@ -99,6 +100,12 @@ pub struct AcpTable {
     /// Default: none.
     #[serde(default)]
     pub switches: Vec<SwitchTable>,
+    /// A list of nodes and groups that open the connection together. The sender's node is then
+    /// their switch, with the parameters of the first of `switches` and the policy `round-robin`.
+    ///
+    /// Default: the sender alone.
+    #[serde(default)]
+    pub initiators: Vec<String>,
 }
 
 /// The congestion control of ACP.
@@ -206,10 +213,10 @@ pub struct SwitchTable {
     pub node: String,
     /// A list of nodes and groups: receivers, or later switches.
     pub members: Vec<String>,
-    /// The choice of a member for each frame: each in turn; `rate-aware`, `least-outstanding`,
-    /// `hash` (of the key), `weighted`, `rule`.
+    /// The choice of a member for each frame: by what each member's path carries, which the switch
+    /// learns; `round-robin`, `least-outstanding`, `hash` (of the key), `weighted`, `rule`.
     ///
-    /// Default: `round-robin`.
+    /// Default: `rate-aware`.
     #[serde(default)]
     pub policy: PolicyName,
     /// For `weighted`: a table such as `{ A = 3, B = 1 }`; other members get no frames.
@@ -254,11 +261,11 @@ pub struct SwitchTable {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// Chooses the members in turn.
-    #[default]
-    RoundRobin,
     /// Chooses members in proportion to the rates that their paths carry, as it learns them.
+    #[default]
     RateAware,
+    /// Chooses the members in turn.
+    RoundRobin,
     /// Chooses the member with the fewest unacknowledged frames.
     LeastOutstanding,
     /// Chooses a member by the hash of the key.
@@ -346,6 +353,10 @@ impl AcpTable {
         if (self.control, self.flow) == (ControlName::Reno, Some(FlowName::Soft)) {
             let message = "soft flow control needs XCP's feedback: with `reno` take `credit`";
             return Err(Fault::at(&["flow"], Problem::Value(message.to_owned())));
+        }
+        if !self.initiators.is_empty() && self.switches.is_empty() {
+            let message = "initiators need `switches`: their connection leads to a service";
+            return Err(Fault::at(&["initiators"], Problem::Value(message.into())));
         }
         if self.service.is_some() && self.square.is_some() {
             return Err(Fault::value("give either `service` or `square`, not both"));

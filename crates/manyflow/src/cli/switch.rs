@@ -12,8 +12,11 @@ use manyflow_ensembles::anypoint::switch::PolicyName;
 use serde::Deserialize;
 
 pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
-  # A service of three members; each key has its member
+  # A service of three members; each gets what its path and its server carry
   manyflow switch --listen 0.0.0.0:7000 --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 --member c=10.0.0.3:7000
+
+  # The same; each key has its member
+  manyflow switch --listen 0.0.0.0:7000 --policy hash --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 --member c=10.0.0.3:7000
 
   # Twice as many frames for one member
   manyflow switch --listen 0.0.0.0:7000 --policy weighted --member a=10.0.0.1:7000 --member b=10.0.0.2:7000 --weight b=2
@@ -33,7 +36,7 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
 
   # service.toml
   listen = "0.0.0.0:7000"
-  policy = "hash"                # hash, replicas, round-robin, least-outstanding, rate-aware, weighted, key-range or affinity
+  policy = "rate-aware"          # rate-aware, hash, replicas, round-robin, least-outstanding, weighted, key-range or affinity
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
 
   [members]
@@ -91,8 +94,11 @@ pub(crate) struct SwitchArgs {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PolicyArg {
-    /// By the hash of a frame's key
+    /// In proportion to what each member's path and server carry, as the switch learns it from all
+    /// connections
     #[default]
+    RateAware,
+    /// By the hash of a frame's key
     Hash,
     /// By the rank of a copy: for the members of manyflow store
     Replicas,
@@ -100,8 +106,6 @@ pub(crate) enum PolicyArg {
     RoundRobin,
     /// The member with the fewest unacknowledged frames
     LeastOutstanding,
-    /// In proportion to what each member's path and server carry, as the switch learns it
-    RateAware,
     /// In proportion to --weight
     Weighted,
     /// By --keys; other frames go to each member in turn

@@ -6,9 +6,14 @@ use std::ops::RangeInclusive;
 /// The policy by which the members of a service share the frames.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PolicyName {
+    /// In proportion to what the path and the server of each member carry, which the switch learns
+    /// from the answers to all connections ([`RateAware`]).
+    ///
+    /// [`RateAware`]: manyflow_anypoint::switch::RateAware
+    #[default]
+    RateAware,
     /// The hash of a frame's key chooses the member. A member that joins or leaves changes only its
     /// own share of the keys.
-    #[default]
     Hash,
     /// The hash of a key's high 28 bits orders the members, and its low 4 bits name a rank in this
     /// order ([`ReplicaHash`](manyflow_anypoint::switch::ReplicaHash)). For the chunk store.
@@ -17,9 +22,6 @@ pub enum PolicyName {
     RoundRobin,
     /// The member with the fewest frames that it has not acknowledged.
     LeastOutstanding,
-    /// In proportion to what the path and the server of each member carry, which the switch learns
-    /// ([`RateAware`](manyflow_anypoint::switch::RateAware)).
-    RateAware,
     /// In proportion to the members' weights.
     Weighted,
     /// By ranges of keys; frames with other keys go to each member in turn.

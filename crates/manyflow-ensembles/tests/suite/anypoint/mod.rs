@@ -5,4 +5,5 @@ mod echo;
 mod failures;
 mod large;
 mod lying_member;
+mod shares;
 mod stage;

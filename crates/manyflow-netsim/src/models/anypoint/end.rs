@@ -123,9 +123,9 @@ impl<A: Application> ModelledEnd<A> {
         while self.free_at <= now
             && let Some(frame) = connection.receive(now)
         {
-            let bytes = frame.payload.length();
+            let (bytes, key) = (frame.payload.length(), frame.key);
             self.free_at = now + self.application.read_frame(now, frame);
-            self.events.push_back(Event::Delivered { bytes });
+            self.events.push_back(Event::Delivered { bytes, key });
         }
     }
 

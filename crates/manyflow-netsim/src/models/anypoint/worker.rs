@@ -26,8 +26,10 @@ pub struct Workload {
     /// connection takes them.
     pub frames_per_s: Option<f64>,
     /// The number of keys: each frame's key is drawn from `0..keys`. With 0, keys count the frames
-    /// from 0.
+    /// from `first_key`.
     pub keys: u32,
+    /// The key of the first frame, if `keys` is 0.
+    pub first_key: u32,
     /// The time that the worker spends on a frame that it has read, before it reads the next.
     pub service: Service,
 }
@@ -66,6 +68,7 @@ impl Default for Workload {
             frame_bytes: 1024,
             frames_per_s: None,
             keys: 0,
+            first_key: 0,
             service: Service::Constant(Duration::ZERO),
         }
     }
@@ -192,7 +195,7 @@ impl Application for Worker {
             return None;
         }
         let key = match self.workload.keys {
-            0 => self.taken,
+            0 => self.workload.first_key.wrapping_add(self.taken),
             keys => self.random.random_range(0..keys),
         };
         self.taken += 1;

@@ -4,7 +4,7 @@ use manyflow_anypoint::{Event, Reason};
 use serde::ser::SerializeMap;
 
 use crate::protocols::common::{CommonEvent, common_events};
-use crate::protocols::report::{Observed, Reported};
+use crate::protocols::report::{Observed, Reported, Topic};
 use manyflow_model::observables::Observable;
 use manyflow_netsim::trace::Line;
 
@@ -40,6 +40,15 @@ impl Reported for Event {
             | Event::MemberStalled(member)
             | Event::MemberResumed(member) => line.serialize_entry("member", &member.0),
             other => common(other).map_or(Ok(()), |event| event.trace(line)),
+        }
+    }
+
+    fn is_about(&self, topic: Topic) -> bool {
+        match (topic, self) {
+            (Topic::Keys(first, last), Event::Delivered { key, .. }) => {
+                (first..=last).contains(key)
+            }
+            _ => topic == Topic::Any,
         }
     }
 

@@ -33,7 +33,8 @@ pub(crate) fn lie(table: &AcpTable) -> Lie {
 }
 
 /// Returns an application that sends during the spans `sends` and works on each frame for
-/// `service`. Without `service`, the session's own service time applies.
+/// `service`. Without `service`, the session's own service time applies. Without `keys` in the
+/// table, the frames' keys count from `first_key`.
 ///
 /// # Errors
 /// Returns an error if the workload is out of its range.
@@ -41,9 +42,13 @@ pub(crate) fn worker(
     table: &AcpTable,
     sends: Vec<Span>,
     service: Option<Seconds>,
+    first_key: u32,
     seed: u64,
 ) -> Result<Worker, Fault> {
-    let workload = workload(table, sends, service);
+    let workload = Workload {
+        first_key,
+        ..workload(table, sends, service)
+    };
     let longest = table.config().frame_bytes_max;
     Worker::new(workload, longest, seed).map_err(Fault::value)
 }
@@ -56,6 +61,7 @@ fn workload(table: &AcpTable, sends: Vec<Span>, service: Option<Seconds>) -> Wor
         frame_bytes: table.config().frame_bytes_max,
         frames_per_s: table.frame_rate.map(|rate| rate.0),
         keys: table.keys.get(),
+        first_key: 0,
         service: match (service, table.square) {
             (None, Some(square)) => alternating(square),
             _ => Service::Constant(constant.duration()),

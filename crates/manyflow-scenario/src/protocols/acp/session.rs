@@ -45,8 +45,8 @@ impl SessionProtocol for Acp {
         Reporter::new("ACP", &[&[Observable::MemberFailures]])
     }
 
-    fn staff(&self, is_sender: bool) -> Option<Reporter> {
-        Some(match is_sender {
+    fn staff(&self, is_end: bool) -> Option<Reporter> {
+        Some(match is_end {
             true => Reporter::new("ACP", &[COUNTED, LOST, FRAMES, WINDOW]),
             false => Reporter::new("a switch of ACP", &[COUNTED, LOST, &[Observable::Failures]]),
         })
@@ -77,7 +77,7 @@ struct Seat {
 
 impl Builder<'_> {
     /// Adds all endpoints of the session: first the receivers' ends, then the sender's, then the
-    /// switches.
+    /// switches, then the initiators' ends.
     fn add_acp(&mut self) -> Result<(), Fault> {
         let servers = self.servers();
         for (number, server) in servers.iter().enumerate() {
@@ -96,9 +96,19 @@ impl Builder<'_> {
                 self.add_peer(number, server.id, &server.name, start, stop)?;
             }
         } else {
-            self.add_peer(0, switch_id(self.session, 0), "sender", start, stop)?;
+            if self.session.initiators.is_empty() {
+                self.add_peer(0, switch_id(self.session, 0), "sender", start, stop)?;
+            } else {
+                self.add_initiator_switch()?;
+            }
             for switch in 0..self.session.switches.len() {
                 self.add_switch(switch, &servers, start)?;
+            }
+            let first = 1 + self.session.switches.len();
+            for number in 0..self.session.initiators.len() {
+                let own_switch = self.session.staff[0].0;
+                let name = format!("initiator {number}");
+                self.add_peer(first + number, own_switch, &name, start, stop)?;
             }
         }
         Ok(())
@@ -141,7 +151,7 @@ impl Builder<'_> {
             }
         };
         let seed = self.seed(&format!("flow of {}", server.name));
-        let worker = worker(table, sends, own.service, seed)?;
+        let worker = worker(table, sends, own.service, 0, seed)?;
         let end = ModelledEnd::acceptor(table.receiver(own), worker, remote);
         let end = Liar::new(end.map_err(Fault::value)?, lie(table));
         let crash = own.crash.map(Seconds::time);
@@ -149,7 +159,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds the sender's end of the connection with this number.
+    /// Adds the end of a sender or initiator at this place among the session's staff. Initiators
+    /// share a connection, whose number is that of their switch.
     fn add_peer(
         &mut self,
         number: usize,
@@ -164,9 +175,13 @@ impl Builder<'_> {
             Direction::Inbound | Direction::Both if start < to => vec![Span { from: start, to }],
             _ => Vec::new(),
         };
-        let connection = self.session.staff[number].0.0;
+        let (connection, first_key) = match self.session.initiator_at(number) {
+            Some(initiator) => (0, self.session.keys_of(initiator).0),
+            None => (number, 0),
+        };
+        let connection = self.session.staff[connection].0.0;
         let seed = self.seed(&format!("sender's flow of {name}"));
-        let worker = worker(table, sends, None, seed)?;
+        let worker = worker(table, sends, None, first_key, seed)?;
         let end = ModelledEnd::initiator(table.config(), worker, remote, connection, start);
         let end = Liar::new(end.map_err(Fault::value)?, lie(table));
         self.add_staff(number, fated(end, stop, None));
@@ -202,17 +217,36 @@ impl Builder<'_> {
         let peer = above.map_or(self.session.staff[0].0, |above| {
             switch_id(self.session, above)
         });
-        let table = &self.table.acp.switches[number];
-        let policy = policy(table.policy, switch, &seats);
+        let policy = policy(self.table.acp.switches[number].policy, switch, &seats);
         let members = first.iter().map(|seat| seat.id).collect();
-        let config = SwitchConfig {
-            fallback: self.table.acp.control == ControlName::Auto,
-            frame_bytes_max: self.table.acp.config().frame_bytes_max,
-            ..table.config()
-        };
+        let config = self.switch_config(number);
         let endpoint = SwitchEndpoint::new(config, policy, peer, members, changes);
         self.add_staff(1 + number, endpoint.map_err(Fault::value)?);
         Ok(())
+    }
+
+    /// Adds the switch of the initiators, whose peer is the first switch.
+    fn add_initiator_switch(&mut self) -> Result<(), Fault> {
+        let first = 1 + self.session.switches.len();
+        let members = self.session.staff[first..].iter().map(|(id, _)| *id);
+        let endpoint = SwitchEndpoint::of_initiators(
+            self.switch_config(0),
+            Box::<RoundRobin>::default(),
+            switch_id(self.session, 0),
+            members.collect(),
+            Vec::new(),
+        );
+        self.add_staff(0, endpoint.map_err(Fault::value)?);
+        Ok(())
+    }
+
+    fn switch_config(&self, number: usize) -> SwitchConfig {
+        let acp = &self.table.acp;
+        SwitchConfig {
+            fallback: acp.control == ControlName::Auto,
+            frame_bytes_max: acp.config().frame_bytes_max,
+            ..acp.switches[number].config()
+        }
     }
 
     /// Returns the members of a switch, in the order of the scenario. A receiver is one member for

@@ -44,7 +44,7 @@ impl SessionProtocol for Overlays {
         Reporter::new("a session of an overlay", &[])
     }
 
-    fn staff(&self, _is_sender: bool) -> Option<Reporter> {
+    fn staff(&self, _is_end: bool) -> Option<Reporter> {
         Some(Reporter::new("a sending client of an overlay", &[COUNTED]))
     }
 
