@@ -21,6 +21,9 @@ pub(super) struct Span {
     pub(super) highest: f64,
     /// The number of receivers, at least 1.
     pub(super) receivers: u32,
+    /// Whether receivers can be hoped to join a group at the highest rate: none did not join one
+    /// that it could.
+    pub(super) is_hoped: bool,
 }
 
 impl Span {
@@ -51,7 +54,7 @@ impl Census {
     pub(super) fn add(&mut self, groups: impl Iterator<Item = Span>) {
         let known = core::mem::take(&mut self.spans);
         for group in groups {
-            match refined(&known, group) {
+            match refined(&known, group).filter(|_| group.is_hoped) {
                 Some(parts) => self.spans.extend(parts),
                 None => self.spans.push(group),
             }
@@ -64,7 +67,7 @@ impl Census {
     pub(super) fn hoped(&self) -> Vec<(f64, f64)> {
         let mut hoped = Vec::with_capacity(2 * self.spans.len());
         for span in &self.spans {
-            if span.is_one() {
+            if span.is_one() || !span.is_hoped {
                 hoped.push((span.lowest, f64::from(span.receivers)));
             } else {
                 hoped.push((span.lowest, 1.0));
@@ -100,6 +103,7 @@ impl Census {
                     lowest,
                     highest,
                     receivers,
+                    ..span
                 });
             }
         }
@@ -128,7 +132,7 @@ fn refined(known: &[Span], group: Span) -> Option<Vec<Span>> {
         parts.push(Span {
             lowest: span.lowest.clamp(group.lowest, group.highest),
             highest: span.highest.clamp(group.lowest, group.highest),
-            receivers: span.receivers,
+            ..*span
         });
     }
     let rest = group.receivers.checked_sub(counted)?;
@@ -157,6 +161,7 @@ mod tests {
             lowest,
             highest,
             receivers,
+            is_hoped: true,
         }
     }
 
