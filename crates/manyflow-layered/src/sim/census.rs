@@ -10,8 +10,12 @@
 //!   known             3: 1,  1: 2,  7: 3,  1: 4
 //! ```
 
-/// The distance within which two rates are the same, as a share of the higher one.
-const SAME: f64 = 0.05;
+use super::measured::EXCEEDS;
+use super::places::HEADROOM;
+
+/// The distance within which two rates are the same, as a share of the higher one. A receiver does
+/// not leave the group for a path that is faster by as much, so the two never show apart.
+const SAME: f64 = 1.0 - HEADROOM / EXCEEDS;
 
 /// Receivers whose paths carry rates in a range: one of them the lowest rate, one the highest.
 #[derive(Copy, Clone, Debug, PartialEq)]

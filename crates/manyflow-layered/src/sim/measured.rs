@@ -14,7 +14,7 @@ const EXCEEDS_AT_ONCE: f64 = 1.15;
 
 /// The multiple of the measured rate above which an average announced rate is a reason to leave,
 /// and the rate of a group that has just moved.
-const EXCEEDS: f64 = 1.03;
+pub(super) const EXCEEDS: f64 = 1.03;
 
 /// The growth of the top group's rate in one step from which the group has moved: other steps are
 /// smaller, or end at what paths carry.

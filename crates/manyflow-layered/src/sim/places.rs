@@ -26,6 +26,10 @@ const STEADY_ROUNDS: u32 = 12;
 /// groups, or some wait for an interval without congestion before they join a group.
 const JOINING_ROUNDS: u32 = 40;
 
+/// The number of rounds after which a receiver whose path carries the next group has joined it: two
+/// selection intervals, and the silence after a change of groups.
+const WAITED_ROUNDS: u32 = 24;
+
 /// The number of rounds in a row with fewer reports after which receivers have left. Receivers that
 /// have changed their groups are silent for two.
 const MISSING_ROUNDS: u32 = 8;
@@ -85,6 +89,8 @@ struct Seen {
     highest: Option<f64>,
     /// The number of rounds since the group was congested.
     calm_rounds: u32,
+    /// The number of rounds with this menu since receivers last joined or left the group.
+    steady_rounds: u32,
 }
 
 /// The rate of the lowest group when it last had receivers.
@@ -126,6 +132,7 @@ impl Places {
             lowest: None,
             highest: None,
             calm_rounds: CALM_ROUNDS,
+            steady_rounds: 0,
         };
         Places {
             census: Census::default(),
@@ -170,6 +177,10 @@ impl Places {
         }
         self.steady_rounds += 1;
         for (seen, group) in self.seen.iter_mut().zip(shown) {
+            seen.steady_rounds = match seen.receivers.abs_diff(group.receivers) > all / RESTLESS {
+                true => 0,
+                false => seen.steady_rounds.saturating_add(1),
+            };
             seen.receivers = group.receivers;
             if group.receivers == 0 {
                 continue;
@@ -203,11 +214,12 @@ impl Places {
 
     /// Returns the rate up to which a group may grow by itself, at present `rate`. While receivers
     /// may still join other groups of a new menu, groups keep their rates: one with some of its
-    /// receivers would grow past the paths of the others. The lowest group keeps its rate for
+    /// receivers would grow past the paths of the others. The wait for the next menu can be longer,
+    /// and does not keep them from growing. The lowest group keeps its rate for
     /// receivers that have left the session.
     pub(super) fn limit(&self, group: usize, rate: f64) -> f64 {
         match self.kept() {
-            _ if self.is_new => rate,
+            _ if self.is_new && self.rounds < JOINING_ROUNDS => rate,
             Some(kept) if group == 0 => kept.max(rate),
             _ => f64::INFINITY,
         }
@@ -229,11 +241,11 @@ impl Places {
         if self.all == 0 || self.rounds < wait || !self.is_settled(rates) {
             return None;
         }
-        let has_waited = self.steady_rounds >= JOINING_ROUNDS;
         let places = self.places(rates);
-        let spans = self.spans(rates, has_waited);
+        let spans = self.spans(rates);
         self.begin_again();
         self.rounds = 0;
+        self.seen.iter_mut().for_each(|seen| seen.steady_rounds = 0);
         self.census.add(spans.into_iter());
         let menu = self.best_menu(rates, &places);
         self.is_new = menu.is_some();
@@ -290,16 +302,20 @@ impl Places {
 
     /// Returns what the menu shows about the paths. Remembers rates at which nobody has joined a
     /// group, although reports say that paths carry it, if receivers have had the time.
-    fn spans(&mut self, rates: &[f64], has_waited: bool) -> Vec<Span> {
+    fn spans(&mut self, rates: &[f64]) -> Vec<Span> {
         let mut spans = Vec::with_capacity(rates.len());
         for group in 0..rates.len() {
-            let receivers = self.seen[group].receivers;
+            let Seen {
+                receivers,
+                steady_rounds,
+                ..
+            } = self.seen[group];
             if receivers == 0 {
                 continue;
             }
             let [lowest, highest] = self.carried(group, rates);
             let next = rates.get(group + 1).copied().unwrap_or(f64::INFINITY);
-            if has_waited && highest > next && !self.is_refused(next) {
+            if steady_rounds >= WAITED_ROUNDS && highest > next && !self.is_refused(next) {
                 self.refused[self.next_refused] = next;
                 self.next_refused = (self.next_refused + 1) % REFUSED;
             }
@@ -394,171 +410,5 @@ impl Places {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A session whose receivers join at once what their paths carry.
-    struct Session {
-        places: Places,
-        paths: Vec<f64>,
-        menu: Vec<f64>,
-    }
-
-    impl Session {
-        fn new(paths: &[f64], menu: &[f64]) -> Session {
-            Session {
-                places: Places::new(),
-                paths: paths.to_vec(),
-                menu: menu.to_vec(),
-            }
-        }
-
-        fn shown(&self) -> Vec<Shown> {
-            let of_group = |group: usize| {
-                let next = self.menu.get(group + 1).copied().unwrap_or(f64::INFINITY);
-                let low = if group == 0 { 0.0 } else { self.menu[group] };
-                let paths = self.paths.iter().copied();
-                let mine: Vec<f64> = paths.filter(|path| (low..next).contains(path)).collect();
-                Shown {
-                    receivers: mine.len() as u32,
-                    is_congested: false,
-                    carried: [
-                        mine.iter().copied().fold(f64::INFINITY, f64::min),
-                        mine.iter().copied().fold(0.0, f64::max),
-                    ],
-                }
-            };
-            (0..self.menu.len()).map(of_group).collect()
-        }
-
-        /// Runs some rounds; each group grows to the lowest of its paths. Returns the number of new
-        /// menus.
-        fn run(&mut self, rounds: u32) -> u32 {
-            let mut menus = 0;
-            for _ in 0..rounds {
-                let shown = self.shown();
-                for (rate, group) in self.menu.iter_mut().zip(&shown) {
-                    if group.receivers > 0 {
-                        *rate = HEADROOM * group.carried[0];
-                    }
-                }
-                self.places.on_round(&shown);
-                if let Some(menu) = self.places.poll_menu(&self.menu) {
-                    self.menu = menu;
-                    menus += 1;
-                }
-            }
-            menus
-        }
-
-        fn is_at(&self, paths: &[f64]) -> bool {
-            let wanted = paths.iter().map(|path| HEADROOM * path);
-            self.menu.len() == paths.len()
-                && self.menu.iter().zip(wanted).all(|(a, b)| is_same(*a, b))
-        }
-    }
-
-    /// The receivers of the paper's Figure 2.
-    const FIGURE_2: [f64; 16] = [
-        1., 1., 1., 1., 2., 3., 3., 3., 3., 3., 4., 5., 5., 6., 6., 6.,
-    ];
-
-    #[test]
-    fn the_menu_of_figure_2_is_found_from_any_other_and_kept() {
-        for from in [
-            [0.1, 0.2, 0.3, 0.4, 0.5],
-            [1.0, 3.0, 4.0, 5.0, 6.0],
-            [0.5, 7.0, 8.0, 9.0, 10.0],
-            [1.0, 1.1, 1.2, 1.3, 7.0],
-        ] {
-            let mut session = Session::new(&FIGURE_2, &from);
-            session.run(400);
-            assert!(
-                session.is_at(&[1., 2., 3., 5., 6.]),
-                "{from:?}: {:?}",
-                session.menu
-            );
-            assert_eq!(session.run(800), 0, "{from:?}: it is kept");
-        }
-    }
-
-    /// Paths are spread evenly, with as many receivers behind each; more of them than groups.
-    #[test]
-    fn the_best_menu_for_many_paths_is_found() {
-        for count in 6..16 {
-            let path = |place: usize| 1.0 + 5.0 * (place % count) as f64 / (count - 1) as f64;
-            let paths: Vec<f64> = (0..3 * count).map(path).collect();
-            let mut session = Session::new(&paths, &[0.1, 0.2, 0.3, 0.4, 0.5]);
-            session.run(600);
-            let share = |path: &f64| {
-                let carried = session.menu.iter().filter(|rate| *rate <= path);
-                carried.copied().fold(0.0, f64::max) / path
-            };
-            let efficiency = paths.iter().map(share).sum::<f64>() / paths.len() as f64;
-            let best = crate::optimum::best_menu(&paths, 5).unwrap().efficiency;
-            assert!(
-                efficiency >= HEADROOM * best - GAIN_MIN - 1e-9,
-                "{count}: {efficiency} of {best}, {:?}",
-                session.menu
-            );
-        }
-    }
-
-    #[test]
-    fn a_menu_waits_until_receivers_no_longer_change_their_groups() {
-        let mut session = Session::new(&[1.0, 2.0, 2.0], &[1.0, 4.0]);
-        for _ in 1..STEADY_ROUNDS {
-            assert_eq!(session.run(1), 0);
-        }
-        session.paths.push(1.0);
-        for _ in 0..STEADY_ROUNDS - 1 {
-            assert_eq!(session.run(1), 0);
-        }
-        assert_eq!(session.run(1), 1);
-    }
-
-    #[test]
-    fn a_report_of_a_path_that_joins_nothing_is_believed_once() {
-        let mut session = Session::new(&[1.0, 2.0], &[1.0, 2.0, 4.0]);
-        let mut menus = 0;
-        for _ in 0..400 {
-            let mut shown = session.shown();
-            shown[1].carried[1] = 20.0;
-            session.places.on_round(&shown);
-            if let Some(menu) = session.places.poll_menu(&session.menu) {
-                (session.menu, menus) = (menu, menus + 1);
-            }
-        }
-        assert!(menus <= 1, "{menus} menus");
-    }
-
-    /// Cross traffic comes and goes at the path of 2, and the lowest group is never calm.
-    #[test]
-    fn a_menu_is_judged_although_a_group_is_always_congested() {
-        let mut session = Session::new(&[2.0, 9.0, 9.0, 9.0], &[1.9, 9.5, 10.0]);
-        for _ in 0..400 {
-            let mut shown = session.shown();
-            shown[0].is_congested = true;
-            shown[0].carried[0] = session.menu[0];
-            session.places.on_round(&shown);
-            if let Some(menu) = session.places.poll_menu(&session.menu) {
-                session.menu = menu;
-            }
-        }
-        let wanted = HEADROOM * 9.0;
-        let is_there = session.menu.iter().any(|rate| is_same(*rate, wanted));
-        assert!(is_there, "{:?}", session.menu);
-    }
-
-    #[test]
-    fn the_lowest_group_keeps_its_rate_for_receivers_that_have_left() {
-        let mut session = Session::new(&[1.0, 3.0, 5.0], &[1.0, 3.0]);
-        session.run(STEADY_ROUNDS + 1);
-        let before = session.menu[0];
-        session.paths.remove(0);
-        session.run(KEPT_ROUNDS / 2);
-        assert_eq!(session.menu[0], before);
-        session.run(2 * KEPT_ROUNDS);
-        assert!(session.menu[0] > 2.0 * before, "{:?}", session.menu);
-    }
-}
+#[path = "tests_places.rs"]
+mod tests;
