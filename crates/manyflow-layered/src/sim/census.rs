@@ -177,6 +177,14 @@ mod tests {
         census.hoped()
     }
 
+    /// Both accept a group at 97 % of the higher one, so their numbers never show apart.
+    #[test]
+    fn paths_whose_receivers_stay_in_the_same_group_count_as_one() {
+        let (lower, higher) = (5.21, 5.52);
+        assert!(HEADROOM * higher < EXCEEDS * lower, "nobody leaves");
+        assert_eq!(after(&[&[span(lower, higher, 5)]]), [(lower, 5.0)]);
+    }
+
     #[test]
     fn of_unknown_receivers_all_but_one_are_hoped_to_carry_the_most() {
         let menu = [span(1.0, 3.0, 5), span(4.0, 4.0, 2)];

@@ -131,7 +131,7 @@
 //! | Reports that are not consistent do not count: of congestion in each of 16 rounds by a minority, of a rate below the group's without congestion, of a rate that fits a lower group. | sender | `rates/second.rs` |
 //! | An idle group keeps its rate. | sender | `rates/second.rs` |
 //! | A group whose rate has risen sends its next packet at the new rate. | sender | `sender.rs` |
-//! | Once receivers have joined and left what a menu lets them, the next one is the best for the paths that are known, and hoped for where several are possible. Each menu shows more of them, and is judged after 40 rounds in any case. | sender | `places.rs`, `census.rs` |
+//! | Once receivers have joined and left what a menu lets them, the next one is the best for the paths that are known, and hoped for where several are possible. Each menu shows more of them, and is judged after 40 rounds in any case. A rate that nobody joins, although reports say that paths carry it, is not tried again. | sender | `places.rs`, `census.rs` |
 //! | The lowest group keeps its rate for some time for receivers that have left the session. | sender | `places.rs` |
 
 mod aggregator;

@@ -154,25 +154,25 @@ fn a_menu_is_judged_although_a_group_is_always_congested() {
     assert!(is_there, "{:?}", session.menu);
 }
 
-/// Receivers of the upper groups change them with each menu. A liar in the lowest one reports a
-/// path that the highest rates of the session do not reach.
+/// A liar in the lowest group reports a path of 10, and receivers of the upper groups change them
+/// every 30 rounds.
 #[test]
 fn a_false_report_is_refused_although_receivers_of_other_groups_change_them() {
-    let mut session = Session::new(&[1.0, 1.0, 3.0, 3.0, 5.0, 6.0], &[1.0, 3.0, 5.0]);
-    let mut false_menus = 0;
+    let paths = [1.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 6.0, 6.0];
+    let mut session = Session::new(&paths, &[1.0, 3.0, 6.0]);
     for round in 0..400 {
         let mut shown = session.shown();
         shown[0].carried[1] = 10.0;
         if round % 30 == 0 {
-            (shown[1].receivers, shown[2].receivers) = (shown[1].receivers + 1, 1);
+            shown[1].receivers += 1;
+            shown[2].receivers = shown[2].receivers.saturating_sub(1);
         }
         session.places.on_round(&shown);
         if let Some(menu) = session.places.poll_menu(&session.menu) {
-            false_menus += u32::from(menu.last().is_some_and(|rate| *rate > 6.0));
             session.menu = menu;
         }
     }
-    assert!(false_menus <= 1, "{false_menus} menus for a path of 10");
+    assert!(session.menu[2] < 7.0, "{:?}", session.menu);
 }
 
 #[test]
