@@ -10,8 +10,12 @@
 //!   known             3: 1,  1: 2,  7: 3,  1: 4
 //! ```
 
-/// The distance within which two rates are the same, as a share of the higher one.
-const SAME: f64 = 0.05;
+use super::measured::EXCEEDS;
+use super::places::HEADROOM;
+
+/// The distance within which two rates are the same, as a share of the higher one. A receiver does
+/// not leave the group for a path that is faster by as much, so the two never show apart.
+const SAME: f64 = 1.0 - HEADROOM / EXCEEDS;
 
 /// Receivers whose paths carry rates in a range: one of them the lowest rate, one the highest.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -21,6 +25,9 @@ pub(super) struct Span {
     pub(super) highest: f64,
     /// The number of receivers, at least 1.
     pub(super) receivers: u32,
+    /// Whether receivers can be hoped to join a group at the highest rate: none did not join one
+    /// that it could.
+    pub(super) is_hoped: bool,
 }
 
 impl Span {
@@ -51,7 +58,7 @@ impl Census {
     pub(super) fn add(&mut self, groups: impl Iterator<Item = Span>) {
         let known = core::mem::take(&mut self.spans);
         for group in groups {
-            match refined(&known, group) {
+            match refined(&known, group).filter(|_| group.is_hoped) {
                 Some(parts) => self.spans.extend(parts),
                 None => self.spans.push(group),
             }
@@ -64,7 +71,7 @@ impl Census {
     pub(super) fn hoped(&self) -> Vec<(f64, f64)> {
         let mut hoped = Vec::with_capacity(2 * self.spans.len());
         for span in &self.spans {
-            if span.is_one() {
+            if span.is_one() || !span.is_hoped {
                 hoped.push((span.lowest, f64::from(span.receivers)));
             } else {
                 hoped.push((span.lowest, 1.0));
@@ -100,6 +107,7 @@ impl Census {
                     lowest,
                     highest,
                     receivers,
+                    ..span
                 });
             }
         }
@@ -128,7 +136,7 @@ fn refined(known: &[Span], group: Span) -> Option<Vec<Span>> {
         parts.push(Span {
             lowest: span.lowest.clamp(group.lowest, group.highest),
             highest: span.highest.clamp(group.lowest, group.highest),
-            receivers: span.receivers,
+            ..*span
         });
     }
     let rest = group.receivers.checked_sub(counted)?;
@@ -157,6 +165,7 @@ mod tests {
             lowest,
             highest,
             receivers,
+            is_hoped: true,
         }
     }
 
@@ -166,6 +175,14 @@ mod tests {
             census.add(menu.iter().copied());
         }
         census.hoped()
+    }
+
+    /// Both accept a group at 97 % of the higher one, so their numbers never show apart.
+    #[test]
+    fn paths_whose_receivers_stay_in_the_same_group_count_as_one() {
+        let (lower, higher) = (5.21, 5.52);
+        assert!(HEADROOM * higher < EXCEEDS * lower, "nobody leaves");
+        assert_eq!(after(&[&[span(lower, higher, 5)]]), [(lower, 5.0)]);
     }
 
     #[test]

@@ -14,18 +14,22 @@ const EXCEEDS_AT_ONCE: f64 = 1.15;
 
 /// The multiple of the measured rate above which an average announced rate is a reason to leave,
 /// and the rate of a group that has just moved.
-const EXCEEDS: f64 = 1.03;
+pub(super) const EXCEEDS: f64 = 1.03;
 
 /// The growth of the top group's rate in one step from which the group has moved: other steps are
 /// smaller, or end at what paths carry.
 const MOVED: f64 = 1.07;
 
-/// The number of overloaded windows in a row after which a receiver leaves its top group, although
-/// the group below carries less than arrives. In the meantime the sender can lower the rate.
-const OVERLOADED_WINDOWS: u32 = 3;
+/// The number of rounds in a row with overloaded windows after which a receiver leaves its top
+/// group, although the group below carries less than arrives. In the meantime the sender can lower
+/// the rate, which it does once in a round.
+const OVERLOADED_ROUNDS: u32 = 3;
 
 /// The number of selection intervals in which a receiver that has lost packets is cautious.
 const CAUTIOUS_INTERVALS: u32 = 10;
+
+/// The ratio of the highest to the lowest rate of pairs below which a path's rate does not vary.
+const STABLE: f64 = 1.05;
 
 /// The change of a rate in one step after which its average begins again.
 const NEWS: f64 = 0.1;
@@ -74,10 +78,12 @@ pub(super) struct Measured {
     pub(super) is_trial: bool,
     /// Whether the present interval is a short one.
     is_climbing: bool,
-    /// The number of overloaded windows in a row in which the rate did not fall, and the rate in
-    /// the last one.
-    overloaded_windows: u32,
+    /// The number of rounds in a row with overloaded windows in which the rate did not fall, and
+    /// the rate in the last window.
+    overloaded_rounds: u32,
     window_rate: f64,
+    /// Whether such a window has ended in the present round.
+    is_counted: bool,
     /// The number of selection intervals in which the lowest rate of pairs counts instead of the
     /// highest: the receiver has left a group because of its losses.
     caution: u32,
@@ -98,8 +104,9 @@ impl Measured {
             marked: None,
             is_trial: false,
             is_climbing: true,
-            overloaded_windows: 0,
+            overloaded_rounds: 0,
             window_rate: 0.0,
+            is_counted: false,
             caution: 0,
             is_top_heard: false,
             has_reported: false,
@@ -126,7 +133,7 @@ impl Measured {
         self.path.on_change(now, settling);
         (self.top, self.next) = (Average::default(), Average::default());
         (self.is_trial, self.is_climbing) = (is_up, is_up);
-        (self.overloaded_windows, self.window_rate) = (0, 0.0);
+        (self.overloaded_rounds, self.window_rate) = (0, 0.0);
         (self.is_top_heard, self.top_rate) = (false, 0.0);
     }
 
@@ -134,6 +141,11 @@ impl Measured {
     pub(super) fn on_interval(&mut self) {
         self.caution = self.caution.saturating_sub(1);
         (self.is_trial, self.is_climbing) = (false, false);
+    }
+
+    /// Begins a round.
+    pub(super) fn on_round(&mut self) {
+        self.is_counted = false;
     }
 
     /// Notes a marked packet.
@@ -195,15 +207,16 @@ impl Measured {
         self.window_rate = announced;
         let excessive = self.path.overloaded().filter(|_| self.path.is_excessive());
         let Some(rate) = excessive else {
-            self.overloaded_windows = 0;
+            self.overloaded_rounds = 0;
             return None;
         };
-        self.overloaded_windows = match fell {
+        let is_next = !core::mem::replace(&mut self.is_counted, true);
+        self.overloaded_rounds = match fell {
             true => 0,
-            false => self.overloaded_windows + 1,
+            false => self.overloaded_rounds + u32::from(is_next),
         };
         let is_worthless = rate < self.path.announced(groups - 1);
-        let is_over = self.overloaded_windows >= OVERLOADED_WINDOWS;
+        let is_over = self.overloaded_rounds >= OVERLOADED_ROUNDS;
         if !(self.is_trial || is_worthless || is_over) {
             return None;
         }
@@ -255,17 +268,120 @@ impl Measured {
     pub(super) fn carried(&self, now: Time, groups: u8, interval: Duration) -> f64 {
         let announced = self.path.announced(groups);
         if let Some(rate) = self.path.overloaded() {
-            return rate;
+            // A queue bridges a small shortfall. Marks are enough if it lasts.
+            return match self.path.is_excessive() {
+                true => rate,
+                false => announced,
+            };
         }
         let is_marked = self.marked.is_some_and(|marked| now - marked < interval);
-        let measured = match self.caution {
-            0 => self.path.highest(),
-            _ => self.path.lowest(),
+        let Some(highest) = self.path.highest() else {
+            return announced;
         };
+        let lowest = self.path.lowest().unwrap_or(highest);
+        let is_within = HEADROOM * highest >= announced;
         // Marks at a rate below that of the slowest link are due to other traffic.
-        match measured {
-            Some(highest) if !is_marked || HEADROOM * highest < announced => highest,
-            _ => announced,
+        if is_marked && is_within {
+            return announced;
         }
+        match self.caution {
+            0 if !is_within || STABLE * lowest > highest => highest,
+            // The path's rate varies. Beyond the lowest one, groups grow by steps.
+            0 if HEADROOM * lowest <= announced => announced,
+            _ => lowest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(800);
+
+    /// Returns the rate that a receiver of the lowest group reports. The group announces
+    /// `announced` bytes/s, and pairs arrive in turn at the rates of two paths.
+    fn carried(announced: u32, paths: [f64; 2]) -> f64 {
+        let mut measured = Measured::new(&ReceiverConfig::default());
+        let (mut pair, mut now) = (Time::ZERO, Time::ZERO);
+        for n in 0..40 {
+            let is_pair = n % 2 == 1;
+            now = match is_pair {
+                true => pair + Duration::from_secs_f64(1000.0 / paths[n / 2 % 2]),
+                false => pair,
+            };
+            let data = Data {
+                group: 0,
+                sequence: n as u32,
+                request: 1,
+                is_for_group: false,
+                rate: announced,
+                rtt_us: 40_000,
+                next_rate: 0,
+                is_pair,
+            };
+            measured.on_packet(now, &data, 1000, 0, 1, INTERVAL);
+            if is_pair {
+                pair += Duration::from_secs_f64(2000.0 / f64::from(announced));
+            }
+        }
+        measured.carried(now, 1, INTERVAL).round()
+    }
+
+    #[test]
+    fn a_path_carries_what_pairs_show() {
+        assert_eq!(carried(60_000, [500_000.0; 2]), 500_000.0);
+    }
+
+    /// A group that grew to the highest rate would be left at each change.
+    #[test]
+    fn a_path_whose_rate_varies_carries_the_lowest_and_beyond_it_the_announced_rate() {
+        let varying = [500_000.0, 125_000.0];
+        assert_eq!(carried(60_000, varying), 125_000.0);
+        assert_eq!(carried(130_000, varying), 130_000.0);
+    }
+
+    /// Passes packets of the second group, which announces 125 kB/s, one each `spacing`. A round
+    /// has this number of packets. Returns whether the group is left, and the rate that is reported
+    /// at the end.
+    fn receive(spacing: Duration, of_round: u32) -> (bool, f64) {
+        let mut measured = Measured::new(&ReceiverConfig::default());
+        let (mut is_left, mut now) = (false, Time::ZERO);
+        for n in 0..48 {
+            if n % of_round == 0 {
+                measured.on_round();
+            }
+            let data = Data {
+                group: 1,
+                sequence: n,
+                request: 1,
+                is_for_group: false,
+                rate: 125_000,
+                rtt_us: 40_000,
+                next_rate: 0,
+                is_pair: false,
+            };
+            is_left |= measured
+                .on_packet(now, &data, 1000, 0, 2, INTERVAL)
+                .is_some();
+            now += spacing;
+        }
+        (is_left, measured.carried(now, 2, INTERVAL))
+    }
+
+    /// A window is 100 ms long. The sender lowers a rate once in a round.
+    #[test]
+    fn an_overloaded_group_is_left_after_some_rounds_however_many_windows_they_have() {
+        let spacing = Duration::from_micros(12_500);
+        assert!(receive(spacing, 8).0, "a window in each round");
+        assert!(!receive(spacing, 48).0, "all in one round");
+    }
+
+    #[test]
+    fn a_small_shortfall_is_not_reported() {
+        let (is_left, carried) = receive(Duration::from_millis(10), 8);
+        assert_eq!((is_left, carried), (false, 125_000.0), "80 %");
+        let (_, carried) = receive(Duration::from_micros(12_500), 48);
+        assert!(carried < 0.75 * 125_000.0, "{carried}: 64 %");
     }
 }

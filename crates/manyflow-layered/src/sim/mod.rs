@@ -123,15 +123,15 @@
 //! |---|---|---|
 //! | The lowest group is sent in pairs of packets, and data states the rate of the next group. | sender | `sender.rs` |
 //! | Intervals are multiples of the minimum of the longest round-trip time: the paper's d is the propagation delay. | sender | `base_rtt.rs` |
-//! | A receiver measures the rate that its path carries: from pairs, from arrivals if less arrives than is sent, and as the announced rate while packets are marked. It reports this rate. | receiver | `path.rs`, `measured.rs` |
+//! | A receiver measures the rate that its path carries: from pairs, from arrivals if less arrives than is sent, and as the announced rate while packets are marked. It reports this rate, or the lowest one of a path whose rate varies. | receiver | `path.rs`, `measured.rs` |
 //! | It joins the next group after an interval without congestion if the average of that group's rate is at most the lowest rate of pairs. | receiver | `measured.rs` |
-//! | It leaves groups at once that are announced with more than its path carries, and those of which too much is lost if the group below carries as much. | receiver | `measured.rs` |
+//! | It leaves groups at once that are announced with more than its path carries, and those of which too much is lost if the group below carries as much. A window whose packets are mostly lost ends at once. | receiver | `measured.rs` |
 //! | A receiver that leaves the session says so, and is no longer awaited. | receiver | `receiver.rs`, `round.rs` |
 //! | A rate grows up to 97 % of the lowest rate that is reported, and falls by one decrease if any receiver is congested, or to four fifths of the reported rate if that is far lower. | sender | `rates/second.rs` |
 //! | Reports that are not consistent do not count: of congestion in each of 16 rounds by a minority, of a rate below the group's without congestion, of a rate that fits a lower group. | sender | `rates/second.rs` |
 //! | An idle group keeps its rate. | sender | `rates/second.rs` |
 //! | A group whose rate has risen sends its next packet at the new rate. | sender | `sender.rs` |
-//! | Once receivers have joined and left what a menu lets them, the next one is the best for the paths that are known, and hoped for where several are possible. Each menu shows more of them. | sender | `places.rs`, `census.rs` |
+//! | Once receivers have joined and left what a menu lets them, the next one is the best for the paths that are known, and hoped for where several are possible. Each menu shows more of them, and is judged after 40 rounds in any case. A rate that nobody joins, although reports say that paths carry it, is not tried again. | sender | `places.rs`, `census.rs` |
 //! | The lowest group keeps its rate for some time for receivers that have left the session. | sender | `places.rs` |
 
 mod aggregator;

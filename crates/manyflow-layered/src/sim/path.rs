@@ -30,6 +30,10 @@ const WINDOW_RTTS: u32 = 2;
 /// The smallest number of lost packets that make a window overloaded.
 const LOST_MIN: u32 = 3;
 
+/// The number of lost packets after which a window ends at once if fewer arrive meanwhile: the path
+/// has become far slower, and each further packet is lost, too.
+const BURST_LOST: u32 = 12;
+
 /// The rates of pairs in some time, in bytes per second.
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Range {
@@ -60,6 +64,25 @@ struct Window {
     announced: f64,
 }
 
+impl Window {
+    fn new(since: Time, announced: f64) -> Window {
+        Window {
+            since,
+            bytes: 0.0,
+            packets: 0,
+            lost: 0,
+            announced,
+        }
+    }
+
+    fn add(&mut self, bytes: f64, lost: u32, announced: f64) {
+        self.bytes += bytes;
+        self.packets += 1;
+        self.lost = self.lost.saturating_add(lost);
+        self.announced = self.announced.min(announced);
+    }
+}
+
 /// The measurements of one receiver.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
@@ -76,6 +99,8 @@ pub(super) struct Path {
     /// The time until which arrivals say nothing: the subscription has just changed.
     settled: Time,
     window: Option<Window>,
+    /// The part of the window since its first loss.
+    burst: Option<Window>,
     /// The received rate of the last window, if it was overloaded, in bytes per second.
     overloaded: Option<f64>,
     /// Whether a group has to be left for it.
@@ -92,6 +117,7 @@ impl Path {
             announced: [0; GROUPS_MAX as usize + 1],
             settled: Time::ZERO,
             window: None,
+            burst: None,
             overloaded: None,
             is_excessive: false,
         }
@@ -135,6 +161,7 @@ impl Path {
     /// Begins again to compare arrivals, after `settling`: the subscription has changed.
     pub(super) fn on_change(&mut self, now: Time, settling: Duration) {
         (self.settled, self.window, self.overloaded) = (now + settling, None, None);
+        self.burst = None;
         self.is_excessive = false;
     }
 
@@ -181,32 +208,25 @@ impl Path {
         if now < self.settled || announced == 0.0 {
             return false;
         }
-        let window = self.window.get_or_insert(Window {
-            since: now,
-            bytes: 0.0,
-            packets: 0,
-            lost: 0,
-            announced,
-        });
-        window.bytes += bytes;
-        window.packets += 1;
-        window.lost = window.lost.saturating_add(lost);
-        window.announced = window.announced.min(announced);
-        let span = (now - window.since).as_secs_f64();
-        if now - window.since < WINDOW_RTTS * rtt
-            || window.announced * span < WINDOW_PACKETS * bytes
-        {
-            return false;
+        let begun = Window::new(now, announced);
+        let window = self.window.get_or_insert(begun);
+        window.add(bytes, lost, announced);
+        match &mut self.burst {
+            Some(burst) => burst.add(bytes, lost, announced),
+            None => self.burst = (lost > 0).then_some(Window { lost, ..begun }),
         }
-        let seen = *window;
-        self.window = Some(Window {
-            since: now,
-            bytes: 0.0,
-            packets: 0,
-            lost: 0,
-            announced,
-        });
-        self.judge(&seen, bytes, span);
+        let is_whole = now - window.since >= WINDOW_RTTS * rtt
+            && window.announced * (now - window.since).as_secs_f64() >= WINDOW_PACKETS * bytes;
+        let is_burst = |burst: &Window| {
+            now > burst.since && burst.lost >= BURST_LOST && burst.lost > burst.packets
+        };
+        let seen = match self.burst.filter(is_burst) {
+            Some(burst) => burst,
+            None if is_whole => *window,
+            None => return false,
+        };
+        (self.window, self.burst) = (Some(begun), None);
+        self.judge(&seen, bytes, (now - seen.since).as_secs_f64());
         true
     }
 
@@ -275,5 +295,19 @@ mod tests {
         assert!((60_000.0..70_000.0).contains(&rate), "{rate}");
         path.on_change(Time::ZERO + Duration::from_secs(1), Duration::ZERO);
         assert_eq!(path.overloaded(), None);
+    }
+
+    #[test]
+    fn a_window_whose_packets_are_mostly_lost_ends_at_once() {
+        let mut path = Path::new(0.1);
+        receive(&mut path, 4, 8000);
+        let mut ended = (0u32..3).map(|n| {
+            let now = Time::ZERO + Duration::from_millis(8 * u64::from(4 + n));
+            path.on_packet(now, &data(12 + 9 * n, false), 1000, 8, 1, INTERVAL)
+        });
+        assert_eq!(ended.next(), Some(false), "the first loss");
+        assert_eq!(ended.next(), Some(true), "16 of 17 packets are lost");
+        assert!(path.is_excessive());
+        assert_eq!(path.overloaded(), Some(125_000.0));
     }
 }

@@ -22,13 +22,13 @@ use crate::optimum::best_rates;
 /// done so for the present menu: more than a selection interval.
 const STEADY_ROUNDS: u32 = 12;
 
-/// The same number if a receiver reports a path that carries the next group: it waits for an
-/// interval without congestion.
+/// The number of rounds after which a menu is judged in any case: receivers still change their
+/// groups, or some wait for an interval without congestion before they join a group.
 const JOINING_ROUNDS: u32 = 40;
 
-/// The number of rounds after which a menu is judged by what is known, although receivers still
-/// change their groups.
-const RESTLESS_ROUNDS: u32 = 60;
+/// The number of rounds after which a receiver whose path carries the next group has joined it: two
+/// selection intervals, and the silence after a change of groups.
+const WAITED_ROUNDS: u32 = 24;
 
 /// The number of rounds in a row with fewer reports after which receivers have left. Receivers that
 /// have changed their groups are silent for two.
@@ -49,7 +49,7 @@ pub(super) const HEADROOM: f64 = 0.97;
 const GROWN: f64 = 0.9;
 
 /// The share of a rate of a menu from which a group that the same paths carry has this rate.
-const NEAR: f64 = 0.93;
+const NEAR: f64 = 0.95;
 
 /// The smallest gain for which a menu changes, in receivers' shares of their paths: this share of
 /// all of them.
@@ -72,8 +72,6 @@ const KEPT_ROUNDS: u32 = 250;
 /// The reports of a round about one group.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Shown {
-    /// The group's cumulative rate, in bytes per second.
-    pub(super) rate: f64,
     /// The number of reports.
     pub(super) receivers: u32,
     pub(super) is_congested: bool,
@@ -85,10 +83,14 @@ pub(super) struct Shown {
 #[derive(Copy, Clone, Debug)]
 struct Seen {
     receivers: u32,
-    /// The highest of the lowest rates that paths carry, and the lowest of the highest.
-    carried: Option<[f64; 2]>,
+    /// The highest of the lowest rates that paths carry, in rounds without congestion, and the
+    /// lowest of the highest.
+    lowest: Option<f64>,
+    highest: Option<f64>,
     /// The number of rounds since the group was congested.
     calm_rounds: u32,
+    /// The number of rounds with this menu since receivers last joined or left the group.
+    steady_rounds: u32,
 }
 
 /// The rate of the lowest group when it last had receivers.
@@ -127,8 +129,10 @@ impl Places {
     pub(super) fn new() -> Places {
         let none = Seen {
             receivers: 0,
-            carried: None,
+            lowest: None,
+            highest: None,
             calm_rounds: CALM_ROUNDS,
+            steady_rounds: 0,
         };
         Places {
             census: Census::default(),
@@ -168,22 +172,31 @@ impl Places {
             .map(|(seen, group)| seen.receivers.abs_diff(group.receivers))
             .sum();
         if changed > all / RESTLESS {
-            (self.all, self.steady_rounds) = (all, 0);
-            self.seen.iter_mut().for_each(|seen| seen.carried = None);
+            self.all = all;
+            self.begin_again();
         }
         self.steady_rounds += 1;
         for (seen, group) in self.seen.iter_mut().zip(shown) {
+            seen.steady_rounds = match seen.receivers.abs_diff(group.receivers) > all / RESTLESS {
+                true => 0,
+                false => seen.steady_rounds.saturating_add(1),
+            };
             seen.receivers = group.receivers;
-            if group.is_congested {
-                seen.carried = None;
-            }
-            if seen.calm_rounds < CALM_ROUNDS || group.receivers == 0 {
+            if group.receivers == 0 {
                 continue;
             }
-            // They get the group's rate without congestion, whatever they report.
-            let [lowest, highest] = group.carried.map(|rate| rate.max(group.rate));
-            let [low, high] = seen.carried.unwrap_or([lowest, highest]);
-            seen.carried = Some([low.max(lowest), high.min(highest)]);
+            let [lowest, highest] = group.carried;
+            seen.highest = Some(seen.highest.map_or(highest, |seen| seen.min(highest)));
+            if seen.calm_rounds >= CALM_ROUNDS {
+                seen.lowest = Some(seen.lowest.map_or(lowest, |seen| seen.max(lowest)));
+            }
+        }
+    }
+
+    fn begin_again(&mut self) {
+        self.steady_rounds = 0;
+        for seen in &mut self.seen {
+            (seen.lowest, seen.highest) = (None, None);
         }
     }
 
@@ -199,11 +212,23 @@ impl Places {
         }
     }
 
-    /// Returns whether receivers may still join other groups because the menu has changed. Until
-    /// then, groups keep their rates: a group with some of its receivers would grow past the paths
-    /// of the others.
-    pub(super) fn is_new(&self) -> bool {
-        self.is_new
+    /// Returns the rate up to which a group may grow by itself, at present `rate`. While receivers
+    /// may still join other groups of a new menu, groups keep their rates: one with some of its
+    /// receivers would grow past the paths of the others. The wait for the next menu can be longer,
+    /// and does not keep them from growing. The lowest group keeps its rate for
+    /// receivers that have left the session.
+    pub(super) fn limit(&self, group: usize, rate: f64) -> f64 {
+        match self.kept() {
+            _ if self.is_new && self.rounds < JOINING_ROUNDS => rate,
+            Some(kept) if group == 0 => kept.max(rate),
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Returns the rate of the lowest group that is kept for receivers that have left the session.
+    fn kept(&self) -> Option<f64> {
+        let is_kept = |kept: &Kept| kept.rounds < KEPT_ROUNDS && kept.all > self.all;
+        self.kept.filter(is_kept).map(|kept| kept.rate)
     }
 
     /// Returns a new menu, given the cumulative rates of the present one: as many rates, in
@@ -216,10 +241,11 @@ impl Places {
         if self.all == 0 || self.rounds < wait || !self.is_settled(rates) {
             return None;
         }
-        let has_waited = self.steady_rounds >= JOINING_ROUNDS;
-        (self.rounds, self.steady_rounds) = (0, 0);
         let places = self.places(rates);
-        let spans = self.spans(rates, has_waited);
+        let spans = self.spans(rates);
+        self.begin_again();
+        self.rounds = 0;
+        self.seen.iter_mut().for_each(|seen| seen.steady_rounds = 0);
         self.census.add(spans.into_iter());
         let menu = self.best_menu(rates, &places);
         self.is_new = menu.is_some();
@@ -229,7 +255,7 @@ impl Places {
 
     /// Returns whether receivers have joined and left what this menu lets them.
     fn is_settled(&self, rates: &[f64]) -> bool {
-        if self.rounds >= RESTLESS_ROUNDS {
+        if self.rounds >= JOINING_ROUNDS {
             return true;
         }
         let mut groups = self.seen.iter().zip(rates).enumerate();
@@ -237,13 +263,13 @@ impl Places {
             if seen.receivers == 0 {
                 return true;
             }
-            let Some([lowest, highest]) = seen.carried else {
+            let (Some(lowest), Some(highest)) = (seen.lowest, seen.highest) else {
                 return false;
             };
             let is_grown = *rate >= GROWN * HEADROOM * lowest;
             let next = rates.get(group + 1).copied().unwrap_or(f64::INFINITY);
             let is_joining = highest > next && !self.is_refused(next);
-            (is_grown || self.is_new) && (!is_joining || self.steady_rounds >= JOINING_ROUNDS)
+            (is_grown || self.is_new) && !is_joining
         };
         self.steady_rounds >= STEADY_ROUNDS && groups.all(is_ready)
     }
@@ -252,39 +278,56 @@ impl Places {
         self.refused.iter().any(|refused| is_same(*refused, rate))
     }
 
+    /// Returns the lowest and the highest rate that the paths of a group with receivers carry. They
+    /// carry the group's rate, and that is all that is known while it is congested.
+    fn carried(&self, group: usize, rates: &[f64]) -> [f64; 2] {
+        let (seen, least) = (self.seen[group], rates[group] / HEADROOM);
+        let highest = seen.highest.unwrap_or(least).max(least);
+        let lowest = seen.lowest.unwrap_or(least).max(least).min(highest);
+        match rates.get(group + 1) {
+            // None has joined the next group although all report that they could.
+            Some(next) if lowest > *next => [least, highest],
+            _ => [lowest, highest],
+        }
+    }
+
     /// Returns the rate to which each group grows by itself.
     fn places(&self, rates: &[f64]) -> Vec<f64> {
-        let groups = self.seen.iter().zip(rates);
-        let place = |(seen, rate): (&Seen, &f64)| match seen.carried {
-            Some([lowest, _]) if seen.receivers > 0 => rate.max(HEADROOM * lowest),
-            _ => *rate,
+        let place = |group: usize| match self.seen[group].receivers {
+            0 => rates[group],
+            _ => HEADROOM * self.carried(group, rates)[0],
         };
-        groups.map(place).collect()
+        (0..rates.len()).map(place).collect()
     }
 
     /// Returns what the menu shows about the paths. Remembers rates at which nobody has joined a
     /// group, although reports say that paths carry it, if receivers have had the time.
-    fn spans(&mut self, rates: &[f64], has_waited: bool) -> Vec<Span> {
+    fn spans(&mut self, rates: &[f64]) -> Vec<Span> {
         let mut spans = Vec::with_capacity(rates.len());
-        for (group, rate) in rates.iter().enumerate() {
-            let seen = self.seen[group];
-            if seen.receivers == 0 {
+        for group in 0..rates.len() {
+            let Seen {
+                receivers,
+                steady_rounds,
+                ..
+            } = self.seen[group];
+            if receivers == 0 {
                 continue;
             }
-            let [low, high] = seen.carried.unwrap_or([*rate; 2]);
-            let (lowest, mut highest) = (low.min(high), high);
+            let [lowest, highest] = self.carried(group, rates);
             let next = rates.get(group + 1).copied().unwrap_or(f64::INFINITY);
-            if has_waited && highest > next && !self.is_refused(next) {
+            if steady_rounds >= WAITED_ROUNDS && highest > next && !self.is_refused(next) {
                 self.refused[self.next_refused] = next;
                 self.next_refused = (self.next_refused + 1) % REFUSED;
             }
-            if highest > next || self.is_refused(HEADROOM * highest) {
-                highest = lowest;
-            }
+            let is_hoped = !self.is_refused(next.min(HEADROOM * highest));
             spans.push(Span {
                 lowest,
-                highest,
-                receivers: seen.receivers,
+                highest: match is_hoped {
+                    true => highest,
+                    false => highest.min(next / HEADROOM),
+                },
+                receivers,
+                is_hoped,
             });
         }
         spans
@@ -326,19 +369,17 @@ impl Places {
     /// Adds the rate of the lowest group to the paths if the receivers that it was for have left
     /// the session.
     fn keep_lowest(&mut self, paths: &mut Vec<(f64, f64)>, places: &[f64]) {
-        if self.seen[0].receivers > 0 {
+        if let Some(kept) = self.kept() {
+            let path = kept / HEADROOM;
+            if paths.first().is_some_and(|(lowest, _)| path < *lowest) {
+                paths.insert(0, (path, 0.0));
+            }
+        } else if self.seen[0].receivers > 0 {
             self.kept = Some(Kept {
                 rate: places[0],
                 all: self.all,
                 rounds: 0,
             });
-        }
-        let is_kept = |kept: &Kept| kept.rounds < KEPT_ROUNDS && kept.all > self.all;
-        if let Some(kept) = self.kept.filter(is_kept) {
-            let path = kept.rate / HEADROOM;
-            if paths.first().is_some_and(|(lowest, _)| path < *lowest) {
-                paths.insert(0, (path, 0.0));
-            }
         }
     }
 
@@ -364,159 +405,10 @@ impl Places {
             menu[group] = rate;
         }
         menu.sort_by(f64::total_cmp);
-        Some(menu)
+        (menu != rates).then_some(menu)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A session whose receivers join at once what their paths carry.
-    struct Session {
-        places: Places,
-        paths: Vec<f64>,
-        menu: Vec<f64>,
-    }
-
-    impl Session {
-        fn new(paths: &[f64], menu: &[f64]) -> Session {
-            Session {
-                places: Places::new(),
-                paths: paths.to_vec(),
-                menu: menu.to_vec(),
-            }
-        }
-
-        fn shown(&self) -> Vec<Shown> {
-            let of_group = |group: usize| {
-                let next = self.menu.get(group + 1).copied().unwrap_or(f64::INFINITY);
-                let low = if group == 0 { 0.0 } else { self.menu[group] };
-                let paths = self.paths.iter().copied();
-                let mine: Vec<f64> = paths.filter(|path| (low..next).contains(path)).collect();
-                Shown {
-                    rate: self.menu[group],
-                    receivers: mine.len() as u32,
-                    is_congested: false,
-                    carried: [
-                        mine.iter().copied().fold(f64::INFINITY, f64::min),
-                        mine.iter().copied().fold(0.0, f64::max),
-                    ],
-                }
-            };
-            (0..self.menu.len()).map(of_group).collect()
-        }
-
-        /// Runs some rounds; each group grows to the lowest of its paths. Returns the number of new
-        /// menus.
-        fn run(&mut self, rounds: u32) -> u32 {
-            let mut menus = 0;
-            for _ in 0..rounds {
-                let shown = self.shown();
-                for (rate, group) in self.menu.iter_mut().zip(&shown) {
-                    if group.receivers > 0 {
-                        *rate = HEADROOM * group.carried[0];
-                    }
-                }
-                self.places.on_round(&shown);
-                if let Some(menu) = self.places.poll_menu(&self.menu) {
-                    self.menu = menu;
-                    menus += 1;
-                }
-            }
-            menus
-        }
-
-        fn is_at(&self, paths: &[f64]) -> bool {
-            let wanted = paths.iter().map(|path| HEADROOM * path);
-            self.menu.len() == paths.len()
-                && self.menu.iter().zip(wanted).all(|(a, b)| is_same(*a, b))
-        }
-    }
-
-    /// The receivers of the paper's Figure 2.
-    const FIGURE_2: [f64; 16] = [
-        1., 1., 1., 1., 2., 3., 3., 3., 3., 3., 4., 5., 5., 6., 6., 6.,
-    ];
-
-    #[test]
-    fn the_menu_of_figure_2_is_found_from_any_other_and_kept() {
-        for from in [
-            [0.1, 0.2, 0.3, 0.4, 0.5],
-            [1.0, 3.0, 4.0, 5.0, 6.0],
-            [0.5, 7.0, 8.0, 9.0, 10.0],
-            [1.0, 1.1, 1.2, 1.3, 7.0],
-        ] {
-            let mut session = Session::new(&FIGURE_2, &from);
-            session.run(400);
-            assert!(
-                session.is_at(&[1., 2., 3., 5., 6.]),
-                "{from:?}: {:?}",
-                session.menu
-            );
-            assert_eq!(session.run(800), 0, "{from:?}: it is kept");
-        }
-    }
-
-    /// Paths are spread evenly, with as many receivers behind each; more of them than groups.
-    #[test]
-    fn the_best_menu_for_many_paths_is_found() {
-        for count in 6..16 {
-            let path = |place: usize| 1.0 + 5.0 * (place % count) as f64 / (count - 1) as f64;
-            let paths: Vec<f64> = (0..3 * count).map(path).collect();
-            let mut session = Session::new(&paths, &[0.1, 0.2, 0.3, 0.4, 0.5]);
-            session.run(600);
-            let share = |path: &f64| {
-                let carried = session.menu.iter().filter(|rate| *rate <= path);
-                carried.copied().fold(0.0, f64::max) / path
-            };
-            let efficiency = paths.iter().map(share).sum::<f64>() / paths.len() as f64;
-            let best = crate::optimum::best_menu(&paths, 5).unwrap().efficiency;
-            assert!(
-                efficiency >= HEADROOM * best - GAIN_MIN - 1e-9,
-                "{count}: {efficiency} of {best}, {:?}",
-                session.menu
-            );
-        }
-    }
-
-    #[test]
-    fn a_menu_waits_until_receivers_no_longer_change_their_groups() {
-        let mut session = Session::new(&[1.0, 2.0, 2.0], &[1.0, 4.0]);
-        for _ in 1..STEADY_ROUNDS {
-            assert_eq!(session.run(1), 0);
-        }
-        session.paths.push(1.0);
-        for _ in 0..STEADY_ROUNDS - 1 {
-            assert_eq!(session.run(1), 0);
-        }
-        assert_eq!(session.run(1), 1);
-    }
-
-    #[test]
-    fn a_report_of_a_path_that_joins_nothing_is_believed_once() {
-        let mut session = Session::new(&[1.0, 2.0], &[1.0, 2.0, 4.0]);
-        let mut menus = 0;
-        for _ in 0..400 {
-            let mut shown = session.shown();
-            shown[1].carried[1] = 20.0;
-            session.places.on_round(&shown);
-            if let Some(menu) = session.places.poll_menu(&session.menu) {
-                (session.menu, menus) = (menu, menus + 1);
-            }
-        }
-        assert!(menus <= 1, "{menus} menus");
-    }
-
-    #[test]
-    fn the_lowest_group_keeps_its_rate_for_receivers_that_have_left() {
-        let mut session = Session::new(&[1.0, 3.0, 5.0], &[1.0, 3.0]);
-        session.run(STEADY_ROUNDS + 1);
-        let before = session.menu[0];
-        session.paths.remove(0);
-        session.run(KEPT_ROUNDS / 2);
-        assert_eq!(session.menu[0], before);
-        session.run(2 * KEPT_ROUNDS);
-        assert!(session.menu[0] > 2.0 * before, "{:?}", session.menu);
-    }
-}
+#[path = "tests_places.rs"]
+mod tests;

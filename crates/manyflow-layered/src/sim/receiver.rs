@@ -398,6 +398,9 @@ impl Receiver {
             false => Arrivals::take_missing,
         });
         let before = self.asked.replace((data.request, now));
+        if let Some(measured) = &mut self.measured {
+            measured.on_round();
+        }
         let bytes = core::mem::take(&mut self.received_bytes);
         let is_marked = core::mem::take(&mut self.is_marked);
         let received = core::mem::take(&mut self.received_packets);

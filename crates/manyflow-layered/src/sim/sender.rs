@@ -213,7 +213,7 @@ impl Sender {
     }
 
     /// Lets no group wait longer than a packet takes at its present rate. A group that has moved
-    /// can have had a far lower rate, and receivers would take the longer wait for overload.
+    /// can have had a far lower one: its receivers would take the wait for overload.
     fn advance_packets(&mut self, now: Time) {
         for group in 0..self.config.groups {
             let packet = seconds(f64::from(self.config.packet_bytes) / self.pace(group));

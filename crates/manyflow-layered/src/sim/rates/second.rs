@@ -102,17 +102,18 @@ impl Rates {
     pub(super) fn follow(&mut self, second: &mut Second, reports: &[Reports], rtt: Duration) {
         let mut shown = Vec::with_capacity(reports.len());
         for (group, reports) in reports.iter().enumerate().take(self.cumulative.len()) {
-            let rate = self.cumulative[group];
-            let (record, grows) = (&mut second.records[group], !second.places.is_new());
+            let limit = second.places.limit(group, self.cumulative[group]);
+            let record = &mut second.records[group];
             let is_congested =
-                reports.all > 0 && self.follow_group(group, record, *reports, rtt, grows);
+                reports.all > 0 && self.follow_group(group, record, *reports, rtt, limit);
             shown.push(Shown {
-                rate,
                 receivers: reports.all,
                 is_congested,
                 carried: reports.received,
             });
         }
+        // A menu is in order.
+        self.keep_order();
         second.places.on_round(&shown);
         if let Some(menu) = second.places.poll_menu(&self.cumulative) {
             self.take_menu(second, menu);
@@ -120,14 +121,15 @@ impl Rates {
         self.keep_order();
     }
 
-    /// Adjusts the rate of a group with reports. Returns whether it is congested.
+    /// Adjusts the rate of a group with reports, which grows up to `limit`. Returns whether it is
+    /// congested.
     fn follow_group(
         &mut self,
         group: usize,
         record: &mut Record,
         reports: Reports,
         rtt: Duration,
-        grows: bool,
+        limit: f64,
     ) -> bool {
         let rate = self.cumulative[group];
         let below = rate - self.own(group);
@@ -149,9 +151,6 @@ impl Rates {
             return true;
         }
         record.calm_rounds = record.calm_rounds.saturating_add(1);
-        if !grows {
-            return false;
-        }
         let factor = match record.calm_rounds > CALM_ROUNDS {
             true => self.start_factor,
             false => 1.0,
@@ -165,7 +164,7 @@ impl Rates {
             Some(lowest) if lowest < HELD * rate => (rate, RateReason::Calm),
             _ => reports.grown(rate, step, 1.0),
         };
-        self.set(group, next, reason);
+        self.set(group, next.min(limit), reason);
         false
     }
 
