@@ -336,15 +336,13 @@ impl PlannedSession {
         index.filter(|index| *index < self.initiators.len())
     }
 
-    /// Returns the first and the last key of an initiator's frames. Initiators have equal parts of
-    /// all keys, so that a receiver knows whose frame it reads.
+    /// Returns the first key of an initiator's frames. Initiators have equal parts of all keys, so
+    /// that a receiver knows whose frame it reads.
     ///
     /// # Panics
     /// Panics if there are no initiators.
-    pub fn keys_of(&self, initiator: usize) -> (u32, u32) {
-        let first = |place: usize| ((place as u64) << 32) / self.initiators.len() as u64;
-        let last = first(initiator + 1) - 1;
-        (first(initiator) as u32, last as u32)
+    pub fn first_key(&self, initiator: usize) -> u32 {
+        ((initiator as u64) << 32).div_ceil(self.initiators.len() as u64) as u32
     }
 
     /// Finds the daemons of an overlay session, and numbers its group.

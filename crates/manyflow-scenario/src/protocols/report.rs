@@ -16,8 +16,13 @@ pub(crate) enum Topic {
     Group(GroupId),
     /// The reports of one daemon.
     Report(DaemonId),
-    /// The frames of ACP with keys from the first to the last.
-    Keys(u32, u32),
+    /// The frames of one of several initiators of ACP.
+    Initiator {
+        /// Its index.
+        index: u16,
+        /// The number of initiators, which have equal parts of all keys.
+        of: u16,
+    },
 }
 
 /// The change of an observable that an event reports.

@@ -15,8 +15,9 @@ use manyflow_model::observables::{Observable, Subject};
 pub(super) enum Place {
     /// A receiver: its session and its index there.
     Receiver(u32, u32),
-    /// The frames of an initiator at a receiver: their session, and the indexes of both there.
-    Pair(u32, u32, u32),
+    /// The frames of an initiator at a receiver: their session, and the indexes of both there. A
+    /// switch has less than 2^16 members.
+    Pair(u32, u16, u32),
     Link(u32),
     /// The endpoints of a session besides its receivers.
     Sender(u32),
@@ -72,7 +73,7 @@ impl Place {
             }
             Place::Pair(session, initiator, receiver) => {
                 let known = &scene.plan.sessions.0[session as usize];
-                let initiator = scene.name_at(session, known.initiators[initiator as usize]);
+                let initiator = scene.name_at(session, known.initiators[usize::from(initiator)]);
                 let receiver = known.receivers[receiver as usize].node;
                 format!("{initiator}/{}", scene.plan.topology.nodes.get(receiver))
             }
@@ -119,8 +120,10 @@ pub(super) fn topic_of(scene: &Scene, what: Observable, subject: Place) -> Topic
         }
         Place::Pair(session, initiator, _) => {
             let session = &scene.plan.sessions.0[session as usize];
-            let (first, last) = session.keys_of(initiator as usize);
-            Topic::Keys(first, last)
+            Topic::Initiator {
+                index: initiator,
+                of: session.initiators.len() as u16,
+            }
         }
         Place::Reporter(_, daemon) => Topic::Report(daemon),
         _ => Topic::Any,
@@ -192,9 +195,12 @@ pub(super) fn places(scene: &Scene, what: Observable, of: &str) -> Result<Vec<Pl
     }
     if let Some(pairs) = scene.plan.sessions.pairs_named(of, &scene.plan.topology) {
         let place = |pair: Pair| {
-            let [session, initiator, receiver] =
-                [pair.session, pair.initiator, pair.receiver].map(|index| index as u32);
-            Place::Pair(session, initiator, receiver)
+            let Pair {
+                session,
+                initiator,
+                receiver,
+            } = pair;
+            Place::Pair(session as u32, initiator as u16, receiver as u32)
         };
         return Ok(pairs.map_err(refuse)?.into_iter().map(place).collect());
     }

@@ -45,8 +45,8 @@ impl Reported for Event {
 
     fn is_about(&self, topic: Topic) -> bool {
         match (topic, self) {
-            (Topic::Keys(first, last), Event::Delivered { key, .. }) => {
-                (first..=last).contains(key)
+            (Topic::Initiator { index, of }, Event::Delivered { key, .. }) => {
+                (u64::from(*key) * u64::from(of)) >> 32 == u64::from(index)
             }
             _ => topic == Topic::Any,
         }

@@ -176,7 +176,7 @@ impl Builder<'_> {
             _ => Vec::new(),
         };
         let (connection, first_key) = match self.session.initiator_at(number) {
-            Some(initiator) => (0, self.session.keys_of(initiator).0),
+            Some(initiator) => (0, self.session.first_key(initiator)),
             None => (number, 0),
         };
         let connection = self.session.staff[connection].0.0;
