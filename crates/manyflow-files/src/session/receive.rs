@@ -125,16 +125,35 @@ pub async fn receive(
 ) -> Result<Received, ReceiveError> {
     tokio::pin!(stop);
     let is_pipe = matches!(config.image, ImageOutput::Pipe(_));
-    let mut driver = tokio::select! {
-        driver = Driver::start(config, sinks) => driver?,
-        () = &mut stop => return Err(ReceiveError::Stopped),
-    };
+    let mut driver = Driver::start(config, sinks, stop.as_mut()).await?;
     let result = driver.run(stop).await;
     let received = driver.leave().await;
     match result {
         Err(ReceiveError::Stopped) if is_pipe => Err(ReceiveError::PipeStopped),
         result => result.map(|()| received),
     }
+}
+
+/// Starts the decoder of a session whose table of files or of sections has this digest.
+fn start_decoder(
+    config: &mut ReceiveConfig,
+    content_id: Option<[u8; 32]>,
+) -> Result<Decoder, ReceiveError> {
+    let image = std::mem::take(&mut config.image);
+    let is_image = config.description.table_key.is_some();
+    if !is_image && !matches!(image, ImageOutput::Folder) {
+        return Err(ReceiveError::NoImage);
+    }
+    // A command that was stopped cannot continue in the middle of an image.
+    let resumed_id = content_id.filter(|_| !matches!(image, ImageOutput::Pipe(_)));
+    Ok(Decoder::start(
+        limits(config),
+        config.output.clone(),
+        resumed_id,
+        config.existing,
+        image,
+        config.threads,
+    )?)
 }
 
 struct Driver {
@@ -174,6 +193,7 @@ impl Driver {
     async fn start(
         mut config: ReceiveConfig,
         sinks: ProgressSinks,
+        stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Driver, ReceiveError> {
         let content_id = config.description.content_id();
         if content_id.is_none() && !config.allow_unverified {
@@ -190,24 +210,21 @@ impl Driver {
         }
         let webrc = Arc::new(webrc);
         let endpoint = Receiver::new(Arc::clone(&session), Arc::clone(&webrc), 0, Time::ZERO)?;
-        let output = config.output.clone();
-        let image = std::mem::take(&mut config.image);
-        let is_image = config.description.table_key.is_some();
-        if !is_image && !matches!(image, ImageOutput::Folder) {
-            return Err(ReceiveError::NoImage);
-        }
-        // A command that was stopped cannot continue in the middle of an image.
-        let resumed_id = content_id.filter(|_| !matches!(image, ImageOutput::Pipe(_)));
-        let decoder = Decoder::start(
-            limits(&config),
-            output,
-            resumed_id,
-            config.existing,
-            image,
-            config.threads,
-        )?;
+        let decoder = start_decoder(&mut config, content_id)?;
         let pace = Pace::new(webrc.maximum_rate);
-        let inlet = SessionInlet::open(&config.description, &config.route, config.patience).await?;
+        let opening = SessionInlet::open(&config.description, &config.route, config.patience);
+        let opened = tokio::select! {
+            opened = opening => opened.map_err(ReceiveError::from),
+            () = stop => Err(ReceiveError::Stopped),
+        };
+        let inlet = match opened {
+            Ok(inlet) => inlet,
+            Err(error) => {
+                // The decoder's thread holds the lock of the spool, which the next receiver takes.
+                decoder.stop().await;
+                return Err(error);
+            }
+        };
         let patience = Patience::new(config.patience);
         Ok(Driver {
             config,

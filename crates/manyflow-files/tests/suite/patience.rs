@@ -8,7 +8,8 @@ use std::time::Duration;
 use manyflow_amt::wire::Message;
 use manyflow_amt::{Flow, ip};
 use manyflow_core::units::Rate;
-use manyflow_files::session::ReceiveError;
+use manyflow_files::session::{self, ProgressSinks, ReceiveConfig, ReceiveError};
+use manyflow_net::inlet::Route;
 use manyflow_object::alc;
 use stage::{Stage, random_file};
 use tokio::net::UdpSocket;
@@ -82,4 +83,21 @@ async fn a_receiver_gives_up_a_session_whose_table_of_files_never_comes() {
     let is_table = |packet: &alc::Packet<'_>| packet.symbol.is_some_and(|symbol| symbol.toi == 0);
     let error = give_up(&stage, is_table).await;
     assert!(error.contains("no table announces"), "{error}");
+}
+
+/// The relay does not answer, so the receivers wait for their inlet when they are stopped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_that_are_stopped_as_they_start_leave_their_folder_to_the_next() {
+    let stage = Stage::start(RATE, SYMBOL, vec![random_file("file", 10_000, 1)]);
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let relay = silent.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let route = Route::Relays(vec![relay.clone()]);
+        let output = folder.path().to_owned();
+        let config = ReceiveConfig::new(stage.description.clone(), route, output);
+        let (sinks, _progress, _files) = ProgressSinks::channels();
+        let ended = session::receive(config, sinks, tokio::task::yield_now()).await;
+        assert!(matches!(ended, Err(ReceiveError::Stopped)), "{ended:?}");
+    }
 }

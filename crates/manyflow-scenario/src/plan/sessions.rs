@@ -45,9 +45,9 @@ pub struct PlannedSession {
     pub stop: Option<Seconds>,
     /// The receivers, in the order of their entries.
     pub receivers: Vec<Receiver>,
-    /// The endpoints besides those of receivers, with their nodes: the sender and then the
-    /// aggregators of a multicast session, the sender's ends and then the switches and initiators
-    /// of an ACP session, the sending clients of an overlay session, a command.
+    /// The endpoints besides those of receivers, with their nodes. In a multicast session: the
+    /// sender, then the aggregators. In an ACP session: the sender's ends, then the switches, then
+    /// the initiators. In an overlay session: the sending clients. Otherwise a command.
     pub staff: Vec<(EndpointId, NodeId)>,
     /// The nodes that aggregate the feedback of SIM, from the sender downwards.
     pub aggregators: Vec<u32>,
