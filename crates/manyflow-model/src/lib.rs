@@ -46,7 +46,7 @@ pub mod theory;
 
 pub use error::{Fault, Problem, ScenarioError};
 pub use expression::{
-    Environment, Expression, FUNCTIONS, Function, Samples, mean, quantile, spread,
+    Environment, Expression, FUNCTIONS, Function, Samples, confidence, mean, quantile, spread,
 };
 pub use observables::{Combination, Observable, Statistic, Subject};
 pub use outcome::{FailedRun, Job, Outcome, Run, Series};

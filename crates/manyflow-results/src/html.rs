@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use quick_xml::escape::escape;
 
+use manyflow_model::Samples;
+
 use super::evaluate::{Checked, Verdict};
-use super::seeds::described;
 use super::{Provenance, Results};
 
 pub(super) const STYLE: &str = "\
@@ -124,13 +125,7 @@ impl Results<'_> {
                 write!(page, "<td>{}", escape(label))?;
             }
             for measure in measures {
-                let without = cell.seeds_without(&measure.name);
-                let text = match without.len() {
-                    some if some > 0 && some < cell.seeds.len() => {
-                        format!("none in {}", described(&without))
-                    }
-                    _ => cell.environment[&measure.name].shown(),
-                };
+                let text = cell.shown(&measure.name, Samples::shown);
                 write!(page, "<td class=\"number\">{}", escape(&text))?;
             }
         }

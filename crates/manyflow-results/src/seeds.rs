@@ -18,6 +18,18 @@ impl CellResult {
         without.map(|(_, seed)| *seed).collect()
     }
 
+    /// Formats a measure of this cell by `format`. If only some seeds have a value, names the
+    /// others.
+    pub fn shown(&self, measure: &str, format: fn(&Samples) -> String) -> String {
+        let without = self.seeds_without(measure);
+        match without.len() {
+            some if some > 0 && some < self.seeds.len() => {
+                format!("none in {}", described(&without))
+            }
+            _ => format(&self.environment[measure]),
+        }
+    }
+
     /// Describes the measures without a value in a formula, with their seeds. Returns `None` if all
     /// measures have values.
     pub(super) fn missing(&self, formula: &Expression) -> Option<String> {

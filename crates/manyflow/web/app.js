@@ -2,12 +2,16 @@
 
 import { Chart } from "./chart.js";
 import * as editor from "./editor.js";
+import { fillExpectations, summary } from "./expectations.js";
 import { byId, count, digits, element, time as timeText } from "./format.js";
+import { Gallery } from "./gallery.js";
 import { decode, encode } from "./link.js";
 import { Live } from "./live.js";
 import { Order } from "./order.js";
-import { lastAtMost, Run } from "./run.js";
+import { showTab, wireTabs, wireTheme } from "./page.js";
+import { lastAtMost, Run, shortKey } from "./run.js";
 import * as server from "./server.js";
+import { showSweep, Sweep } from "./sweep.js";
 import { fillTable, graph, looks, Picture } from "./topology.js";
 
 /** @typedef {import("./server.js").Description} Description */
@@ -22,11 +26,21 @@ const wanted = {
   description: null,
 };
 
-/** The runs of this page, the latest first. @type {Run[]} */
+const order = new Order();
+const gallery = new Gallery(async (id) => {
+  byId("fast").checked = true;
+  await choose(id);
+  showTab("lab");
+  await check();
+});
+
+/** The runs and sweeps of this page, the latest first. @type {(Run|Sweep)[]} */
 const runs = [];
 const shown = {
   /** @type {Run|null} */
   run: null,
+  /** @type {Sweep|null} */
+  sweep: null,
   /** @type {Run|null} */
   compared: null,
   time: 0,
@@ -70,7 +84,7 @@ async function check() {
   const { description, problem } = await server.post("check", request());
   if (number !== checks) return;
   editor.showProblem(problem ?? null);
-  byId("run").disabled = !description;
+  for (const id of ["run", "run-all"]) byId(id).disabled = !description;
   if (description) describe(description);
 }
 
@@ -82,18 +96,25 @@ function describe(description) {
   byId("about-box").hidden = !description.about;
   byId("about").replaceChildren(...(description.about ?? "").split("\n\n").map((text) => element("p", {}, text.trim())));
   byId("cell-label").hidden = description.cell_count < 2;
-  const options = description.cells.map((labels, cell) => {
-    const named = labels.map((label, axis) => `${shortKey(description.axes[axis])} ${label}`);
-    return element("option", { value: String(cell) }, named.join(", "));
-  });
+  const options = description.cells.map((_, cell) => element("option", { value: String(cell) }, cellName(description, cell)));
   byId("cell").replaceChildren(...options);
   byId("cell").value = String(description.cell);
+  const all = description.cell_count * description.seeds;
+  byId("run-all").hidden = all < 2;
+  byId("run-all").textContent = `Run all ${all}`;
+  byId("run-all").title = `${description.cell_count} cells, ${description.seeds} seeds each`;
   byId("preview").hidden = !description.map;
+  fillExpectations(byId("expected"), description.expectations);
+  byId("expected").hidden = !description.expectations.length;
   if (description.map && !shown.run) preview.show(graph(description.map, -1), "");
 }
 
-/** @param {string} key */
-const shortKey = (key) => key.split(".").slice(-1)[0];
+/**
+ * Names a cell by its values on the axes of the sweep.
+ * @param {Description} description
+ * @param {number} cell
+ */
+const cellName = (description, cell) => (description.cells[cell] ?? []).map((label, axis) => `${shortKey(description.axes[axis])} ${label}`).join(", ");
 
 /**
  * Shows a figure, or a text that was made from it.
@@ -136,44 +157,59 @@ async function open(fragment) {
 
 // --- Runs ---
 
-async function start() {
-  const button = byId("run");
-  if (button.disabled) return;
-  button.disabled = true;
+/** Starts a run, or all runs. @param {"runs"|"sweeps"} what */
+async function start(what) {
+  const buttons = [byId("run"), byId("run-all")];
+  if (buttons[0].disabled) return;
+  for (const button of buttons) button.disabled = true;
   try {
-    const { description, problem } = await server.post("runs", request());
+    const { description, problem } = await server.post(what, request());
     editor.showProblem(problem ?? null);
     if (description) begin(description);
   } catch (error) {
     note(/** @type {Error} */ (error).message);
   } finally {
-    button.disabled = false;
+    for (const button of buttons) button.disabled = false;
   }
 }
 
 /** @param {Description} description */
 function begin(description) {
   describe(description);
-  const labels = description.cells[description.cell]?.join(", ");
-  const edited = isEdited() ? ", edited" : "";
-  const run = new Run(description, `${description.run}: ${description.id}${labels ? `, ${labels}` : ""}, seed ${description.seed}${edited}`);
+  const name = `${description.run}: ${description.id}`;
+  const isOwn = isEdited();
+  const edited = `${byId("fast").checked ? ", shortened" : ""}${isOwn ? ", edited" : ""}`;
+  const cell = cellName(description, description.cell);
+  const run = description.sweep_runs === undefined
+    ? new Run(description, `${name}${cell ? `, ${cell}` : ""}, seed ${description.seed}${edited}`)
+    : new Sweep(description, `${name}, all ${description.sweep_runs} runs${edited}`);
   runs.unshift(run);
   show(run);
   run.follow(() => {
-    if (run === shown.run || run === shown.compared) refresh();
+    const plot = run instanceof Sweep ? run.conclusion?.figures[0] : undefined;
+    if (plot && !isOwn) gallery.showPlot(description.id, `runs/${run.number}/${encodeURIComponent(plot.name)}.svg`);
+    if (run === shown.run || run === shown.compared || run === shown.sweep) refresh();
   });
   note("");
 }
 
-/** @param {Run|null} run */
+/** @param {Run|Sweep} run */
 function show(run) {
-  shown.run = run;
+  shown.run = run instanceof Run ? run : null;
+  shown.sweep = run instanceof Sweep ? run : null;
   shown.isFollowing = true;
-  byId("empty").hidden = run !== null;
-  byId("results").hidden = run === null;
+  byId("empty").hidden = true;
+  byId("results").hidden = false;
+  byId("single").hidden = shown.run === null;
+  byId("sweep").hidden = shown.sweep === null;
+  byId("sweep-progress").hidden = true;
   if (shown.compared === run) shown.compared = null;
   fillRuns();
-  if (!run) return;
+  if (run instanceof Sweep) {
+    setPlaying(false);
+    refresh();
+    return;
+  }
   byId("time").max = String(run.description.duration_s);
   byId("time").step = String(run.description.duration_s / 1000);
   makeCharts(run);
@@ -182,10 +218,11 @@ function show(run) {
 }
 
 function fillRuns() {
-  const option = (/** @type {Run} */ run) => element("option", { value: String(run.number) }, run.name);
+  const option = (/** @type {Run|Sweep} */ run) => element("option", { value: String(run.number) }, run.name);
   byId("shown-run").replaceChildren(...runs.map(option));
-  byId("shown-run").value = String(shown.run?.number ?? "");
-  const others = runs.filter((run) => run !== shown.run);
+  byId("shown-run").value = String((shown.run ?? shown.sweep)?.number ?? "");
+  byId("compared-run").closest("label").hidden = shown.run === null;
+  const others = runs.filter((run) => run instanceof Run && run !== shown.run);
   byId("compared-run").replaceChildren(element("option", { value: "" }, "nothing"), ...others.map(option));
   byId("compared-run").value = String(shown.compared?.number ?? "");
 }
@@ -216,13 +253,17 @@ function exports(plot) {
 
 /** Shows what is new in the runs. */
 function refresh() {
-  const run = shown.run;
+  const { run, sweep } = shown;
+  if (sweep) {
+    refreshStatus(sweep, sweep.status);
+    showSweep(sweep);
+  }
   if (!run) return;
   if (shown.isFollowing) shown.time = run.time;
   byId("time").value = String(shown.time);
   byId("time-shown").textContent = timeText(shown.time);
   byId("follow").setAttribute("aria-pressed", String(shown.isFollowing));
-  refreshStatus(run);
+  refreshStatus(run, statusOf(run));
   const { duration_s: duration } = run.description;
   run.description.plots.forEach((plot, index) => {
     const layers = [{ series: run.plots[index], name: run.name, isDashed: false }];
@@ -235,31 +276,39 @@ function refresh() {
 }
 
 /** @param {Run} run */
-function refreshStatus(run) {
+function statusOf(run) {
+  if (run.state === "failed") return run.message;
+  const share = Math.floor((100 * run.time) / run.description.duration_s);
+  if (run.state === "running") return `${share} % simulated${run.isPaused ? ", paused" : ""}`;
+  return `${timeText(run.description.duration_s)} in ${timeText(run.conclusion?.seconds ?? 0)}, ${count(run.conclusion?.transmissions ?? 0)} packets`;
+}
+
+/** @param {Run|Sweep} run @param {string} status */
+function refreshStatus(run, status) {
   const isRunning = run.state === "running";
   byId("stop").disabled = !isRunning;
-  byId("pause").disabled = !isRunning;
-  byId("pause").setAttribute("aria-pressed", String(isRunning && run.isPaused));
-  const share = Math.floor((100 * run.time) / run.description.duration_s);
-  const state = run.state === "failed" ? run.message
-    : isRunning ? `${share} % simulated${run.isPaused ? ", paused" : ""}`
-    : `${timeText(run.description.duration_s)} in ${timeText(run.conclusion?.seconds ?? 0)}, ${count(run.conclusion?.transmissions ?? 0)} packets`;
-  if (byId("progress").textContent !== state) byId("progress").textContent = state;
+  byId("pause").disabled = !isRunning || run instanceof Sweep;
+  byId("pause").setAttribute("aria-pressed", String(isRunning && run instanceof Run && run.isPaused));
+  if (byId("progress").textContent !== status) byId("progress").textContent = status;
   byId("progress").classList.toggle("wrong", run.state === "failed");
   byId("results").dataset.state = run.state;
   if (byId("results").dataset.concluded !== conclusionKey()) conclude();
 }
 
-const conclusionKey = () => [shown.run, shown.compared].map((run) => `${run?.number}${run?.state}`).join();
+const conclusionKey = () => [shown.run, shown.sweep, shown.compared].map((run) => `${run?.number}${run?.state}`).join();
 
 /** Shows measures and expectations, and offers the results as files. */
 function conclude() {
-  const { run, compared } = shown;
+  const { run, sweep, compared } = shown;
   byId("results").dataset.concluded = conclusionKey();
+  const all = (run ?? sweep)?.conclusion?.expectations ?? [];
+  fillExpectations(byId("expectations"), all);
+  byId("expectations-summary").textContent = summary(all);
+  byId("expectations-card").hidden = all.length === 0;
+  byId("report").hidden = !(run ?? sweep)?.conclusion;
+  byId("report").href = `runs/${(run ?? sweep)?.number}/report.html`;
   const conclusion = run?.conclusion;
   byId("measures-card").hidden = !conclusion?.measures.length;
-  const judged = conclusion?.expectations.filter((one) => one.verdict !== "not judged") ?? [];
-  byId("expectations-card").hidden = judged.length === 0;
   for (const link of document.querySelectorAll("a.export")) {
     const { plot, kind } = /** @type {HTMLElement} */ (link).dataset;
     if (conclusion) link.setAttribute("href", `runs/${run?.number}/${plot}.${kind}`);
@@ -277,9 +326,6 @@ function conclude() {
     return element("tr", {}, element("th", { scope: "row" }, measure.name), ...cells.map((cell) => element("td", {}, cell)));
   });
   byId("measures").replaceChildren(head, element("tbody", {}, ...rows));
-  byId("expectations").replaceChildren(...judged.map((one) => element("li", { class: one.verdict.replace(" ", "-") },
-    element("span", { class: "verdict" }, one.verdict), ` ${one.what}`,
-    element("span", { class: "dim" }, ` ${one.shown} (${one.bounds})${one.paper ? `; paper: ${one.paper}` : ""}`))));
 }
 
 /**
@@ -411,8 +457,17 @@ function wire() {
     await check();
   });
   for (const id of ["fast", "cell"]) byId(id).addEventListener("change", check);
-  byId("run").addEventListener("click", start);
-  byId("stop").addEventListener("click", () => shown.run && server.stop(shown.run.number));
+  byId("run").addEventListener("click", () => start("runs"));
+  byId("run-all").addEventListener("click", () => start("sweeps"));
+  byId("stop").addEventListener("click", () => {
+    const run = shown.run ?? shown.sweep;
+    if (run) server.stop(run.number);
+  });
+  byId("print").addEventListener("click", () => print());
+  byId("wide").addEventListener("click", () => {
+    const isWide = byId("view-lab").classList.toggle("wide");
+    byId("wide").setAttribute("aria-pressed", String(isWide));
+  });
   byId("pause").addEventListener("click", setPace);
   byId("speed").addEventListener("change", () => shown.run?.state === "running" && pace(shown.run));
   byId("permalink").addEventListener("click", copyPermalink);
@@ -431,9 +486,13 @@ function wire() {
     setPlaying(false);
     refresh();
   });
-  byId("shown-run").addEventListener("change", () => show(runs.find((run) => String(run.number) === byId("shown-run").value) ?? null));
+  byId("shown-run").addEventListener("change", () => {
+    const run = runs.find((run) => String(run.number) === byId("shown-run").value);
+    if (run) show(run);
+  });
   byId("compared-run").addEventListener("change", () => {
-    shown.compared = runs.find((run) => String(run.number) === byId("compared-run").value) ?? null;
+    const other = runs.find((run) => String(run.number) === byId("compared-run").value);
+    shown.compared = other instanceof Run ? other : null;
     refresh();
   });
   byId("layer").addEventListener("change", () => {
@@ -445,7 +504,7 @@ function wire() {
   document.addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
       event.preventDefault();
-      check().then(start);
+      check().then(() => start("runs"));
     }
   });
   addEventListener("hashchange", () => open(location.hash));
@@ -480,59 +539,17 @@ function save() {
   URL.revokeObjectURL(url);
 }
 
-/** The colours: those of the system, light or dark. */
-function wireTheme(/** @type {() => void} */ changed) {
-  const names = ["", "light", "dark"];
-  const apply = (/** @type {string} */ theme) => {
-    if (theme) document.documentElement.dataset.theme = theme;
-    else delete document.documentElement.dataset.theme;
-    byId("theme").setAttribute("aria-label", `Colours: ${theme || "as the system has them"}`);
-    changed();
-  };
-  byId("theme").addEventListener("click", () => {
-    const next = names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length];
-    localStorage.setItem("theme", next);
-    apply(next);
-  });
-  apply(localStorage.getItem("theme") ?? "");
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
-}
-
-const order = new Order();
-const TABS = ["lab", "live", "order"];
-
-/** Switches between scenarios, live roles and ordered groups. @param {string} shownName */
-function showTab(shownName) {
-  if (shownName === "order") order.start();
-  for (const name of TABS) {
-    const isOn = name === shownName;
-    byId(`tab-${name}`).setAttribute("aria-selected", String(isOn));
-    byId(`tab-${name}`).tabIndex = isOn ? 0 : -1;
-    byId(`view-${name}`).hidden = !isOn;
-  }
-}
-
-function wireTabs() {
-  for (const name of TABS) byId(`tab-${name}`).addEventListener("click", () => showTab(name));
-  byId("tabs").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    const names = TABS.filter((name) => !byId(`tab-${name}`).hidden);
-    const now = names.findIndex((name) => !byId(`view-${name}`).hidden);
-    const next = names[(now + (event.key === "ArrowRight" ? 1 : names.length - 1)) % names.length];
-    showTab(next);
-    byId(`tab-${next}`).focus();
-  });
-}
-
 async function main() {
+  editor.readKeys();
   wire();
-  wireTabs();
+  wireTabs((name) => name === "order" && order.start());
   const live = new Live(byId("roles"));
   wireTheme(() => {
     for (const chart of shown.charts.values()) chart.rebuild();
     live.rebuild();
   });
   const [list, urls] = await Promise.all([server.figures(), server.attached()]);
+  gallery.fill(list);
   const groups = new Map([[false, element("optgroup", { label: "Your files" })], [true, element("optgroup", { label: "Figures" })]]);
   for (const entry of list) {
     const option = element("option", { value: entry.id, "data-file": entry.file }, `${entry.id}: ${entry.title}`);

@@ -3,13 +3,19 @@
 /**
  * @typedef {import("./server.js").Description} Description
  * @typedef {{name: string, value: number|null, unit: string, shown: string}} Measure
- * @typedef {{what: string, shown: string, bounds: string, verdict: string, note: string, paper: string|null}} Expectation
+ * @typedef {import("./expectations.js").Expectation} Expectation
  * @typedef {{measures: Measure[], expectations: Expectation[], ends: [number, number, string, number|null, number[]][],
  *   transmissions: number, receivers: number, seconds: number}} Conclusion
  * @typedef {{time_s: number, series?: {plot: number, line: number, of: string, channel: number|null, bin_s: number|null,
  *   is_level: boolean}[], points?: [number, [number, number][]][], links: number[][],
  *   overlays?: [number, number|null][][]}} Sample
  */
+
+/**
+ * Returns the last part of an axis' key, by which people know it: `rate` of `links.bottleneck.rate`.
+ * @param {string} key
+ */
+export const shortKey = (key) => key.split(".").slice(-1)[0];
 
 /** The number of values of a link in a sample: queue, bytes, drops, losses, marks. */
 export const LINK_VALUES = 5;

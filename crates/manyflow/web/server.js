@@ -10,8 +10,9 @@
  * @typedef {{nodes: string[], links: MapLink[], sessions: MapSession[], overlays: MapOverlay[]}} NetworkMap
  * @typedef {{id: string, title: string, source: string|null, about: string|null, cell: number, cells: string[][],
  *   cell_count: number, axes: string[], first_seed: number, seeds: number, duration_s: number, steady_from_s: number,
- *   plots: PlotInfo[], map: NetworkMap|null, run?: number, seed?: number}} Description
- * @typedef {{id: string, title: string, file: string, is_built_in: boolean}} FigureEntry
+ *   plots: PlotInfo[], expectations: import("./expectations.js").Expected[], map: NetworkMap|null, run?: number, seed?: number,
+ *   sweep_runs?: number}} Description
+ * @typedef {{id: string, title: string, source: string|null, file: string, is_built_in: boolean}} FigureEntry
  * @typedef {{text: string, file: string, fast: boolean, cell: number, seed?: number, speed?: Speed}} Wanted
  * @typedef {{factor: number|null, is_paused: boolean}} Speed
  */
@@ -49,8 +50,8 @@ export const figureText = async (id) => (await read(`text?${encodeURIComponent(i
 export const attached = async () => (await read("attached.json")).json();
 
 /**
- * Checks a scenario, or starts a run of it.
- * @param {"check"|"runs"} path
+ * Checks a scenario, or starts a run of it, or all of its runs.
+ * @param {"check"|"runs"|"sweeps"} path
  * @param {Wanted} wanted
  * @returns {Promise<{description?: Description, problem?: Problem}>}
  */

@@ -297,6 +297,25 @@ pub fn spread(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
+/// The 0.975 quantiles of Student's t distribution with 1 to 30 degrees of freedom.
+const STUDENT: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+/// The same quantile of the normal distribution, which that of more degrees exceeds by less than
+/// 4 %.
+const NORMAL: f64 = 1.960;
+
+/// Returns half the width of the 95 % confidence interval of the mean, if the values are
+/// independent and come from a normal distribution (Student's t); `None` if there are fewer than
+/// two.
+pub fn confidence(values: &[f64]) -> Option<f64> {
+    let degrees = values.len().checked_sub(1).filter(|degrees| *degrees > 0)?;
+    let quantile = STUDENT.get(degrees - 1).copied().unwrap_or(NORMAL);
+    Some(quantile * spread(values) / (values.len() as f64).sqrt())
+}
+
 /// Returns the quantile `q` (0 to 1), interpolated linearly, or NaN if there are no values.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();

@@ -17,7 +17,7 @@ use crate::error::{Fault, NAME_MAX, shortened};
 use crate::quantity::{Dimension, Quantity};
 
 pub use functions::{FUNCTIONS, Function};
-pub use functions::{mean, quantile, spread};
+pub use functions::{confidence, mean, quantile, spread};
 
 /// A parsed formula.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,15 +76,25 @@ impl Samples {
     /// Formats the mean, with the standard deviation if there are several samples: `3.2
     /// Mbit/s ± 0.1 Mbit/s`.
     pub fn shown(&self) -> String {
+        self.shown_within((self.values.len() > 1).then(|| spread(&self.values)))
+    }
+
+    /// Formats the mean, with half the width of its 95 % [confidence] interval if there are several
+    /// samples.
+    pub fn shown_with_confidence(&self) -> String {
+        self.shown_within(confidence(&self.values))
+    }
+
+    fn shown_within(&self, margin: Option<f64>) -> String {
         let quantity = |value| Quantity {
             value,
             dimension: self.dimension,
         };
         let center = mean(&self.values);
-        match self.values.len() {
+        match margin {
             _ if center.is_nan() => "none".to_owned(),
-            1 => quantity(center).to_string(),
-            _ => format!("{} ± {}", quantity(center), quantity(spread(&self.values))),
+            None => quantity(center).to_string(),
+            Some(margin) => format!("{} ± {}", quantity(center), quantity(margin)),
         }
     }
 }
@@ -238,6 +248,22 @@ mod tests {
         let dimension = Dimension::RATE;
         environment.insert("rate".into(), Samples { values, dimension });
         environment
+    }
+
+    #[test]
+    fn a_mean_is_shown_with_its_deviation_or_its_confidence() {
+        let of = |values: &[f64]| Samples {
+            values: values.to_vec(),
+            dimension: Dimension::NUMBER,
+        };
+        // Two values differ from their mean by d: the deviation is d √2, the interval 12.706 d.
+        let two = of(&[9.0, 11.0]);
+        assert_eq!(two.shown(), "10 ± 1.414");
+        assert_eq!(two.shown_with_confidence(), "10 ± 12.71");
+        assert_eq!(of(&[10.0]).shown_with_confidence(), "10");
+        assert_eq!(of(&[f64::NAN, 1.0]).shown_with_confidence(), "none");
+        let many: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(of(&many).shown_with_confidence(), "49.5 ± 5.686");
     }
 
     #[test]

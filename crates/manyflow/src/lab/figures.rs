@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::Result;
 use manyflow_figures::{Figure, Source};
-use serde::{Deserialize, Serialize};
+use manyflow_lab::Entry;
 
 use crate::figures::found;
 use manyflow_terminal::usage;
@@ -16,23 +16,6 @@ struct Offered {
     entry: Entry,
     /// A file is read again each time, because its user may edit it.
     source: Source,
-}
-
-/// A scenario in the list.
-#[derive(Serialize)]
-pub(super) struct Entry {
-    /// The name by which requests refer to it.
-    id: String,
-    title: String,
-    /// The name of the file in errors.
-    file: String,
-    is_built_in: bool,
-}
-
-/// The only key that the list shows. Everything else is read by the scenario's own parser.
-#[derive(Deserialize)]
-struct Titled {
-    title: String,
 }
 
 impl Figures {
@@ -77,14 +60,7 @@ fn offered(id: &str, figure: &Figure) -> Result<Offered> {
         Source::File(path) => path.display().to_string(),
     };
     let text = read(&source).map_err(|error| usage(format!("cannot read {file}: {error}")))?;
-    // A file with an error is offered, too, because the page shows the error.
-    let titled = toml::from_str(&text).map(|titled: Titled| titled.title);
-    let entry = Entry {
-        id: id.to_owned(),
-        title: titled.unwrap_or_default(),
-        file,
-        is_built_in: matches!(source, Source::BuiltIn(_)),
-    };
+    let entry = Entry::new(id, &file, &text, matches!(source, Source::BuiltIn(_)));
     Ok(Offered { entry, source })
 }
 

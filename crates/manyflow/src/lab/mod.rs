@@ -1,4 +1,5 @@
-//! `manyflow lab`: a web page on this machine that runs scenarios and shows live roles.
+//! `manyflow lab`: a web page on this machine that runs scenarios and shows live roles. The
+//! crate [`manyflow_lab`] has the values that it shows of scenarios and results.
 //!
 //! | file | contents |
 //! |---|---|

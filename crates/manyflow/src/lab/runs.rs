@@ -1,16 +1,21 @@
-//! Runs of scenarios, each in a thread of its own.
+//! Runs of scenarios: single ones, which pages watch, and all runs of a sweep.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use manyflow_results::{Provenance, Results};
-use manyflow_scenario::{Inspection, Job, Outcome, Sample, Scenario, ScenarioError};
+use manyflow_lab::{Prepared, SweepProgress, Work};
+use manyflow_results::Results;
+use manyflow_scenario::{
+    Inspection, Job, Outcome, Progress, Sample, Scenario, ScenarioError, Stop,
+};
 use serde_json::{Value, json};
 
 use super::log::Log;
 use super::pace::{Pace, Speed};
+use crate::cli::threads;
+use crate::runs::provenance;
 
 /// The maximum number of runs at a time.
 const RUNNING_MAX: usize = 4;
@@ -18,6 +23,8 @@ const RUNNING_MAX: usize = 4;
 const KEPT_MAX: usize = 16;
 /// The minimum time between two events: pages draw at most so often.
 const EVENT_INTERVAL: Duration = Duration::from_millis(33);
+/// The minimum time between two reports of a sweep's progress.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum length of the events of a run. A browser has to hold all of them.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 
@@ -32,18 +39,20 @@ struct Kept {
     latest: u64,
 }
 
-/// A run.
+/// A run, or all runs of a sweep.
 pub(super) struct LabRun {
     scenario: Scenario,
-    job: Job,
+    work: Work,
+    /// The speed of a single run. Those of a sweep are as fast as they can be.
     pub(super) pace: Pace,
+    stop: Stop,
     pub(super) log: Arc<Log>,
-    outcome: OnceLock<[Outcome; 1]>,
+    outcomes: OnceLock<Vec<Outcome>>,
 }
 
 impl Runs {
-    /// Starts a run. Returns its number, or `None` if as many as possible are running.
-    pub(super) fn start(&self, scenario: Scenario, job: Job, speed: Speed) -> Option<u64> {
+    /// Starts a run, or a sweep. Returns its number, or `None` if as many as possible are running.
+    pub(super) fn start(&self, prepared: Prepared, speed: Speed) -> Option<u64> {
         let mut kept = self.lock();
         let running = kept.runs.values().filter(|run| !run.log.is_over());
         if running.count() >= RUNNING_MAX {
@@ -51,11 +60,12 @@ impl Runs {
         }
         kept.forget_oldest();
         let run = Arc::new(LabRun {
-            scenario,
-            job,
+            scenario: prepared.scenario,
+            work: prepared.work,
             pace: Pace::default(),
+            stop: Stop::default(),
             log: Arc::default(),
-            outcome: OnceLock::new(),
+            outcomes: OnceLock::new(),
         });
         run.pace.set(speed);
         kept.latest += 1;
@@ -87,32 +97,12 @@ impl Kept {
 }
 
 impl LabRun {
-    /// Makes the run, on the current thread.
+    /// Makes the runs, on this thread and, in a sweep, on others.
     fn make(&self) {
         let began = Instant::now();
-        let mut batch = Batch {
-            run: self,
-            samples: Vec::new(),
-            sent: None,
-            is_too_long: false,
-        };
-        let outcome = self.scenario.run_inspected(
-            self.job,
-            Inspection {
-                watch: Some(&mut |sample| batch.take(sample)),
-                ..Inspection::default()
-            },
-        );
-        batch.flush();
-        let is_too_long = batch.is_too_long;
-        let outcome = self.outcome.get_or_init(|| [outcome]);
-        let ended = match &outcome[0] {
-            Err(failed) if is_too_long => Err(format!(
-                "this run has more points than a page can hold: use a larger `run.bin`, fewer series or a \
-                 shorter run ({failed})"
-            )),
-            Err(failed) => Err(failed.message.clone()),
-            Ok(_) => self.conclusion().map_err(|error| error.to_string()),
+        let ended = match &self.work {
+            Work::One(job) => self.make_one(*job),
+            Work::All(jobs) => self.make_all(jobs),
         };
         match ended {
             Ok(mut conclusion) => {
@@ -123,81 +113,85 @@ impl LabRun {
         }
     }
 
-    /// Returns the results of the run; `None` before its end, and if it failed.
+    /// Makes a single run. Returns what the page shows after it, or why it failed.
+    fn make_one(&self, job: Job) -> Result<Value, String> {
+        let mut batch = Batch {
+            run: self,
+            samples: Vec::new(),
+            sent: None,
+            is_too_long: false,
+        };
+        let outcome = self.scenario.run_inspected(
+            job,
+            Inspection {
+                watch: Some(&mut |sample| batch.take(sample)),
+                ..Inspection::default()
+            },
+        );
+        batch.flush();
+        let is_too_long = batch.is_too_long;
+        let outcomes = self.outcomes.get_or_init(|| vec![outcome]);
+        match &outcomes[0] {
+            Err(failed) if is_too_long => Err(format!(
+                "this run has more points than a page can hold: use a larger `run.bin`, fewer series or a \
+                 shorter run ({failed})"
+            )),
+            Err(failed) => Err(failed.message.clone()),
+            Ok(run) => self.conclude(|results| manyflow_lab::conclusion_of_one(results, job, run)),
+        }
+    }
+
+    /// Makes all runs of a sweep. Returns what the page shows after them, or why there is nothing.
+    fn make_all(&self, jobs: &[Job]) -> Result<Value, String> {
+        let mut progress = SweepProgress::new(&self.scenario, jobs);
+        let mut reported: Option<Instant> = None;
+        let mut hear = |news: Progress<'_>| {
+            progress.hear(&news);
+            if reported.is_none_or(|reported| reported.elapsed() >= REPORT_INTERVAL) {
+                reported = Some(Instant::now());
+                self.log.push("progress", &progress.report());
+            }
+        };
+        let threads = threads(None);
+        let outcomes = self
+            .scenario
+            .run_until_stopped(jobs, threads, &self.stop, &mut hear);
+        if self.stop.is_requested() {
+            return Err("the sweep was stopped".to_owned());
+        }
+        self.outcomes.get_or_init(|| outcomes);
+        self.conclude(manyflow_lab::conclusion_of_all)
+    }
+
+    fn conclude(&self, conclusion: impl FnOnce(&Results<'_>) -> Value) -> Result<Value, String> {
+        let results = self.results().expect("the runs are over, and have results");
+        let concluded = results.map(|results| conclusion(&results));
+        concluded.map_err(|error| error.to_string())
+    }
+
+    /// Ends the run, or the sweep.
+    pub(super) fn stop(&self) {
+        self.pace.stop();
+        self.stop.request();
+    }
+
+    /// Returns the results; `None` before the end, and if a single run failed.
     pub(super) fn results(&self) -> Option<Result<Results<'_>, ScenarioError>> {
-        let outcome = self.outcome.get()?;
-        outcome[0].as_ref().ok()?;
-        let provenance = Provenance {
-            commit: option_env!("MANYFLOW_COMMIT").map(str::to_owned),
-            toolchain: option_env!("MANYFLOW_TOOLCHAIN").map(str::to_owned),
-        };
-        let outline = self.scenario.outline();
-        Some(outline.map(|outline| Results::new(outline, &[self.job], outcome, provenance)))
+        let outcomes = self.outcomes.get()?;
+        if let (Work::One(_), [Err(_)]) = (&self.work, &outcomes[..]) {
+            return None;
+        }
+        Some(manyflow_lab::results(
+            &self.scenario,
+            &self.work,
+            outcomes,
+            provenance(),
+        ))
     }
 
-    /// Returns what the page shows after the run: measures and expectations.
-    fn conclusion(&self) -> Result<Value, ScenarioError> {
-        let Some(results) = self.results() else {
-            return Ok(json!({}));
-        };
-        let results = results?;
-        let cell = &results.cells()[self.job.cell];
-        let measures = cell.cell.measure.iter().map(|measure| {
-            let value = &cell.environment[&measure.name];
-            json!({
-                "name": measure.name,
-                "value": value.values.first(),
-                "unit": value.dimension.unit(),
-                "shown": value.shown(),
-            })
-        });
-        let expectations = results.expectations().iter().map(|checked| {
-            json!({
-                "what": checked.what,
-                "shown": checked.shown(),
-                "bounds": checked.bounds(),
-                "verdict": checked.verdict.word(),
-                "note": checked.note,
-                "paper": checked.paper,
-            })
-        });
-        Ok(json!({
-            "measures": measures.collect::<Vec<_>>(),
-            "expectations": expectations.collect::<Vec<_>>(),
-            "ends": self.level_ends(),
-            "transmissions": self.made().map(|run| run.transmissions),
-            "receivers": self.made().map(|run| run.receivers),
-        }))
-    }
-
-    fn made(&self) -> Option<&manyflow_scenario::Run> {
-        self.outcome
-            .get()
-            .and_then(|outcome| outcome[0].as_ref().ok())
-    }
-
-    /// Returns the times at which levels end: plot, line, subject, channel and times of each series
-    /// that has some.
-    fn level_ends(&self) -> Vec<Value> {
-        let plots = self
-            .made()
-            .into_iter()
-            .flat_map(|run| run.series.iter().enumerate());
-        let lines = plots.flat_map(|(plot, lines)| {
-            let lines = lines.iter().enumerate();
-            lines.flat_map(move |(line, all)| all.iter().map(move |series| (plot, line, series)))
-        });
-        let ending = lines.filter(|(_, _, series)| !series.ends_s.is_empty());
-        let ending = ending.map(|(plot, line, series)| {
-            json!([plot, line, series.of, series.channel, series.ends_s])
-        });
-        ending.collect()
-    }
-
-    /// Returns the name of the scenario with cell and seed, for names of files.
+    /// Returns the name of the run for names of files.
     pub(super) fn name(&self) -> String {
-        let Job { cell, seed, .. } = self.job;
-        format!("{}-cell{cell}-seed{seed}", self.scenario.id())
+        self.work.name(&self.scenario)
     }
 }
 

@@ -79,11 +79,15 @@ async fn respond(lab: &Arc<Lab>, request: Request<Incoming>) -> Reply {
     let segments: Vec<&str> = path.split('/').collect();
     match (request.method(), segments.as_slice()) {
         (&Method::POST, ["check"]) => {
-            with_body(request, |wanted: api::Wanted| api::check(&wanted)).await
+            with_body(request, |asked: api::Asked| api::check(&asked)).await
         }
         (&Method::POST, ["runs"]) => {
             let lab = Arc::clone(lab);
-            with_body(request, move |wanted| api::start(&lab, &wanted)).await
+            with_body(request, move |asked| api::start(&lab, &asked)).await
+        }
+        (&Method::POST, ["sweeps"]) => {
+            let lab = Arc::clone(lab);
+            with_body(request, move |asked| api::start_sweep(&lab, &asked)).await
         }
         (&Method::POST, ["runs", number, what @ ("pace" | "stop")]) => {
             let Some(run) = number.parse().ok().and_then(|number| lab.runs.find(number)) else {
@@ -92,7 +96,7 @@ async fn respond(lab: &Arc<Lab>, request: Request<Incoming>) -> Reply {
             let is_stop = *what == "stop";
             with_body(request, move |speed| {
                 match is_stop {
-                    true => run.pace.stop(),
+                    true => run.stop(),
                     false => run.pace.set(speed),
                 }
                 json(StatusCode::OK, &())
@@ -117,6 +121,7 @@ async fn get(lab: &Arc<Lab>, request: &Request<Incoming>, path: &str, segments: 
             let text = id.and_then(|id| lab.figures.text(&id));
             text.map_or_else(not_found, |text| page(StatusCode::OK, TEXT, text))
         }
+        ["schema.json"] => page(StatusCode::OK, "application/json", manyflow_figures::SCHEMA),
         ["attached.json"] => {
             let urls = lab.attached.as_ref().map(|attached| attached.urls());
             json(StatusCode::OK, &urls.unwrap_or_default())

@@ -71,11 +71,20 @@ export async function openPage(browser, url, options = {}) {
   return page;
 }
 
+/** Calls a function of the page's editor. A module that the page has loaded is not loaded again. */
+const editor = (page, name, ...values) => page.evaluate(async ([name, values]) => {
+  const module = await import(new URL("editor.js", location.href).href);
+  return module[name](...values);
+}, [name, values]);
+
+/** Returns the text of the editor. */
+export const text = (page) => editor(page, "text");
+
+/** Returns the text that is selected in the editor. */
+export const selected = (page) => editor(page, "selected");
+
 /** Replaces the text of the editor, as a paste does. */
-export async function edit(page, change) {
-  const text = page.locator("#text");
-  await text.fill(change(await text.inputValue()));
-}
+export const edit = async (page, change) => editor(page, "paste", change(await text(page)));
 
 /** Runs the scenario to its end. */
 export async function run(page) {

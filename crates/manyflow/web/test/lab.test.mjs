@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
 
-import { Manyflow, edit, launch, openPage, require, run } from "./harness.mjs";
+import { Manyflow, edit, launch, openPage, require, run, selected, text } from "./harness.mjs";
 
 /** A scenario whose runs take a moment. */
 const SMALL = `title = "Two flows share a link"
@@ -43,6 +43,26 @@ name = "rates"
 title = "Rates"
 series = [{ what = "received-rate", of = "tcp", label = "TCP" }, { what = "received-rate", of = "webrc", label = "WEBRC" }]
 `;
+
+/** Two expectations, of which one misses its bound. */
+const EXPECTED = `[[expect]]
+what = "TCP gets something"
+value = "mean(tcp)"
+at-least = "1 kbit/s"
+paper = "4.2 Mbit/s"
+source = "this test"
+[[expect]]
+what = "TCP gets nearly everything"
+value = "mean(tcp) / speed"
+at-least = 0.9
+source = "this test"
+[[measure]]`;
+/** A sweep of two cells with three seeds each. */
+const SWEPT = `[parameters]
+speed = "2 Mbit/s"
+[sweep]
+speed = ["1 Mbit/s", "4 Mbit/s"]
+[[links]]`;
 
 let folder;
 let lab;
@@ -146,15 +166,106 @@ test("an error is shown at its line, and goes away when it is mended", async () 
   const page = await openLab();
   await edit(page, (text) => text.replace("rate = \"2 Mbit/s\"", "rat = \"2 Mbit/s\""));
   const line = SMALL.split("\n").findIndex((text) => text.startsWith("rate = ")) + 1;
-  await page.locator(`#gutter .wrong:text-is("${line}")`).waitFor();
+  const marked = page.locator("#editor .cm-gutter-lint .cm-gutterElement:has(.cm-lint-marker-error)");
+  await marked.waitFor();
   assert.match(await page.locator("#problem").textContent(), /there is no key `rat`; did you mean `rate`\?/);
   assert.equal(await page.locator("#run").isDisabled(), true);
   await page.locator("#problem .jump").click();
-  const selected = await page.locator("#text").evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd));
-  assert.equal(selected, 'rat = "2 Mbit/s"');
+  assert.equal(await selected(page), 'rat = "2 Mbit/s"');
+  assert.equal(await page.locator("#problem .jump").textContent(), `Line ${line}`);
   await edit(page, (text) => text.replace("rat = ", "rate = "));
   await page.locator("#run:enabled").waitFor();
   assert.equal(await page.locator("#problem").textContent(), "");
+  assert.equal(await marked.count(), 0);
+  await close(page);
+});
+
+test("the editor completes keys and values, and describes them", async () => {
+  const page = await openLab();
+  const content = page.locator("#editor .cm-content");
+  const option = (name) => page.locator("#editor .cm-tooltip-autocomplete .cm-completionLabel", { hasText: new RegExp(`^${name}$`) });
+  await content.press("Control+End");
+  await page.keyboard.type("\n[[meas");
+  await option("measure").waitFor();
+  await page.keyboard.press("Enter");
+  // The closing brackets are there already.
+  await page.keyboard.press("End");
+  await page.keyboard.type("\nname = \"loss\"\nwh");
+  await option("what").waitFor();
+  await page.locator("#editor .cm-completionInfo", { hasText: "observable" }).waitFor();
+  await page.keyboard.press("Enter");
+  await page.keyboard.type(" = ");
+  await page.keyboard.press("Control+Space");
+  await option('"loss-probability"').waitFor();
+  await page.keyboard.type("\"loss-pro");
+  await option('"loss-probability"').click();
+  assert.match(await text(page), /\[\[measure\]\]\nname = "loss"\nwhat = "loss-probability"/);
+  await page.locator("#editor .cm-line", { hasText: "queue = " }).first().hover({ position: { x: 12, y: 8 } });
+  await page.locator("#editor .cm-tooltip-hover", { hasText: "links.queue" }).filter({ hasText: "capacity of the queue" }).waitFor();
+  await close(page);
+});
+
+test("all runs of a sweep give verdicts beside the paper's values, measures with confidence, and one file", async () => {
+  const page = await openLab();
+  await edit(page, (text) => `${text.replace("[[measure]]", EXPECTED)}`.replace('rate = "2 Mbit/s"', 'rate = "speed"').replace("[[links]]", SWEPT).replace('run.duration = "20 s"', 'run.duration = "20 s"\nrun.seeds = 3'));
+  await page.locator("#run-all:has-text('Run all 6')").click();
+  assert.deepEqual(await page.locator("#expected tbody td").allTextContents(), ["at least 1 kbit/s", "4.2 Mbit/s", "at least 0.9", ""]);
+  await page.locator('#results[data-state="done"]').waitFor();
+  assert.match(await page.locator("#shown-run option").first().textContent(), /^\d+: small, all 6 runs, edited$/);
+  assert.match(await page.locator("#progress").textContent(), /^6 runs in /);
+  const verdicts = page.locator("#expectations tbody tr");
+  assert.deepEqual(await verdicts.locator(".verdict").allTextContents(), ["met", "missed"]);
+  assert.equal(await page.locator("#expectations-summary").textContent(), "1 of 2 expectations are met");
+  const heads = await page.locator("#expectations thead th").allTextContents();
+  assert.deepEqual(heads, ["Expected", "Found", "Bound", "Paper", "Verdict"]);
+  assert.equal(await verdicts.first().locator("td").nth(2).textContent(), "4.2 Mbit/s");
+  const cells = page.locator("#sweep-measures tbody tr");
+  assert.deepEqual(await page.locator("#sweep-measures thead th").allTextContents(), ["speed", "tcp", "Seeds"]);
+  assert.deepEqual(await cells.locator("th").allTextContents(), ["1 Mbit/s", "4 Mbit/s"]);
+  for (const value of await cells.locator("td:nth-child(2)").allTextContents()) assert.match(value, /^[0-9.]+ [kM]bit\/s ± [0-9.]+ [kM]?bit\/s$/);
+  assert.deepEqual(await cells.locator("td:nth-child(3)").allTextContents(), ["3", "3"]);
+  await page.waitForFunction(() => {
+    const images = [...document.querySelectorAll("#sweep-figures img")];
+    return images.length > 0 && images.every((image) => image.complete && image.naturalWidth > 0);
+  });
+  const [saved] = await Promise.all([page.waitForEvent("download"), page.locator("#report").click()]);
+  assert.equal(saved.suggestedFilename(), "small-report.html");
+  const report = await readFile(await saved.path(), "utf8");
+  for (const part of ["4.2 Mbit/s", '<span class="verdict missed">missed', "<svg ", "SHA-256"]) assert.ok(report.includes(part), part);
+  assert.doesNotMatch(report, /src=|href=/, "the file needs no other");
+  // A single run leaves open what concerns other cells, and says in which cell it was.
+  await run(page);
+  assert.match(await page.locator("#shown-run option").first().textContent(), /^\d+: small, speed 1 Mbit\/s, seed 1, edited$/);
+  assert.equal(await page.locator("#expectations-summary").textContent(), "2 concern other cells");
+  await close(page);
+});
+
+test("a sweep can be stopped", async () => {
+  const page = await openLab();
+  await edit(page, (text) => text.replace('run.duration = "20 s"', 'run.duration = "100000 s"\nrun.seeds = 4'));
+  await page.locator("#run-all:has-text('Run all 4')").click();
+  await page.locator("#progress", { hasText: "0 of 4 runs done" }).waitFor();
+  await page.locator("#stop").click();
+  await page.locator('#results[data-state="failed"]').waitFor();
+  assert.equal(await page.locator("#progress").textContent(), "the sweep was stopped");
+  await close(page);
+});
+
+test("figures are found by their titles, and opened", async () => {
+  const page = await openLab();
+  await page.locator("#tab-gallery").click();
+  const cards = page.locator(".figure-card:visible");
+  const all = await cards.count();
+  assert.ok(all > 100, `${all} figures`);
+  assert.equal(await page.locator("#found").textContent(), `${all} of ${all}`);
+  await cards.first().locator("svg").waitFor();
+  await page.locator("#search").fill("fig. 9 webrc");
+  await page.locator("#found", { hasText: /^[1-3] of / }).waitFor();
+  const card = page.locator('[data-figure="webrc-9"]');
+  await card.locator("svg .link").first().waitFor({ state: "attached" });
+  await card.click();
+  await page.locator("#view-lab:visible").waitFor();
+  await page.waitForFunction(() => document.querySelector("#title").textContent === "WEBRC and TCP share a link");
   await close(page);
 });
 
@@ -173,7 +284,7 @@ test("two runs are compared, and a permalink opens the edited one in another lab
   await page.waitForFunction(() => location.hash.includes("text="));
   const other = new Manyflow("lab", "--open", page.url());
   const opened = await openPage(browser, (await other.event("started")).url);
-  assert.match(await opened.locator("#text").inputValue(), /rate = "4 Mbit\/s"/);
+  assert.match(await text(opened), /rate = "4 Mbit\/s"/);
   await opened.locator("#run:enabled").waitFor();
   await close(opened);
   await other.stop();
@@ -183,7 +294,9 @@ test("two runs are compared, and a permalink opens the edited one in another lab
 test("a slow run can be watched, paused, stopped and scrubbed by keyboard", async () => {
   const page = await openLab();
   await page.locator("#speed").selectOption("10");
-  await page.locator("#text").press("Control+Enter");
+  const before = await text(page);
+  await page.locator("#editor .cm-content").press("Control+Enter");
+  assert.equal(await text(page), before, "the key runs the scenario and changes nothing");
   await page.locator('#results[data-state="running"]').waitFor();
   await page.waitForFunction(() => Number(document.querySelector("#time").value) > 0.5);
   await page.locator("#pause").press("Enter");
@@ -293,8 +406,10 @@ test("the page fits 400 pixels, and axe finds no serious violation in light and 
       const page = await openLab({ colorScheme, viewport: { width, height: 900 } });
       await run(page);
       await page.locator("#links-box summary").click();
-      for (const tab of ["#tab-lab", "#tab-live", "#tab-order"]) {
+      for (const tab of ["#tab-lab", "#tab-gallery", "#tab-live", "#tab-order"]) {
         await page.locator(tab).click();
+        // A few cards stand for all.
+        if (tab === "#tab-gallery") await page.locator("#search").fill("webrc");
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(overflow <= 0, `${tab} at ${width} pixels is ${overflow} pixels too wide`);
         await page.evaluate(axe);
