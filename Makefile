@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test book tunnel dist test-dist crates
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test lab-page book tunnel dist test-dist crates
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -160,6 +160,9 @@ test-dist: ## Run the last release of target/dist in a clean Debian, and its ima
 
 crates: ## Package all crates in the order of their dependencies, without publishing
 	scripts/crates --dry-run
+
+lab-page: ## Build the lab as one HTML file that needs no server, target/lab.html, and test it in Chromium
+	@scripts/lab-page
 
 book: build ## Build the documentation as a book, target/book/html/index.html
 	@scripts/setup book

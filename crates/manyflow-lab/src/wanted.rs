@@ -102,7 +102,8 @@ impl Wanted {
     pub fn sweep(&self) -> Result<Prepared, Value> {
         let prepared = || {
             let scenario = self.parse(None)?;
-            let (jobs, mut description) = (scenario.jobs()?, describe(&scenario, 0)?);
+            let cell = self.cell_of(&scenario);
+            let (jobs, mut description) = (scenario.jobs()?, describe(&scenario, cell)?);
             description["sweep_runs"] = jobs.len().into();
             let work = Work::All(jobs);
             Ok(Prepared {
@@ -114,20 +115,24 @@ impl Wanted {
         prepared().map_err(|error| problem(&error))
     }
 
-    /// Reads the scenario with the plots that the page adds. Returns the cell, too, which is the
-    /// first one if there is no cell of that number.
+    /// Reads the scenario with the plots that the page adds. Returns the cell, too.
     fn read(&self) -> Result<(Scenario, usize), ScenarioError> {
         let first = self.parse(Some(0))?;
-        let cell = if self.cell < first.cells() {
-            self.cell
-        } else {
-            0
-        };
+        let cell = self.cell_of(&first);
         let scenario = match cell {
             0 => first,
             _ => self.parse(Some(cell))?,
         };
         Ok((scenario.with_overview(cell)?, cell))
+    }
+
+    /// Returns the number of the cell, or of the first one if there is none of this number.
+    fn cell_of(&self, scenario: &Scenario) -> usize {
+        if self.cell < scenario.cells() {
+            self.cell
+        } else {
+            0
+        }
     }
 
     /// Reads the scenario for the runs of one cell, or for all.

@@ -187,7 +187,7 @@ function begin(description) {
   show(run);
   run.follow(() => {
     const plot = run instanceof Sweep ? run.conclusion?.figures[0] : undefined;
-    if (plot && !isOwn) gallery.showPlot(description.id, `runs/${run.number}/${encodeURIComponent(plot.name)}.svg`);
+    if (plot && !isOwn) gallery.showPlot(description.id, run.number, plot.name);
     if (run === shown.run || run === shown.compared || run === shown.sweep) refresh();
   });
   note("");
@@ -306,17 +306,17 @@ function conclude() {
   byId("expectations-summary").textContent = summary(all);
   byId("expectations-card").hidden = all.length === 0;
   byId("report").hidden = !(run ?? sweep)?.conclusion;
-  byId("report").href = `runs/${(run ?? sweep)?.number}/report.html`;
+  const finished = run ?? sweep;
+  if (finished?.conclusion) server.offer(byId("report"), finished.number, "report.html");
   const conclusion = run?.conclusion;
   byId("measures-card").hidden = !conclusion?.measures.length;
   for (const link of document.querySelectorAll("a.export")) {
     const { plot, kind } = /** @type {HTMLElement} */ (link).dataset;
-    if (conclusion) link.setAttribute("href", `runs/${run?.number}/${plot}.${kind}`);
-    else link.removeAttribute("href");
+    if (run && conclusion) server.offer(/** @type {HTMLElement} */ (link), run.number, `${plot}.${kind}`);
     /** @type {HTMLElement} */ (link).hidden = !conclusion;
   }
   if (!run || !conclusion) return;
-  byId("measures-csv").href = `runs/${run.number}/measures.csv`;
+  server.offer(byId("measures-csv"), run.number, "measures.csv");
   const names = ["Measure", run.name, ...(compared?.conclusion ? [compared.name, "Change"] : [])];
   const head = element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name))));
   const rows = conclusion.measures.map((measure) => {
@@ -543,6 +543,8 @@ async function main() {
   editor.readKeys();
   wire();
   wireTabs((name) => name === "order" && order.start());
+  // Runs without a server have no speed, and there are no daemons.
+  for (const id of ["pause", "speed-label", "tab-order"]) byId(id).hidden = server.isLocal;
   const live = new Live(byId("roles"));
   wireTheme(() => {
     for (const chart of shown.charts.values()) chart.rebuild();

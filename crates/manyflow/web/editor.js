@@ -4,6 +4,7 @@
 import * as cm from "./vendor/codemirror/codemirror.min.js";
 import { byId, element } from "./format.js";
 import { Keys, keyAt, place } from "./schema.js";
+import { schema } from "./server.js";
 
 /** @type {HTMLElement} */
 const problemLine = byId("problem");
@@ -17,7 +18,7 @@ let problem = null;
 
 /** Reads the keys of scenario files. */
 export async function readKeys() {
-  keys = new Keys(await (await fetch("schema.json")).json());
+  keys = new Keys(await schema());
 }
 
 /** @param {any} context */

@@ -38,13 +38,16 @@ export class Gallery {
   /**
    * Shows a plot of a figure instead of its network.
    * @param {string} id
-   * @param {string} address
+   * @param {number} run
+   * @param {string} plot
    */
-  showPlot(id, address) {
+  showPlot(id, run, plot) {
     const card = this.cards.get(id)?.card;
     if (!card) return;
     this.seen.unobserve(card);
-    card.querySelector(".thumb")?.replaceChildren(element("img", { src: address, alt: "" }));
+    const picture = element("img", { alt: "" });
+    server.offer(picture, run, `${plot}.svg`);
+    card.querySelector(".thumb")?.replaceChildren(picture);
   }
 
   /** Shows the cards whose texts have all words of the search. */

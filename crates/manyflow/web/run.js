@@ -1,5 +1,7 @@
 // A run as the page knows it: its series and the states of its links, from the events of the server.
 
+import * as server from "./server.js";
+
 /**
  * @typedef {import("./server.js").Description} Description
  * @typedef {{name: string, value: number|null, unit: string, shown: string}} Measure
@@ -118,29 +120,23 @@ export class Run {
    * @param {() => void} changed
    */
   follow(changed) {
-    const events = new EventSource(`runs/${this.number}/events`);
-    const over = () => {
-      events.close();
-      changed();
-    };
-    events.addEventListener("samples", (event) => {
-      for (const sample of JSON.parse(event.data)) this.#take(sample);
-      changed();
-    });
-    events.addEventListener("done", (event) => {
-      this.conclusion = JSON.parse(event.data);
-      this.state = "done";
-      for (const [plot, line, of, channel, ends] of this.conclusion?.ends ?? []) {
-        const known = this.series.find((one) => one.plot === plot && one.line === line && one.of === of && one.channel === channel);
-        if (known) known.series.ends = ends;
-      }
-      over();
-    });
-    events.addEventListener("failed", (event) => {
-      this.state = "failed";
-      this.message = JSON.parse(event.data).message;
-      over();
-    });
+    server.follow(this.number, {
+      samples: (/** @type {Sample[]} */ samples) => {
+        for (const sample of samples) this.#take(sample);
+      },
+      done: (/** @type {Conclusion} */ conclusion) => {
+        this.conclusion = conclusion;
+        this.state = "done";
+        for (const [plot, line, of, channel, ends] of conclusion.ends) {
+          const known = this.series.find((one) => one.plot === plot && one.line === line && one.of === of && one.channel === channel);
+          if (known) known.series.ends = ends;
+        }
+      },
+      failed: (/** @type {{message: string}} */ { message }) => {
+        this.state = "failed";
+        this.message = message;
+      },
+    }, changed);
   }
 
   /** @param {Sample} sample */

@@ -1,4 +1,5 @@
 // The requests to the server. All paths are relative to the page, whose address holds the token.
+// A page of one file has local.js instead, which has the same names and no server.
 
 /**
  * @typedef {{line: number, key: string, message: string}} Problem The first error in a scenario.
@@ -16,6 +17,9 @@
  * @typedef {{text: string, file: string, fast: boolean, cell: number, seed?: number, speed?: Speed}} Wanted
  * @typedef {{factor: number|null, is_paused: boolean}} Speed
  */
+
+/** Whether the page has no server. */
+export const isLocal = false;
 
 /**
  * Reads JSON or text from the server.
@@ -46,6 +50,9 @@ export const figures = async () => (await read("figures.json")).json();
 /** @param {string} id @returns {Promise<string>} */
 export const figureText = async (id) => (await read(`text?${encodeURIComponent(id)}`)).text();
 
+/** The keys of scenario files. @returns {Promise<import("./schema.js").Schema>} */
+export const schema = async () => (await read("schema.json")).json();
+
 /** @returns {Promise<string[]>} */
 export const attached = async () => (await read("attached.json")).json();
 
@@ -61,6 +68,31 @@ export async function post(path, wanted) {
   if (!ok) throw new Error(value.message);
   return value.problem ? { problem: value.problem } : { description: value };
 }
+
+/**
+ * Follows the events of a run until its end. Calls `changed` after each of them.
+ * @param {number} run
+ * @param {Record<string, (value: any) => void>} handlers By the kind of event; `done` and `failed` are the last.
+ * @param {() => void} changed
+ */
+export function follow(run, handlers, changed) {
+  const events = new EventSource(`runs/${run}/events`);
+  for (const [kind, handle] of Object.entries(handlers)) {
+    events.addEventListener(kind, (event) => {
+      handle(JSON.parse(event.data));
+      if (kind === "done" || kind === "failed") events.close();
+      changed();
+    });
+  }
+}
+
+/**
+ * Makes a link or a picture lead to a file of a run's results.
+ * @param {HTMLElement} shown
+ * @param {number} run
+ * @param {string} file
+ */
+export const offer = (shown, run, file) => shown.setAttribute(shown.tagName === "IMG" ? "src" : "href", `runs/${run}/${encodeURIComponent(file)}`);
 
 /** @param {number} run @param {Speed} speed */
 export const setPace = (run, speed) => send(`runs/${run}/pace`, speed);

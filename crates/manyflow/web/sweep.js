@@ -2,6 +2,7 @@
 
 import { byId, element, time as timeText } from "./format.js";
 import { shortKey } from "./run.js";
+import * as server from "./server.js";
 
 /**
  * @typedef {import("./server.js").Description} Description
@@ -37,20 +38,19 @@ export class Sweep {
    * @param {() => void} changed
    */
   follow(changed) {
-    const events = new EventSource(`runs/${this.number}/events`);
-    events.addEventListener("progress", (event) => {
-      ({ share: this.share, ended: this.ended, runs: this.runs } = JSON.parse(event.data));
-      changed();
-    });
-    const end = (/** @type {"done"|"failed"} */ state, /** @type {any} */ data) => {
-      this.state = state;
-      if (state === "done") this.conclusion = data;
-      else this.message = data.message;
-      events.close();
-      changed();
-    };
-    events.addEventListener("done", (event) => end("done", JSON.parse(event.data)));
-    events.addEventListener("failed", (event) => end("failed", JSON.parse(event.data)));
+    server.follow(this.number, {
+      progress: (/** @type {{share: number, ended: number, runs: number}} */ report) => {
+        ({ share: this.share, ended: this.ended, runs: this.runs } = report);
+      },
+      done: (/** @type {Conclusion} */ conclusion) => {
+        this.conclusion = conclusion;
+        this.state = "done";
+      },
+      failed: (/** @type {{message: string}} */ { message }) => {
+        this.state = "failed";
+        this.message = message;
+      },
+    }, changed);
   }
 
   /** The state in words. */
@@ -84,10 +84,11 @@ export function showSweep(sweep) {
  * @param {{name: string, title: string, note: string|null}} figure
  */
 function figureOf(sweep, { name, title, note }) {
-  const address = `runs/${sweep.number}/${encodeURIComponent(name)}.svg`;
-  const link = element("a", { class: "quiet", href: address, download: "", "aria-label": `SVG of ${title}` }, "SVG");
+  const link = element("a", { class: "quiet", download: "", "aria-label": `SVG of ${title}` }, "SVG");
+  const picture = element("img", { alt: title });
+  for (const shown of [link, picture]) server.offer(shown, sweep.number, `${name}.svg`);
   const caption = element("figcaption", { class: "row" }, element("span", { class: "dim grow" }, note ?? ""), link);
-  return element("figure", { class: "card plotted" }, element("img", { src: address, alt: title }), caption);
+  return element("figure", { class: "card plotted" }, picture, caption);
 }
 
 /**
@@ -102,7 +103,7 @@ function fillMeasures(sweep, conclusion) {
     ...row.labels.map((label) => element("th", { scope: "row" }, label)),
     ...[...row.values, String(row.seeds)].map((value) => element("td", {}, value))));
   byId("sweep-measures").replaceChildren(head, element("tbody", {}, ...rows));
-  byId("sweep-measures-csv").href = `runs/${sweep.number}/measures.csv`;
+  server.offer(byId("sweep-measures-csv"), sweep.number, "measures.csv");
   const left = conclusion.cells_left_out;
   byId("sweep-note").textContent = `Mean over the seeds, and half the width of its 95 % confidence interval (Student's t).${left ? ` The CSV has ${left} more cells.` : ""}`;
 }
