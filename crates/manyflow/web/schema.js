@@ -87,67 +87,101 @@ export class Keys {
  */
 
 /**
- * Returns what is written at the end of a text.
+ * Returns the place at the end of a text.
  * @param {string} before The text before the cursor.
  * @returns {Place|null} Null within comments and within texts of several lines.
  */
 export function place(before) {
   const lines = before.split("\n");
+  const scan = new Scan();
+  for (const line of lines.slice(0, -1)) scan.line(line);
   const last = lines[lines.length - 1];
-  if (/^\s*#/.test(last) || (before.match(/"""/g) ?? []).length % 2) return null;
-  const header = last.match(/^\s*\[\[?([^\]]*)$/);
-  if (header) {
-    const all = header[1].split(".");
-    return { path: parts(all.slice(0, -1).join(".")), prefix: all[all.length - 1].trim(), isValue: false };
-  }
-  const table = tableOf(lines);
-  const steps = open(last);
-  const path = [...table, ...steps.keys];
-  return steps.isValue ? { path, prefix: steps.rest, isValue: true } : { path: [...path, ...parts(steps.rest.split(".").slice(0, -1).join("."))], prefix: steps.rest.split(".").slice(-1)[0].trim(), isValue: false };
+  const header = scan.isBetween() && last.match(/^\s*\[\[?([^\]]*)$/);
+  if (header) return { ...split(header[1]), isValue: false };
+  scan.letters(last);
+  const path = [...scan.table, ...scan.keys.flat()];
+  const rest = scan.rest.trimStart();
+  if (scan.within === "#" || scan.within === LONG) return null;
+  if (scan.isValue) return { path, prefix: rest, isValue: true };
+  const { path: more, prefix } = split(rest);
+  return { path: [...path, ...more], prefix, isValue: false };
 }
 
-/** Returns the path of the table in which the last line stands. @param {string[]} lines */
-function tableOf(lines) {
-  for (let line = lines.length - 2; line >= 0; line -= 1) {
-    const header = lines[line].match(/^\s*\[\[?([^[\]]+)\]\]?\s*(#.*)?$/);
-    if (header) return parts(header[1]);
-  }
-  return [];
+/** The line of a table's name. */
+const HEADER = /^\s*\[\[?([\w. -]+)\]\]?\s*(#.*)?$/;
+/** The quotes of a text of several lines. */
+const LONG = '"""';
+/** The beginnings of texts and comments. */
+const QUOTES = [LONG, '"', "'", "#"];
+
+/** Returns the path before the last dot, and the word behind it. @param {string} text */
+function split(text) {
+  const all = text.split(".");
+  return { path: parts(all.slice(0, -1).join(".")), prefix: all[all.length - 1].trim() };
 }
 
-/**
- * Follows a line through `key =`, `{` and `[` to its end.
- * @param {string} line
- * @returns {{keys: string[], rest: string, isValue: boolean}}
- */
-function open(line) {
-  /** The keys of each table that is open. @type {string[][]} */
-  const open = [[]];
-  let rest = "";
-  let isValue = false;
-  let isText = false;
-  for (const letter of line) {
-    if (letter === '"') isText = !isText;
-    if (isText) {
-      rest += letter;
-      continue;
+/** Follows tables, keys and values through a text. */
+class Scan {
+  /** The path of the table in which the next line stands. @type {string[]} */
+  table = [];
+  /** The brackets that are open. @type {string[]} */
+  brackets = [];
+  /** The key whose value is open, in each table that is open. @type {string[][]} */
+  keys = [[]];
+  /** The text behind the last sign. */
+  rest = "";
+  isValue = false;
+  /** The quotes of a text, or `#` in a comment. */
+  within = "";
+
+  /** Whether the next line begins a key or a table. */
+  isBetween() {
+    return !this.within && !this.brackets.length;
+  }
+
+  /** @param {string} line */
+  line(line) {
+    const header = this.isBetween() ? line.match(HEADER) : null;
+    if (header) this.table = parts(header[1]);
+    else this.letters(line);
+    if (this.within !== LONG) this.within = "";
+    if (this.isBetween()) [this.keys, this.isValue] = [[[]], false];
+    this.rest = "";
+  }
+
+  /** @param {string} text */
+  letters(text) {
+    for (const letter of text.match(/"""|[^]/g) ?? []) {
+      if (this.within) {
+        if (letter === this.within) this.within = "";
+        this.rest += letter;
+      } else if (QUOTES.includes(letter)) {
+        this.within = letter;
+        this.rest += letter;
+      } else this.#sign(letter);
     }
-    if (letter === "=") {
-      open[open.length - 1] = parts(rest);
-      [rest, isValue] = ["", true];
-    } else if (letter === "{") {
-      open.push([]);
-      [rest, isValue] = ["", false];
-    } else if (letter === "}") {
-      open.pop();
-      [rest, isValue] = ["", true];
-    } else if (letter === "," && open.length > 1) {
-      open[open.length - 1] = [];
-      [rest, isValue] = ["", false];
-    } else if (letter === "[" || letter === ",") rest = "";
-    else rest += letter;
   }
-  return { keys: open.flat(), rest: rest.trimStart(), isValue };
+
+  /** @param {string} letter */
+  #sign(letter) {
+    const { brackets, keys } = this;
+    if (letter === "=") {
+      keys[keys.length - 1] = parts(this.rest);
+      [this.rest, this.isValue] = ["", true];
+    } else if (letter === "{" || letter === "[") {
+      brackets.push(letter);
+      if (letter === "{") keys.push([]);
+      [this.rest, this.isValue] = ["", letter === "["];
+    } else if (letter === "}" || letter === "]") {
+      brackets.pop();
+      if (letter === "}" && keys.length > 1) keys.pop();
+      [this.rest, this.isValue] = ["", true];
+    } else if (letter === ",") {
+      const isKey = brackets[brackets.length - 1] === "{";
+      if (isKey) keys[keys.length - 1] = [];
+      [this.rest, this.isValue] = ["", !isKey];
+    } else this.rest += letter;
+  }
 }
 
 /**
