@@ -20,7 +20,7 @@ use crate::{
 /// The number of runs that are kept for downloads.
 const KEPT_MAX: usize = 16;
 /// The maximum number of samples in an event. A run has about 600.
-const BATCH: usize = 12;
+const BATCH: usize = 4;
 
 /// A question of a page.
 #[derive(Clone, Debug, Deserialize)]

@@ -70,7 +70,7 @@ test("a run is watched and stopped, the editor completes, and figures are found 
   const page = await open("webrc-9");
   const content = page.locator("#editor .cm-content");
   const text = await readFile(new URL("../../../../scenarios/webrc-9.toml", import.meta.url), "utf8");
-  await content.fill(text.replace(/^run.duration = .*$/m, 'run.duration = "1000000 s"'));
+  await content.fill(text.replace(/^run.duration = .*$/m, 'run.duration = "100000 s"'));
   await page.locator("#run:enabled").click();
   await page.waitForFunction(() => Number(document.querySelector("#time").value) > 1);
   await page.locator("#stop").click();
