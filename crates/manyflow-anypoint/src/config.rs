@@ -11,8 +11,8 @@ pub enum Control {
     Xcp,
     /// The window follows losses, as in TCP Reno: the paper's ACP-Reno (section V).
     Reno,
-    /// The window follows the feedback of XCP's routers where they answer, and Reno elsewhere. Each
-    /// acknowledgement says whether a router has answered.
+    /// The window follows the feedback of XCP's routers where they answer, and CUBIC elsewhere.
+    /// Each acknowledgement says whether a router has answered.
     Auto,
 }
 

@@ -359,7 +359,9 @@ impl<P: Payload> Sender<P> {
             self.window.note_frame(bytes, wire_bytes);
         }
         let used = self.is_window_limited;
-        let congestion = self.window.header(wire_bytes, self.rtt.average_s(), used);
+        let congestion = self
+            .window
+            .header(now, wire_bytes, self.rtt.average_s(), used);
         self.frame(number).item.to_body(number, congestion)
     }
 
@@ -440,7 +442,9 @@ impl<P: Payload> Sender<P> {
         }
         if is_frame {
             let may_grow = self.is_window_limited && self.first >= self.recover;
-            self.window.on_ack(wire_bytes, ack.feedback, may_grow);
+            let rtt_s = self.rtt.average_s();
+            self.window
+                .on_ack(now, wire_bytes, rtt_s, ack.feedback, may_grow);
         }
     }
 

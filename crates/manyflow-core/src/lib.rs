@@ -12,6 +12,7 @@
 //! | [`link`] | a link with a queue, a rate, a delay and its faults |
 //! | [`xcp`] | XCP's header, and the router that changes it |
 //! | [`estimate`] | the estimators of several protocols: the TCP equation, the retransmission time-out |
+//! | [`cubic`] | CUBIC's congestion avoidance (RFC 9438) |
 //! | [`wire`] | the form of headers that several protocols share |
 //! | [`interval`] | the time between packets of a constant rate, without drift |
 //!
@@ -48,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod config_error;
+pub mod cubic;
 mod ecn;
 pub mod endpoint;
 pub mod estimate;

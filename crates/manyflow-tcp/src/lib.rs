@@ -32,7 +32,7 @@
 //! | `config.rs` | the parameters of a connection | |
 //! | `sender/` | the sender: phases, timer, ECN, the next segment | 5681, 6582, 6675, 3168 |
 //! | `flight.rs` | the scoreboard and the pipe | 6675 section 4 |
-//! | `window.rs`, `cubic.rs` | cwnd and ssthresh | 5681 section 3.1, 9438 section 4 |
+//! | `window.rs` | cwnd and ssthresh | 5681 section 3.1; 9438 section 4 by `manyflow_core::cubic` |
 //! | `control.rs` | the interface of controls in place of cwnd: those below, or one's own | |
 //! | `delivery.rs` | records of segments in flight, samples of the delivery rate | draft-ietf-ccwg-bbr section 4.1 |
 //! | `bbr.rs`, `bbr3/` | BBR, versions 1 and 3 | draft-ietf-ccwg-bbr |
@@ -124,7 +124,6 @@ pub mod cbr;
 mod config;
 mod control;
 mod counters;
-mod cubic;
 mod dctcp;
 mod delivery;
 mod event;

@@ -5,9 +5,9 @@ use core::time::Duration;
 use super::HEADER_BYTES;
 use super::config::{Recovery, TcpConfig, Variant};
 use super::control::{Control, Moment};
-use super::cubic::Cubic;
 use super::hystart::{Ack, HyStart};
 use super::prr::Prr;
+use manyflow_core::cubic::Cubic;
 use manyflow_core::time::Time;
 
 /// The minimum of the slow start threshold, in segments (RFC 5681 Eq. (4)).
@@ -150,7 +150,7 @@ impl Window {
             let growth = self.hystart.as_ref().map(|one| one.growth(acknowledged));
             self.segments + growth.unwrap_or(1.0)
         } else if let Some(cubic) = &mut self.cubic {
-            cubic.grown(now, self.segments, acknowledged, rtt_s)
+            cubic.grown(now, self.segments, acknowledged.into(), rtt_s)
         } else {
             self.segments + 1.0 / self.segments
         };

@@ -142,7 +142,7 @@ impl Follow {
     }
 
     /// Takes into account that the sender will halve its window, once for all drops of a round-trip
-    /// time.
+    /// time. A sender that follows CUBIC keeps more, and its headers say so a round trip later.
     pub(super) fn on_overflow(&mut self, now: Time) {
         if now >= self.recovers_until {
             let halved = WindowChange::from_bytes(-0.5 * self.window);

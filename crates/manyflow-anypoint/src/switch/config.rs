@@ -26,7 +26,7 @@ pub struct SwitchConfig {
     pub histogram_frames: u32,
     /// The scaling of feedback in the transforms.
     pub scaling: Scaling,
-    /// Whether one Reno limits what all members send together while no XCP router answers between
+    /// Whether one CUBIC limits what all members send together while no XCP router answers between
     /// the switch and the peer. For members with [`Control::Auto`](crate::Control::Auto): those
     /// with [`Control::Xcp`](crate::Control::Xcp) would follow that limit as well.
     pub fallback: bool,

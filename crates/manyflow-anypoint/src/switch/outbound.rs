@@ -230,7 +230,7 @@ impl<P: Payload + Default> Outbound<P> {
         if let Some(answered) = &answered
             && let Retransmitter::Member(id, sequence) = answered.retransmitter
         {
-            let feedback = self.feedback_for_member(id, answered, ack.feedback);
+            let feedback = self.feedback_for_member(cx.now, id, ack.of, answered, ack.feedback);
             self.acknowledge(cx, id, sequence, feedback);
             informed = Some(id);
         }
@@ -239,10 +239,13 @@ impl<P: Payload + Default> Outbound<P> {
         answered.is_some_and(|answered| answered.retransmitter == Retransmitter::Switch)
     }
 
-    /// Returns the feedback for a member's frame, which the peer answers with `feedback`.
+    /// Returns the feedback for a member's frame, which the peer knows by `number` and answers with
+    /// `feedback`.
     fn feedback_for_member(
         &mut self,
+        now: Time,
         id: MemberId,
+        number: PeerSeq,
         answered: &Answered,
         feedback: Feedback,
     ) -> Feedback {
@@ -252,7 +255,14 @@ impl<P: Payload + Default> Outbound<P> {
         {
             let wire_bytes = answered.bytes + frame_header_bytes();
             let base = self.sent.base();
-            let limit = fallback.on_answer(feedback.answered, wire_bytes, base, &self.aggregate);
+            let all = &self.aggregate;
+            let limit = fallback.on_answer(now, feedback.answered, wire_bytes, base, all);
+            let limit = limit.map(
+                |limit| match self.streams[id.index()].reduces_itself(number) {
+                    true => limit.max(WindowChange::default()),
+                    false => limit,
+                },
+            );
             change = limit.map_or(change, |limit| limit.min(change));
         }
         let mut member = self.streams[id.index()].latest();
@@ -351,7 +361,11 @@ impl<P: Payload + Default> Outbound<P> {
         if let Some(fallback) = &mut self.fallback
             && let Some(sent) = self.sent.get(number)
         {
-            fallback.on_loss(sent.sent_before(), self.sent.next());
+            let (sent_before, next) = (sent.sent_before(), self.sent.next());
+            fallback.on_loss(sent_before, next);
+            if let Retransmitter::Member(id, _) = sent.retransmitter() {
+                self.streams[id.index()].note_loss(sent_before, next);
+            }
         }
     }
 

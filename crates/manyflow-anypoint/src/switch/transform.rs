@@ -79,7 +79,7 @@ impl Aggregate {
     }
 
     /// Returns rtt = cwnd / bw, in microseconds (section IV).
-    fn rtt_us(&self) -> f64 {
+    pub(super) fn rtt_us(&self) -> f64 {
         self.cwnd / self.bandwidth
     }
 

@@ -178,7 +178,7 @@ fn no_feedback_is_lost_when_packets_are_handled_in_batches() {
     assert_eq!(sent, [1, 2, 198]);
 }
 
-/// Returns XCP where routers answer and Reno elsewhere, with soft flow control.
+/// Returns XCP where routers answer and CUBIC elsewhere, with soft flow control.
 fn auto() -> AcpConfig {
     AcpConfig {
         control: Control::Auto,
@@ -201,7 +201,8 @@ fn reno_and_auto_use_a_drop_tail_link() {
         let mut world = world(config, &link, 1);
         world.give(0, frames(0..20_000));
         let share = read_per_s(&mut world) * WIRE * 8.0 / 10e6;
-        assert!((0.9..=1.0).contains(&share), "{share} of the link");
+        // A full link delivers a frame more than its rate in some intervals.
+        assert!((0.9..1.001).contains(&share), "{share} of the link");
         assert!(world.count(0, Event::LossEvent) > 1);
         assert_eq!(world.count(0, Event::RetransmissionTimeout), 0);
     }

@@ -29,8 +29,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Returns XCP where routers answer and Reno elsewhere, soft flow control, buffers of 4 MiB, no
-    /// key, and 100,000 connections.
+    /// Returns XCP where routers answer and CUBIC elsewhere, soft flow control, buffers of 4 MiB,
+    /// no key, and 100,000 connections.
     fn default() -> Options {
         Options {
             control: Control::Auto,

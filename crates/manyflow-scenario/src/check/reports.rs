@@ -6,7 +6,7 @@ use crate::plan::sessions::{PlannedSession, Sessions};
 use crate::plan::topology::Topology;
 use crate::protocols::kind;
 use crate::protocols::session::{COUNTED, MEMBERSHIP, Reporter, TOGETHER};
-use crate::schema::protocols::ControllerName;
+use crate::schema::protocols::{ControllerName, Direction};
 use crate::schema::{ReceiverTable, Schema, SessionTable};
 use manyflow_model::error::{Fault, Problem};
 use manyflow_model::observables::{Observable, Subject};
@@ -88,10 +88,18 @@ fn of_receiver(table: &SessionTable, entry: &ReceiverTable) -> Reporter {
 
 /// Checks that a receiver reports `what` of an initiator's frames.
 fn of_pair(table: &SessionTable, what: Observable, of: &str) -> Result<(), Fault> {
+    let refuse = |message: &str| Err(Fault::at(&["of"], Problem::Value(message.to_owned())));
+    if table.acp.direction == Direction::Outbound {
+        return refuse(
+            "a pair counts the frames of an initiator, but with `acp.direction = \"outbound\"` only \
+             receivers send; use `inbound` or `both`",
+        );
+    }
     if table.acp.keys.get() > 0 {
-        let message = "with `acp.keys`, frames of several initiators have the same keys, and \
-                       receivers cannot tell them apart";
-        return Err(Fault::at(&["of"], Problem::Value(message.to_owned())));
+        return refuse(
+            "with `acp.keys`, frames of several initiators have the same keys, and receivers \
+             cannot tell them apart",
+        );
     }
     let reported = &[Observable::Goodput, Observable::DeliveredFrames];
     Reporter::new("a pair of an initiator and a receiver", &[reported]).check(what, of)

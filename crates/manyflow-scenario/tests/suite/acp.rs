@@ -359,6 +359,12 @@ fn pairs_and_initiators_that_cannot_be_are_refused() {
     let keys = CLUSTERS.replace("acp.initiators", "acp.keys = 9\nacp.initiators");
     let error = refused(&keys, "any/S-2/S-1", "goodput");
     assert!(error.contains("the same keys"), "{error}");
+    let outbound = CLUSTERS.replace(
+        "acp.initiators",
+        "acp.direction = \"outbound\"\nacp.initiators",
+    );
+    let error = refused(&outbound, "any/S-2/S-1", "goodput");
+    assert!(error.contains("receivers send"), "{error}");
     let twice = CLUSTERS.replace("\"S-2\", \"S-3\"]", "\"S-2\", \"S-2\"]");
     let error = refused(&twice, "any", "goodput");
     assert!(error.contains("`S-2` appears twice"), "{error}");

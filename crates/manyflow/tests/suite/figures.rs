@@ -14,10 +14,6 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
     ),
     (
         "any-weights",
-        "inbound, learned shares without XCP routers: the same, 2 s after two links have changed places",
-    ),
-    (
-        "any-weights",
         "inbound, learned shares without XCP routers: the same, 2 s after one link has almost stopped",
     ),
     ("webrc-9", "WEBRC's rate varies less than TCP's"),
@@ -39,10 +35,6 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
         "behind drop-tail, WEBRC has between half and twice the rate that a SACK has in its place",
     ),
     ("x-bbr", "with FQ-CoDel, the two have the same rate"),
-    (
-        "any-clusters",
-        "the two ensembles have one fifth of the link, as a multiple of it",
-    ),
     ("any-9", "outbound, 4 Mbit/s: connection 1 has 2 Mbit/s"),
     ("any-9", "outbound, 12 Mbit/s: connection 1 has 6 Mbit/s"),
     ("sim-2", "no receiver loses many packets"),

@@ -1,7 +1,7 @@
-//! The window of the leg to the peer where no XCP router answers: one Reno for all members.
+//! The window of the leg to the peer where no XCP router answers: one CUBIC for all members.
 //!
 //! Each member sees only its own frames, so members that follow losses by themselves would take a
-//! share of the leg each. The switch therefore keeps a window W for the leg, by RFC 5681, and acts
+//! share of the leg each. The switch therefore keeps a window W for the leg, by RFC 9438, and acts
 //! as a router: it lowers the feedback of each acknowledgement so that the sum of the members'
 //! windows becomes W within a round trip,
 //!
@@ -11,10 +11,15 @@
 //!
 //! which the usual transform splits among the members. A member that a link of its own limits stays
 //! below its part. W grows only while the members use it.
+//!
+//! A loss on the leg reduces W and, because the member retransmits, the window of the member that
+//! sent the frame. That member is spared the lower feedback until its headers show the reduction,
+//! so that no window is reduced twice for a loss.
 
 use super::super::sequence::{PeerSeq, Sequence};
 use super::super::transform::Aggregate;
-use crate::reno::Reno;
+use crate::losses::{LossWindow, Path};
+use manyflow_core::time::Time;
 use manyflow_core::xcp::WindowChange;
 
 /// The members' windows follow W a round trip later: in slow start they sum up to half of it.
@@ -29,7 +34,7 @@ const LAG_FRAMES: f64 = 2.0;
 #[derive(Debug)]
 pub(super) struct Fallback {
     /// The window W; `None` while XCP's routers answer, and before the first answer.
-    window: Option<Reno>,
+    window: Option<LossWindow>,
     /// Whether an XCP router has answered the peer's last acknowledgement.
     is_answered: bool,
     /// The longest frame so far, in bytes on the wire.
@@ -54,6 +59,7 @@ impl Fallback {
     /// of the members' headers is unknown.
     pub(super) fn on_answer(
         &mut self,
+        now: Time,
         answered: bool,
         wire_bytes: u32,
         cumulative: PeerSeq,
@@ -70,7 +76,7 @@ impl Fallback {
         let bytes = f64::from(wire_bytes);
         self.frame = self.frame.max(bytes);
         let window = self.window.get_or_insert_with(|| {
-            let mut window = Reno::new(all.cwnd);
+            let mut window = LossWindow::cubic(all.cwnd);
             if was_answered {
                 window.end_slow_start();
             }
@@ -83,7 +89,14 @@ impl Fallback {
         };
         let is_used = window.bytes <= lag * all.cwnd + LAG_FRAMES * self.frame;
         if is_used && !cumulative.is_before(self.recover) {
-            window.bytes += window.growth(self.frame) * bytes / self.frame;
+            let path = Path {
+                now,
+                rtt_s: all.rtt_us() / 1e6,
+                frame: self.frame,
+            };
+            window.bytes += window.growth(path, bytes / self.frame);
+        } else {
+            window.stand();
         }
         let change = (window.bytes - all.cwnd) * bytes / all.cwnd;
         Some(WindowChange::from_bytes(change))
@@ -110,12 +123,15 @@ impl Fallback {
 mod tests {
     use super::*;
 
+    const FRAME: f64 = 1000.0;
+    const RTT_S: f64 = 0.02;
+
     /// Returns the sum of the headers of members that have `cwnd` bytes together.
     fn sum(cwnd: f64) -> Aggregate {
         Aggregate {
             cwnd,
             feedback: 0.0,
-            bandwidth: cwnd / 20_000.0,
+            bandwidth: cwnd / (RTT_S * 1e6),
             members: 4,
             ..Aggregate::default()
         }
@@ -125,10 +141,15 @@ mod tests {
         PeerSeq::from_wire(number)
     }
 
-    /// Answers a window of frames of 1,000 bytes, and returns the sum of the changes.
-    fn round(fallback: &mut Fallback, cumulative: u32, cwnd: f64) -> f64 {
-        let answer = |_| fallback.on_answer(false, 1000, number(cumulative), &sum(cwnd));
-        let changes = (0..(cwnd / 1000.0) as u32).map(answer);
+    /// Answers a window of frames in the round trip that begins at `at_s`, and returns the sum of
+    /// the changes.
+    fn round(fallback: &mut Fallback, at_s: f64, cumulative: u32, cwnd: f64) -> f64 {
+        let frames = (cwnd / FRAME) as u32;
+        let answer = |frame| {
+            let now = Time::from_secs_f64(at_s + RTT_S * f64::from(frame) / f64::from(frames));
+            fallback.on_answer(now, false, FRAME as u32, number(cumulative), &sum(cwnd))
+        };
+        let changes = (0..frames).map(answer);
         changes.map(|change| change.unwrap().bytes()).sum()
     }
 
@@ -140,40 +161,68 @@ mod tests {
     fn the_members_together_follow_one_window() {
         let mut fallback = Fallback::new();
         let mut cwnd = 10_000.0;
-        cwnd += round(&mut fallback, 0, cwnd);
+        cwnd += round(&mut fallback, 0.0, 0, cwnd);
         assert_eq!(window(&fallback), 20_000.0, "slow start");
         for _ in 0..20 {
-            cwnd += round(&mut fallback, 0, cwnd);
+            cwnd += round(&mut fallback, 0.0, 0, cwnd);
             fallback.on_loss(number(7), number(9));
         }
         // One loss event, then no growth before the peer has all frames that were sent before it.
-        let halved = window(&fallback);
-        assert!((cwnd - halved).abs() < 1.0, "{cwnd} {halved}");
-        round(&mut fallback, 9, cwnd);
-        assert!((window(&fallback) - halved - 1000.0).abs() < 100.0);
+        let reduced = window(&fallback);
+        assert!((cwnd - reduced).abs() < 1.0, "{cwnd} {reduced}");
         fallback.on_loss(number(10), number(40));
-        assert!((window(&fallback) - halved / 2.0).abs() < 600.0);
+        assert!((window(&fallback) - 0.7 * reduced).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_losses_of_a_round_trip_leave_seven_tenths_of_the_window() {
+        let mut fallback = Fallback::new();
+        round(&mut fallback, 0.0, 0, 20_000.0);
+        let before = window(&fallback);
+        for sent_before in 3..9 {
+            fallback.on_loss(number(sent_before), number(30));
+        }
+        assert!((window(&fallback) - 0.7 * before).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_window_grows_as_one_cubic_whatever_the_number_of_members() {
+        let mut fallback = Fallback::new();
+        round(&mut fallback, 0.0, 0, 500_000.0);
+        fallback.on_loss(number(5), number(5));
+        assert_eq!(window(&fallback), 700_000.0);
+        // K is the cube root of 300 / 0.4: 9.1 s.
+        for trip in 0..450 {
+            let cwnd = window(&fallback);
+            round(&mut fallback, RTT_S * f64::from(trip), 5, cwnd);
+        }
+        let plateau = window(&fallback);
+        assert!((plateau - 1_000_000.0).abs() < 2000.0, "{plateau}");
     }
 
     #[test]
     fn a_window_that_members_do_not_use_stays() {
         let mut fallback = Fallback::new();
-        round(&mut fallback, 0, 10_000.0);
+        round(&mut fallback, 0.0, 0, 10_000.0);
         fallback.on_loss(number(5), number(5));
-        for _ in 0..100 {
-            round(&mut fallback, 5, 4000.0);
+        for trip in 0..100 {
+            round(&mut fallback, RTT_S * f64::from(trip), 5, 4000.0);
         }
-        assert!(window(&fallback) <= 10_000.0, "{}", window(&fallback));
+        assert!(window(&fallback) <= 14_000.0, "{}", window(&fallback));
+        // The time in which members did not use it does not count.
+        round(&mut fallback, 60.0, 5, 14_000.0);
+        assert!(window(&fallback) < 17_000.0, "{}", window(&fallback));
     }
 
     #[test]
     fn after_answers_the_window_continues_without_slow_start() {
         let mut fallback = Fallback::new();
-        round(&mut fallback, 0, 10_000.0);
+        round(&mut fallback, 0.0, 0, 10_000.0);
         let first = number(0);
-        assert_eq!(fallback.on_answer(true, 1000, first, &sum(30_000.0)), None);
+        let answered = fallback.on_answer(Time::ZERO, true, 1000, first, &sum(30_000.0));
+        assert_eq!(answered, None);
         assert!(fallback.window.is_none());
-        round(&mut fallback, 0, 30_000.0);
+        round(&mut fallback, 0.0, 0, 30_000.0);
         assert!((window(&fallback) - 31_000.0).abs() < 30.0);
     }
 }

@@ -34,6 +34,9 @@ pub(super) struct Stream<P> {
     granted: u32,
     /// The peer has acknowledged frames whose acknowledgement was not yet sent to the member.
     has_progress: bool,
+    /// The next number towards the peer at the last loss event on the leg to the peer in which the
+    /// member lost a frame.
+    reduced_before: PeerSeq,
     /// The number of the member's Close.
     close: Option<MemberSeq>,
     /// XCP's header of the member's latest frame, and the average offer of its path.
@@ -51,6 +54,7 @@ impl<P> Stream<P> {
             missing: Missing::new(),
             granted: 0,
             has_progress: false,
+            reduced_before: PeerSeq::FIRST,
             close: None,
             sending: Sending::default(),
             header_at: None,
@@ -131,6 +135,22 @@ impl<P> Stream<P> {
     /// Records that the peer misses a frame.
     pub(super) fn note_missing(&mut self, number: MemberSeq) {
         self.missing.insert(number);
+    }
+
+    /// Records that a frame that was last sent before the frame `sent_before` was lost on the way
+    /// to the peer. `next` is the next number. The member will reduce its window for the loss, once
+    /// in a round trip.
+    pub(super) fn note_loss(&mut self, sent_before: PeerSeq, next: PeerSeq) {
+        if self.reduced_before.is_before(sent_before) {
+            self.reduced_before = next;
+        }
+    }
+
+    /// Returns whether the frame with this number towards the peer was sent before the member could
+    /// know of its latest loss. The answers to such frames come while the member reduces its window
+    /// for that loss, so they must not reduce it once more.
+    pub(super) fn reduces_itself(&self, number: PeerSeq) -> bool {
+        number.is_before(self.reduced_before)
     }
 
     /// Records that the peer has the frame, or that the member has just sent it again.

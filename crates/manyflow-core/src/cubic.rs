@@ -1,6 +1,9 @@
-//! CUBIC's congestion avoidance (RFC 9438 section 4). Sizes are in segments, times in seconds.
+//! CUBIC's congestion avoidance (RFC 9438 section 4). Windows are in segments, times in seconds.
+//!
+//! [`Cubic`] has no window of its own: its caller has slow start, the window and its bounds, and
+//! decides which losses are one congestion event.
 
-use manyflow_core::time::Time;
+use crate::time::Time;
 
 /// C: the steepness of the curve, in segments per second cubed (section 5).
 const C: f64 = 0.4;
@@ -11,8 +14,8 @@ const BETA: f64 = 0.7;
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// The state of congestion avoidance.
-#[derive(Debug, Default)]
-pub(super) struct Cubic {
+#[derive(Clone, Debug, Default)]
+pub struct Cubic {
     /// W_max: the plateau of the curve; 0 before any congestion and after a time-out (section 4.8).
     plateau: f64,
     /// cwnd_prior: the window at the last congestion.
@@ -21,7 +24,7 @@ pub(super) struct Cubic {
 }
 
 /// The period of congestion avoidance since the last congestion.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Epoch {
     start: Time,
     /// W_max of this epoch.
@@ -50,14 +53,14 @@ impl Epoch {
 }
 
 impl Cubic {
-    /// Returns the window after an acknowledgement of `acknowledged` segments (sections 4.2 to
-    /// 4.5).
-    pub(super) fn grown(&mut self, now: Time, window: f64, acknowledged: u32, rtt_s: f64) -> f64 {
+    /// Returns the window of `window` segments after an acknowledgement of `acknowledged` segments,
+    /// while the round-trip time is `rtt_s` (sections 4.2 to 4.5). The window never shrinks by it,
+    /// and grows at most by half in a round trip unless Reno's would be larger.
+    pub fn grown(&mut self, now: Time, window: f64, acknowledged: f64, rtt_s: f64) -> f64 {
         let plateau = self.plateau;
         let epoch = self
             .epoch
             .get_or_insert_with(|| Epoch::new(now, window, plateau));
-        let acknowledged = f64::from(acknowledged);
         let alpha = if epoch.reno < self.prior { ALPHA } else { 1.0 };
         epoch.reno += alpha * acknowledged / window;
         let t_s = (now - epoch.start).as_secs_f64();
@@ -70,7 +73,7 @@ impl Cubic {
 
     /// Returns the window that remains of `window` after congestion (section 4.6), with fast
     /// convergence (section 4.7).
-    pub(super) fn on_congestion(&mut self, window: f64) -> f64 {
+    pub fn on_congestion(&mut self, window: f64) -> f64 {
         self.plateau = if window < self.plateau {
             window * (1.0 + BETA) / 2.0
         } else {
@@ -83,12 +86,12 @@ impl Cubic {
 
     /// Ends the epoch: time in which the window did not limit the sender does not count (section
     /// 5.8).
-    pub(super) fn end_epoch(&mut self) {
+    pub fn end_epoch(&mut self) {
         self.epoch = None;
     }
 
     /// Lets the next epoch begin at its plateau, after a time-out (section 4.8).
-    pub(super) fn on_timeout(&mut self) {
+    pub fn on_timeout(&mut self) {
         self.plateau = 0.0;
         self.epoch = None;
     }
@@ -105,7 +108,7 @@ mod tests {
         while now_s < seconds {
             for _ in 0..window as u32 {
                 now_s += rtt_s / window;
-                window = cubic.grown(Time::from_secs_f64(now_s), window, 1, rtt_s);
+                window = cubic.grown(Time::from_secs_f64(now_s), window, 1.0, rtt_s);
             }
         }
         window
