@@ -140,6 +140,7 @@ mod base_rtt;
 mod census;
 mod config;
 mod cycle;
+mod interval;
 mod measured;
 mod menu;
 mod path;
