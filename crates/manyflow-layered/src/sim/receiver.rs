@@ -318,11 +318,18 @@ impl Receiver {
             measured.on_mark(now);
         }
         let left = measured.on_packet(now, data, bytes, lost, groups, interval);
+        let early = measured.take_early(left.map_or(groups, |(keep, _)| keep));
         if let Some((keep, reason)) = left {
             self.fail(now, interval, keep, reason);
         } else if !measured.has_reported && measured.is_known() && data.request != 0 {
             let rate = measured.carried(now, groups, interval);
             self.report(data.request, is_marked, rate);
+        }
+        if let Some(rate) = early {
+            self.send(Feedback {
+                reports: 0,
+                ..self.feedback(data.request, false, rate as u32)
+            });
         }
     }
 
