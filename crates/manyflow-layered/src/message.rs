@@ -62,7 +62,8 @@ pub struct Feedback {
     pub more: bool,
     /// The request that the report answers.
     pub request: u16,
-    /// The number of receivers' reports that are summarised.
+    /// The number of receivers' reports that are summarised; 0 in an early report, whose receiver
+    /// answers the request later, too, and in one that says that all receivers have left.
     pub reports: u32,
     /// The number of those reports that say "congested".
     pub congested: u32,
@@ -90,6 +91,12 @@ pub struct Experiment {
 }
 
 impl Feedback {
+    /// Returns whether this is an early report: a path of the lowest group carries only the lowest
+    /// rate, which is far below that of the group.
+    pub(crate) fn is_early(&self) -> bool {
+        self.reports == 0 && self.population > 0
+    }
+
     /// Returns whether this is the report of a receiver about itself, and not that of an
     /// aggregator, which states times.
     pub(crate) fn is_of_receiver(&self) -> bool {

@@ -38,6 +38,8 @@ struct Part {
     round: Round,
     /// The time until which answers of the round are awaited; `None` if they have been passed on.
     deadline: Option<Time>,
+    /// Whether an early report of the round has been passed on.
+    has_early: bool,
 }
 
 impl Part {
@@ -45,6 +47,7 @@ impl Part {
         Part {
             round: Round::new(),
             deadline: None,
+            has_early: false,
         }
     }
 
@@ -53,6 +56,7 @@ impl Part {
     /// one is measured.
     fn begin(&mut self, now: Time, request: u16, opened: Option<Time>, unknown: Duration) {
         self.round.begin(request, opened);
+        self.has_early = false;
         let rtt = match self.round.longest_rtt() {
             Duration::ZERO => unknown,
             known => known,
@@ -123,6 +127,19 @@ impl Aggregator {
         self.parts[place].begin(now, data.request, Some(now), stated);
     }
 
+    /// Passes on the first early report of a round at once.
+    fn on_early(&mut self, feedback: &Feedback) {
+        let place = self.place(feedback.group);
+        if !core::mem::replace(&mut self.parts[place].has_early, true) {
+            let source = self.id;
+            let feedback = Feedback {
+                source,
+                ..*feedback
+            };
+            self.actions.push_back(report(self.parent, feedback));
+        }
+    }
+
     fn on_feedback(&mut self, now: Time, feedback: &Feedback) {
         self.set_joined(true);
         let place = self.place(feedback.group);
@@ -166,7 +183,9 @@ impl Aggregator {
     }
 
     fn send_if_complete(&mut self, now: Time, place: usize) {
-        let Part { round, deadline } = &self.parts[place];
+        let Part {
+            round, deadline, ..
+        } = &self.parts[place];
         if deadline.is_some() && round.is_complete() {
             self.send_summaries(now, place);
         }
@@ -231,7 +250,10 @@ impl Endpoint for Aggregator {
         match &packet.header {
             Message::Data(data) => self.on_request(now, data),
             Message::Feedback(feedback) if feedback.session == self.session => {
-                self.on_feedback(now, feedback);
+                match feedback.is_early() {
+                    true => self.on_early(feedback),
+                    false => self.on_feedback(now, feedback),
+                }
             }
             Message::Feedback(_) | Message::Experiment(_) => {}
         }

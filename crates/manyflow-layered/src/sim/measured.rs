@@ -62,6 +62,10 @@ impl Average {
     }
 }
 
+/// The share of the lowest group's rate below which a path carries so little that the sender has to
+/// know at once.
+const EARLY: f64 = 0.8;
+
 /// The measurements of a receiver, and what follows from them.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
@@ -87,6 +91,10 @@ pub(super) struct Measured {
     /// The number of selection intervals in which the lowest rate of pairs counts instead of the
     /// highest: the receiver has left a group because of its losses.
     caution: u32,
+    /// The rate that the path carries, if the last packet has shown that it is overloaded.
+    shown: Option<f64>,
+    /// Whether an early report was sent in the present round.
+    is_early: bool,
     /// Whether a packet of the top group has arrived.
     is_top_heard: bool,
     /// Whether the receiver has reported since it entered the session.
@@ -108,6 +116,8 @@ impl Measured {
             window_rate: 0.0,
             is_counted: false,
             caution: 0,
+            shown: None,
+            is_early: false,
             is_top_heard: false,
             has_reported: false,
         }
@@ -145,7 +155,7 @@ impl Measured {
 
     /// Begins a round.
     pub(super) fn on_round(&mut self) {
-        self.is_counted = false;
+        (self.is_counted, self.is_early) = (false, false);
     }
 
     /// Notes a marked packet.
@@ -177,6 +187,8 @@ impl Measured {
         }
         let top = if self.is_top_heard { groups } else { 0 };
         let has_ended = self.path.on_packet(now, data, bytes, lost, top, interval);
+        let is_shown = has_ended && self.path.is_excessive();
+        self.shown = self.overloaded(groups).filter(|_| is_shown);
         if groups == 1 {
             return None;
         }
@@ -188,6 +200,27 @@ impl Measured {
             return self.on_window(groups);
         }
         None
+    }
+
+    /// Returns the rate that an overloaded path carries, in bytes per second. If its slowest link
+    /// has less than the announced rate, that of the link: a part of what arrives can still be
+    /// packets of groups that were left.
+    fn overloaded(&self, groups: u8) -> Option<f64> {
+        let received = self.path.overloaded()?;
+        let announced = self.path.announced(groups);
+        let link = self.path.lowest().filter(|lowest| *lowest < announced);
+        Some(link.map_or(received, |link| link.max(received)))
+    }
+
+    /// Returns the rate to report before the round ends, if there is one: the last packet has shown
+    /// that the path carries far less than the rate of the lowest group, and the receiver keeps no
+    /// other. Once in a round.
+    pub(super) fn take_early(&mut self, keep: u8) -> Option<f64> {
+        let least = EARLY * self.path.announced(1);
+        let early = self.shown.take().filter(|rate| *rate < least);
+        let early = early.filter(|_| keep == 1 && !self.is_early);
+        self.is_early |= early.is_some();
+        early
     }
 
     /// Returns whether the announced rate of the top group is a reason to leave it at once: far
@@ -267,7 +300,7 @@ impl Measured {
     /// Returns the rate that the path carries, as the receiver reports it, in bytes per second.
     pub(super) fn carried(&self, now: Time, groups: u8, interval: Duration) -> f64 {
         let announced = self.path.announced(groups);
-        if let Some(rate) = self.path.overloaded() {
+        if let Some(rate) = self.overloaded(groups) {
             // A queue bridges a small shortfall. Marks are enough if it lasts.
             return match self.path.is_excessive() {
                 true => rate,
@@ -383,5 +416,35 @@ mod tests {
         assert_eq!((is_left, carried), (false, 125_000.0), "80 %");
         let (_, carried) = receive(Duration::from_micros(12_500), 48);
         assert!(carried < 0.75 * 125_000.0, "{carried}: 64 %");
+    }
+
+    /// The link becomes ten times slower than the lowest group, and its queue drops most packets.
+    #[test]
+    fn a_path_that_falls_is_reported_at_once_by_those_who_keep_the_lowest_group_alone() {
+        let mut measured = Measured::new(&ReceiverConfig::default());
+        let mut early = Vec::new();
+        for n in 0..6u32 {
+            let data = Data {
+                group: 0,
+                sequence: 10 * (n / 2) + n % 2,
+                request: 1,
+                is_for_group: false,
+                rate: 125_000,
+                rtt_us: 40_000,
+                next_rate: 0,
+                is_pair: n % 2 == 1,
+            };
+            let (now, lost) = (u64::from(n) * 80, if n % 2 == 0 { 14 } else { 0 });
+            let now = Time::ZERO + Duration::from_millis(now);
+            measured.on_packet(now, &data, 1000, lost, 1, INTERVAL);
+            let shown = measured.shown;
+            assert_eq!(measured.take_early(2), None, "it keeps another group");
+            measured.shown = shown;
+            early.extend(measured.take_early(1));
+        }
+        assert_eq!(early, [12_500.0], "once in a round, the rate of the link");
+        let mut rest = Measured::new(&ReceiverConfig::default());
+        rest.shown = Some(1.0);
+        assert_eq!(rest.take_early(1), None, "no rate was announced");
     }
 }

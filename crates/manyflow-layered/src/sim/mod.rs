@@ -128,6 +128,7 @@
 //! | It leaves groups at once that are announced with more than its path carries, and those of which too much is lost if the group below carries as much. A window whose packets are mostly lost ends at once. | receiver | `measured.rs` |
 //! | A receiver that leaves the session says so, and is no longer awaited. | receiver | `receiver.rs`, `round.rs` |
 //! | A rate grows up to 97 % of the lowest rate that is reported, and falls by one decrease if any receiver is congested, or to four fifths of the reported rate if that is far lower. | sender | `rates/second.rs` |
+//! | A receiver of the lowest group reports at once if its path carries far less than the group's rate. The group is congested if any of its receivers is, so that aggregators pass the first such report of a round on, and the sender does not wait for the others. | receiver, aggregators, sender | `measured.rs`, `aggregator.rs`, `rates/second.rs` |
 //! | Reports that are not consistent do not count: of congestion in each of 16 rounds by a minority, of a rate below the group's without congestion, of a rate that fits a lower group. | sender | `rates/second.rs` |
 //! | An idle group keeps its rate. | sender | `rates/second.rs` |
 //! | A group whose rate has risen sends its next packet at the new rate. | sender | `sender.rs` |
@@ -140,6 +141,7 @@ mod base_rtt;
 mod census;
 mod config;
 mod cycle;
+mod interval;
 mod measured;
 mod menu;
 mod path;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use super::arrivals::Arrivals;
 use super::config::{ConfigError, Edition, ReceiverConfig};
+use super::interval::Interval;
 use super::measured::Measured;
 use super::trials::Trials;
 use crate::{Data, Feedback, GROUPS_MAX, Message};
@@ -35,9 +36,6 @@ const INTERRUPTION_PACKETS: f64 = 8.0;
 /// arrive. A round lasts four of them while answers are missing, and packets can be rare.
 const UNHEARD_RTTS: u32 = 8;
 const UNHEARD_MIN: Duration = Duration::from_secs(1);
-
-/// The share of congested rounds from which a receiver counts as congested over an interval.
-const PERSISTENT: f64 = 0.9;
 
 /// A receiver of a session.
 #[derive(Debug)]
@@ -82,57 +80,6 @@ pub struct Receiver {
     interval: Interval,
     actions: VecDeque<Action<Message>>,
     events: VecDeque<Event>,
-}
-
-/// The observations of a selection interval.
-#[derive(Clone, Debug, Default)]
-struct Interval {
-    /// The number of rounds until the interval begins.
-    settling: u32,
-    since: Option<Time>,
-    rounds: u32,
-    congested: u32,
-    /// The packets that arrived in the interval, and those that are missing.
-    received: u32,
-    lost: u32,
-    /// The last rate of the top subscribed group.
-    top_rate: Option<u32>,
-    /// The share by which the rate decreased in this round.
-    round_fall: f64,
-    /// The rate increased.
-    rose: bool,
-    /// The rate decreased, and this receiver did not cause it.
-    fell: bool,
-}
-
-impl Interval {
-    /// Creates an interval that begins after this number of settling rounds, when the subscription
-    /// has changed.
-    fn settling(rounds: u32) -> Interval {
-        Interval {
-            settling: rounds,
-            ..Interval::default()
-        }
-    }
-
-    fn on_top_rate(&mut self, rate: u32, is_own_doing: bool) {
-        if let Some(last) = self.top_rate {
-            self.rose |= rate > last;
-            self.fell |= rate < last && !is_own_doing;
-            let kept = f64::from(rate) / f64::from(last.max(1));
-            self.round_fall = 1.0 - (1.0 - self.round_fall) * kept.min(1.0);
-        }
-        self.top_rate = Some(rate);
-    }
-
-    /// Returns whether at most this share of the rounds was congested.
-    fn is_calm(&self, share: f64) -> bool {
-        f64::from(self.congested) <= share * f64::from(self.rounds)
-    }
-
-    fn is_congested(&self) -> bool {
-        f64::from(self.congested) >= PERSISTENT * f64::from(self.rounds)
-    }
 }
 
 impl Receiver {
@@ -371,11 +318,18 @@ impl Receiver {
             measured.on_mark(now);
         }
         let left = measured.on_packet(now, data, bytes, lost, groups, interval);
+        let early = measured.take_early(left.map_or(groups, |(keep, _)| keep));
         if let Some((keep, reason)) = left {
             self.fail(now, interval, keep, reason);
         } else if !measured.has_reported && measured.is_known() && data.request != 0 {
             let rate = measured.carried(now, groups, interval);
             self.report(data.request, is_marked, rate);
+        }
+        if let Some(rate) = early {
+            self.send(Feedback {
+                reports: 0,
+                ..self.feedback(data.request, false, rate as u32)
+            });
         }
     }
 

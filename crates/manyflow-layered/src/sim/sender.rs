@@ -432,6 +432,13 @@ impl Sender {
         .with_ecn(Ecn::Capable)
     }
 
+    /// Handles an early report about the lowest group.
+    fn on_early(&mut self, feedback: &Feedback) {
+        if feedback.group == 0 && self.rates.on_early(feedback.minimum.into()) {
+            (0..self.config.groups).for_each(|group| self.report_rate(group));
+        }
+    }
+
     /// A receiver that reports about another top group than before is no longer awaited in the
     /// rounds of the former one.
     fn forget_elsewhere(&mut self, cycle: usize, feedback: &Feedback) {
@@ -463,6 +470,10 @@ impl Endpoint for Sender {
             return;
         }
         if feedback.group >= self.config.groups {
+            return;
+        }
+        if feedback.is_early() {
+            self.on_early(feedback);
             return;
         }
         let cycle = self.cycle_of(feedback.group);

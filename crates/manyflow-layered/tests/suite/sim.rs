@@ -111,6 +111,29 @@ fn an_aggregator_answers_when_all_its_children_have_answered() {
 }
 
 #[test]
+fn an_aggregator_passes_on_the_first_early_report_of_a_round_at_once() {
+    let mut aggregator = aggregator(&[1, 2]);
+    for request in [2, 3] {
+        let now = 100 * u64::from(request);
+        aggregator.handle_packet(at(now), &data(0, request, 1, Ecn::Capable));
+        let early = |source| Feedback {
+            reports: 0,
+            ..report(source, 0, request, false, 50)
+        };
+        aggregator.handle_packet(at(now + 10), &packet(early(1)));
+        assert_eq!(feedback(&mut aggregator, at(now + 10)), [early(1000)]);
+        aggregator.handle_packet(at(now + 11), &packet(early(2)));
+        assert_eq!(feedback(&mut aggregator, at(now + 11)), [], "the second");
+        for source in [1, 2] {
+            let answer = report(source, 0, request, true, 50);
+            aggregator.handle_packet(at(now + 20), &packet(answer));
+        }
+        let answers = feedback(&mut aggregator, at(now + 20));
+        assert_eq!((answers.len(), answers[0].reports), (1, 2));
+    }
+}
+
+#[test]
 fn an_aggregator_answers_for_each_group_and_marks_the_last_answer() {
     let mut aggregator = aggregator(&[1, 2]);
     aggregator.handle_packet(at(100), &data(0, 2, 1, Ecn::Capable));

@@ -168,6 +168,26 @@ impl Rates {
         false
     }
 
+    /// Handles an early report of the rate that a path of the lowest group carries. One receiver is
+    /// enough to make this group congested, so the first report of a round decides; the others are
+    /// from before the decrease took effect. Returns whether the rate changes.
+    pub(in crate::sim) fn on_early(&mut self, lowest: f64) -> bool {
+        let rate = self.cumulative[0];
+        let Some(second) = &mut self.second else {
+            return false;
+        };
+        let record = &mut second.records[0];
+        if self.held[0] || record.doubts >= DOUBT_ROUNDS || lowest >= SHORTFALL * rate {
+            return false;
+        }
+        record.calm_rounds = 0;
+        self.held[0] = true;
+        let share = (DRAIN * lowest / rate).clamp(self.decrease_min, self.decrease);
+        self.set(0, rate * share, RateReason::Congested);
+        self.keep_order();
+        true
+    }
+
     /// Sets the cumulative rates to those of a new menu, in ascending order. A rate of the present
     /// one keeps its records.
     fn take_menu(&mut self, second: &mut Second, menu: Vec<f64>) {
@@ -249,5 +269,42 @@ mod tests {
         let found: Vec<_> = (0..DOUBT_ROUNDS).map(|_| lowest(false, 0.0)).collect();
         assert_eq!(found.last(), Some(&None));
         assert_eq!(lowest(true, 0.0), None, "it has contradicted itself");
+    }
+
+    /// Returns rates of 1, 2 and 4 Mbit/s.
+    fn rates() -> Rates {
+        let config = crate::sim::SenderConfig {
+            groups: 3,
+            edition: crate::sim::Edition::Second,
+            ..crate::sim::SenderConfig::default()
+        };
+        let mut rates = Rates::new(&config);
+        rates.cumulative = vec![125e3, 250e3, 500e3];
+        rates
+    }
+
+    #[test]
+    fn an_early_report_lowers_the_lowest_group_once() {
+        let mut rates = rates();
+        assert!(
+            !rates.on_early(110e3),
+            "the end of the round is soon enough"
+        );
+        assert!(rates.on_early(50e3));
+        assert_eq!(rates.cumulative, [DRAIN * 50e3, 250e3, 500e3]);
+        assert!(!rates.on_early(10e3), "from before the decrease");
+        assert_eq!(rates.take_reason(0), Some(RateReason::Congested));
+    }
+
+    #[test]
+    fn an_early_report_of_one_who_contradicts_itself_does_not_count() {
+        let mut rates = rates();
+        let low = [reports(4, 0, 12e3), reports(0, 0, 0.0), reports(0, 0, 0.0)];
+        let mut second = Second::new(3);
+        for _ in 0..DOUBT_ROUNDS {
+            rates.follow(&mut second, &low, Duration::from_millis(40));
+        }
+        rates.second = Some(Box::new(second));
+        assert!(!rates.on_early(12e3));
     }
 }
