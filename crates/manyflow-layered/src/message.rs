@@ -92,8 +92,9 @@ pub struct Experiment {
 
 impl Feedback {
     /// Returns whether this is an early report: a path of the lowest group carries only the lowest
-    /// rate, which is far below that of the group.
-    pub(crate) fn is_early(&self) -> bool {
+    /// rate, which is far below that of the group. It comes before the answer of its receiver, and
+    /// says nothing about the number of receivers.
+    pub fn is_early(&self) -> bool {
         self.reports == 0 && self.population > 0
     }
 

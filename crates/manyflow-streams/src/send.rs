@@ -433,6 +433,9 @@ struct Population {
 
 impl Population {
     fn add(&mut self, feedback: &Feedback) {
+        if feedback.is_early() {
+            return;
+        }
         if let Some(answered) = self.answered.get_mut(usize::from(feedback.group)) {
             *answered = (feedback.request, feedback.population);
         }
@@ -454,5 +457,36 @@ impl Population {
     fn receivers(&self) -> u32 {
         let counts = self.answered.iter().map(|(_, receivers)| *receivers);
         counts.fold(0, u32::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_report_of_one_receiver_does_not_hide_the_others() {
+        let mut population = Population::default();
+        let summary = Feedback {
+            source: 1,
+            session: 5,
+            group: 0,
+            more: false,
+            request: 7,
+            reports: 40,
+            congested: 0,
+            minimum: 125_000,
+            maximum: 125_000,
+            population: 40,
+            hold_us: 0,
+            rtt_us: 0,
+        };
+        population.add(&summary);
+        population.add(&Feedback {
+            reports: 0,
+            population: 1,
+            ..summary
+        });
+        assert_eq!(population.receivers(), 40);
     }
 }
