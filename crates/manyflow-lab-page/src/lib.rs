@@ -1,9 +1,9 @@
 //! The lab as WebAssembly: the memory and the calls by which a page's worker reaches a
 //! `manyflow_lab::LocalLab`. `web/worker.js` of the crate `manyflow` is the other side.
 //!
-//! The worker writes a question behind `input`, calls `ask`, and reads the answer at `output`: all
-//! of it JSON in UTF-8. While runs are made, `event` takes events. There is no wasm-bindgen: these
-//! four functions need neither its tool in the build nor its code in the page.
+//! The worker writes a question behind `input`, calls `ask`, and reads the answer at `output`.
+//! Questions and answers are JSON in UTF-8. While runs are made, the worker's function `event`
+//! takes their events. For these four functions, wasm-bindgen is not worth a step of the build.
 //!
 //! On other targets this crate is empty.
 #![cfg(target_arch = "wasm32")]

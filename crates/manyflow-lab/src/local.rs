@@ -134,7 +134,7 @@ impl LocalLab {
 }
 
 impl LocalRun {
-    /// Makes the runs. Returns their conclusion, or why there is none.
+    /// Makes the runs and returns their conclusion, or the reason for which a run failed.
     fn make(&mut self, event: &mut dyn FnMut(&str, &Value)) -> Result<Value, String> {
         match &self.work {
             Work::One(_) => self.make_one(event),

@@ -16,7 +16,7 @@ pub struct Wanted {
     /// Whether runs are shortened (`[fast]`).
     #[serde(default)]
     pub fast: bool,
-    /// The number of the cell. If there is none of this number, the first one.
+    /// The number of the cell. A number beyond the last cell stands for the first.
     #[serde(default)]
     pub cell: usize,
     /// The seed; by default the scenario's first.
@@ -126,7 +126,7 @@ impl Wanted {
         Ok((scenario.with_overview(cell)?, cell))
     }
 
-    /// Returns the number of the cell, or of the first one if there is none of this number.
+    /// Returns the number of the cell: 0 if the wanted one is beyond the last.
     fn cell_of(&self, scenario: &Scenario) -> usize {
         if self.cell < scenario.cells() {
             self.cell

@@ -303,8 +303,8 @@ const STUDENT: [f64; 30] = [
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
-/// The same quantile of the normal distribution, which that of more degrees exceeds by less than
-/// 4 %.
+/// The same quantile of the normal distribution. That of Student's t with more than 30 degrees of
+/// freedom exceeds it by less than 5 %.
 const NORMAL: f64 = 1.960;
 
 /// Returns half the width of the 95 % confidence interval of the mean, if the values are

@@ -103,7 +103,7 @@ impl Fallback {
     }
 
     /// Handles the loss of a frame that was last sent before the frame `sent_before`. `next` is the
-    /// next number. Halves the window once in a round trip.
+    /// next number. Reduces the window once in a round trip.
     pub(super) fn on_loss(&mut self, sent_before: PeerSeq, next: PeerSeq) {
         debug_assert!(
             !next.is_before(sent_before),
