@@ -1,9 +1,10 @@
 """Executes the notebooks of this project. See scripts/notebooks."""
 
+import multiprocessing
 import os
 import pathlib
-import subprocess
 import sys
+import tempfile
 import time
 
 import nbformat
@@ -31,17 +32,31 @@ def run_cells(path):
             sys.exit(f"{path}: code cell {number} failed")
 
 
+def run_forked(path, output):
+    os.dup2(output.fileno(), sys.stdout.fileno())
+    os.dup2(output.fileno(), sys.stderr.fileno())
+    os.chdir(path.parent)
+    run_cells(path.name)
+
+
 def run_short(path):
     """Runs a notebook in a process of its own, and shows its output only if it fails."""
-    command = [sys.executable, os.path.abspath(__file__), "cells", path.name]
-    try:
-        ended = subprocess.run(
-            command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SHORT_MAX_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        sys.exit(f"{(error.output or b'').decode()}\n{path}: not executed in {SHORT_MAX_S} s")
-    if ended.returncode != 0:
-        sys.exit(ended.stdout.decode())
+    with tempfile.TemporaryFile() as output:
+        process = multiprocessing.get_context("fork").Process(target=run_forked, args=(path, output))
+        process.start()
+        process.join(SHORT_MAX_S)
+        if process.exitcode == 0:
+            return
+        process.kill()
+        output.seek(0)
+        reason = f"not executed in {SHORT_MAX_S} s" if process.exitcode is None else "failed"
+        sys.exit(f"{output.read().decode()}\n{path}: {reason}")
+
+
+def load_what_notebooks_share():
+    """Imports what takes most of a short notebook's time, so that forked processes have it."""
+    import IPython.terminal.interactiveshell
+    import matplotlib.pyplot
 
 
 def run_whole(path, out):
@@ -55,14 +70,13 @@ def run_whole(path, out):
 
 def main():
     form = sys.argv[1]
-    if form == "cells":
-        run_cells(pathlib.Path(sys.argv[2]))
-        return
     out = pathlib.Path("target/notebooks")
     out.mkdir(parents=True, exist_ok=True)
     notebooks = sorted(pathlib.Path("notebooks").glob("*.ipynb"))
     if not notebooks:
         sys.exit("notebooks/ has no notebook")
+    if form == "short":
+        load_what_notebooks_share()
     for path in notebooks:
         began = time.monotonic()
         if form == "short":
