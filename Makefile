@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray convergence notebooks lab-test lab-page book tunnel dist test-dist crates
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray python-objects convergence notebooks lab-test lab-page book tunnel dist test-dist crates
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -113,6 +113,10 @@ python-test: ## Test the Python package in target/python-venv
 python-ray: ## Install Ray, and test sweeps on it (a minute)
 	@scripts/setup python
 	scripts/python ray
+
+python-objects: ## Install s3fs, and test sweeps in object stores (a minute)
+	@scripts/setup python
+	scripts/python objects
 
 convergence: ## Run SIM from random starts, and compare with the best menu (docs/convergence.md; some minutes)
 	cargo run --release --locked -p manyflow-layered --example convergence -- $(RUNS)

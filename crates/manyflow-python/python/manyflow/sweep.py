@@ -8,13 +8,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
+from ._folder import Folder, open_folder
 from ._progress import counter
 from .errors import ManyflowError
 from .results import Table, _library
@@ -66,16 +67,18 @@ class Sweep:
     Attributes:
         scenario: The scenario with its axes.
         folder: The folder of the files.
-        files: The files of Parquet, in order: at most 64.
+        files: The files of Parquet, in order: at most 64. Those of an object store are copies, which are removed with
+            this object.
         seeds: The seeds of each cell. The files may have others, of earlier calls.
         made: The number of cells that this call has run; the others were in the folder.
     """
 
     scenario: Scenario
-    folder: Path
+    folder: Union[Path, str]
     files: list[Path]
     seeds: list[int]
     made: int
+    _copy: Folder = field(repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: Union[str, os.PathLike[str]]) -> Sweep:
@@ -84,17 +87,19 @@ class Sweep:
         It warns of runs that another version or build of manyflow has made, and leaves them out.
 
         Args:
-            folder: The folder of a sweep, or ``OUT/ID/cells`` of the command.
+            folder: The folder of a sweep, or ``OUT/ID/cells`` of the command; also an address, as of :func:`sweep`.
 
         Raises:
             ValueError: if the folder has no scenario, or several, or one of another version or with a controller in
                 Python.
         """
-        scenario = _stored(Path(folder))
-        store = _native.SweepStore(folder, scenario._native, scenario.fingerprint)
-        _warn_of_others(store)
+        opened = open_folder(folder)
+        opened.pull()
+        scenario = _stored(opened)
+        store = _native.SweepStore(opened.here, scenario._native, scenario.fingerprint)
+        _warn_of_others(store, opened)
         seeds = sorted({seed for _, seed in store.known()})
-        return cls(scenario, Path(folder), [Path(file) for file in store.compact()], seeds, 0)
+        return cls(scenario, opened.given, _compacted(store, opened), seeds, 0, opened)
 
     def measures(self) -> Table:
         """Returns the measures: a row for each run, which is read while it is taken.
@@ -119,7 +124,7 @@ class Sweep:
         return rows.filter(_library("pyarrow.compute", "arrow").field(SEED).isin(self.seeds))
 
     def _store(self) -> _native.SweepStore:
-        return _native.SweepStore(self.folder, self.scenario._native, self.scenario.fingerprint)
+        return _native.SweepStore(self._copy.here, self.scenario._native, self.scenario.fingerprint)
 
 
 def sweep(
@@ -140,7 +145,9 @@ def sweep(
     Args:
         scenario: The scenario, or what :meth:`Scenario.load` takes. Its own sweep is part of the sweep.
         axes: The values of each axis by its key (see :meth:`Scenario.with_`); ``"seed"`` stands for the seeds.
-        folder: The folder of the files, which all workers have to see under this path.
+        folder: The folder of the files, which all workers have to see under this path. Or the address of a folder in an
+            object store, such as ``s3://bucket/sweep``, for which fsspec and its driver (for S3, s3fs) are installed where
+            workers run. They find the store and its keys as fsspec does, by the environment or its files.
         executor: Any executor of :mod:`concurrent.futures`: threads, processes, Dask's ``client.get_executor()``, or
             :class:`manyflow.ray.RayExecutor`. A function that makes one, such as ``lambda: ProcessPoolExecutor(8)``, is
             called again if the executor itself is lost, as a pool is whose process was killed. By default a thread for
@@ -160,34 +167,43 @@ def sweep(
     swept = given.with_({f"sweep.{key}": axis for key, axis in values.items()})
     wanted = swept.seeds if seeds is None else [int(seed) for seed in seeds]
     together = [tuple(wanted)] if seeds is None else [(seed,) for seed in wanted]
-    work = _Work(swept, Path(folder).absolute(), [(cell, own) for cell in range(swept.cells) for own in together])
-    _warn_of_others(work.store)
+    opened = open_folder(folder)
+    work = _Work(swept, opened, [(cell, own) for cell in range(swept.cells) for own in together])
+    _warn_of_others(work.store, opened)
     missing = work.missing(work.cells)
     with counter(swept.id, len(work.cells), len(work.cells) - len(missing), progress) as count:
         failures = _run_everywhere(executor or _threads, work, missing, retries, count)
-    files = [Path(file) for file in work.store.compact()]
+    files = _compacted(work.store, opened)
     if failures:
         names = _names(failures, seeds is not None)
         raise SweepError(names)
-    return Sweep(swept, Path(folder), files, wanted, len(missing))
+    return Sweep(swept, opened.given, files, wanted, len(missing), opened)
 
 
-def _stored(folder: Path) -> Scenario:
+def _compacted(store: _native.SweepStore, folder: Folder) -> list[Path]:
+    """Brings the rows of a folder in order, and returns the files."""
+    folder.pull()
+    files = [Path(file) for file in store.compact()]
+    folder.push()
+    return files
+
+
+def _stored(folder: Folder) -> Scenario:
     """Reads the scenario of a folder."""
-    files = sorted(folder.glob("scenario-*.json"))
+    files = sorted(folder.here.glob("scenario-*.json"))
     if len(files) != 1:
-        raise ValueError(f"{folder} has {len(files)} files scenario-*.json: name a folder with the sweep of one scenario")
+        raise ValueError(f"{folder.address} has {len(files)} files scenario-*.json: name a folder with the sweep of one scenario")
     given = json.loads(files[0].read_text(encoding="utf-8"))
     read = Scenario(given["file"], given["text"], fast=given["fast"], settings=given["settings"], cell=0, traces=given.get("traces"))
     if files[0].name != f"scenario-{read.fingerprint[:16]}.json":
-        raise ValueError(f"{files[0]} is of another version, or has a controller in Python: call sweep() with its arguments")
+        raise ValueError(f"{folder.address}/{files[0].name} is of another version, or has a controller in Python: call sweep() with its arguments")
     return read
 
 
-def _warn_of_others(store: _native.SweepStore) -> None:
+def _warn_of_others(store: _native.SweepStore, folder: Folder) -> None:
     """Warns the caller of :func:`sweep` or :meth:`Sweep.open` of runs that other builds of manyflow have made."""
     for sentence in store.left_out():
-        warnings.warn(sentence, stacklevel=3)
+        warnings.warn(sentence.replace(str(folder.here), folder.address), stacklevel=3)
 
 
 def _names(failures: Mapping[_Cell, BaseException], with_seeds: bool) -> dict[str, BaseException]:
@@ -228,16 +244,20 @@ class _Chunk:
 class _Work:
     """The cells of a sweep, and the folder of their rows."""
 
-    def __init__(self, swept: Scenario, folder: Path, cells: list[_Cell]) -> None:
+    def __init__(self, swept: Scenario, folder: Folder, cells: list[_Cell]) -> None:
         self.cells = cells
-        self._chunk = _Sent(swept), str(folder), swept.fingerprint
-        self.store = _native.SweepStore(folder, swept._native, swept.fingerprint)
+        self._chunk = _Sent(swept), folder.address, swept.fingerprint
+        self._folder = folder
+        folder.pull()
+        self.store = _native.SweepStore(folder.here, swept._native, swept.fingerprint)
+        folder.push_new()
 
     def chunk(self, cells: Iterable[_Cell]) -> _Chunk:
         return _Chunk(*self._chunk, tuple(cells))
 
     def missing(self, cells: Iterable[_Cell]) -> list[_Cell]:
         """Returns the cells of which the folder does not have all runs."""
+        self._folder.pull()
         known = self.store.known()
         return [(cell, seeds) for cell, seeds in cells if any((cell, seed) not in known for seed in seeds)]
 
@@ -245,7 +265,9 @@ class _Work:
 def _run_cells(chunk: _Chunk) -> dict[int, Exception]:
     """Runs cells in a worker, and returns the exceptions of those that failed, by their places."""
     scenario = _known(chunk.scenario)
-    store = _native.SweepStore(chunk.folder, scenario._native, chunk.fingerprint)
+    folder = open_folder(chunk.folder)
+    folder.look()
+    store = _native.SweepStore(folder.here, scenario._native, chunk.fingerprint)
     failures: dict[int, Exception] = {}
     written = time.monotonic()
     try:
@@ -256,9 +278,11 @@ def _run_cells(chunk: _Chunk) -> dict[int, Exception]:
                 failures[place] = error
             if time.monotonic() - written >= _WRITE_EVERY_S:
                 store.flush()
+                folder.push_new()
                 written = time.monotonic()
     finally:
         store.flush()
+        folder.push_new()
     return failures
 
 
