@@ -31,18 +31,28 @@ rig: ## Build manyflow and the program of benchmarks and long tests, target/rele
 	cargo build --release --locked -p manyflow -p manyflow-rig
 
 # One run builds nothing twice, so state for incremental builds would only cost time.
-test lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
+test lane-build lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
 
-# Two lanes after the build: one computes, with a lower priority, while the other mostly waits. A
-# recipe's line is one step, so that each lane takes one after the other. Python's package is built
-# before the lanes, because cargo builds one thing at a time.
-test: check ## All checks and tests, which have to pass before a change lands
-	cargo nextest run --locked --workspace --no-run
-	$(BUILD_PROGRAMS)
+# What others publish is installed beside the build, which often has work for one core only. Then
+# there are two lanes: one computes, with a lower priority, while the other mostly waits. A recipe's
+# line is one step, so that each lane takes one after the other. Python's package is built before
+# the lanes, because cargo builds one thing at a time.
+test: ## All checks and tests, which have to pass before a change lands
+	@scripts/setup tests
 	@scripts/setup python
+	@$(MAKE) --no-print-directory -j2 lane-build lane-packages
 	scripts/python install
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lane-computing lane-live
 	@scripts/unit report
+
+.PHONY: lane-build lane-packages
+lane-build: check
+	cargo nextest run --locked --workspace --no-run
+	$(BUILD_PROGRAMS)
+
+lane-packages:
+	@scripts/python packages
+	@scripts/lab-test --packages
 
 .PHONY: lane-computing lane-live
 lane-computing:
