@@ -1,7 +1,9 @@
 //! The command line: its commands, options and help.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 mod audience;
@@ -208,4 +210,13 @@ pub(crate) enum Command {
 pub(crate) fn threads(allowed: Option<NonZeroUsize>) -> usize {
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     allowed.unwrap_or_else(cores).get()
+}
+
+/// Parses the path of a folder. An address of an object store would become folders with its parts
+/// as names.
+fn folder() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.to_string_lossy().contains("://") {
+        true => Err("name a folder of this machine; its files can be copied to or from a store, and `manyflow.sweep` of Python uses one directly"),
+        false => Ok(path),
+    })
 }

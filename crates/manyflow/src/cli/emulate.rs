@@ -66,7 +66,7 @@ pub(crate) struct EmulateArgs {
     #[arg(long, requires = "scenario")]
     pub(crate) in_process: bool,
     /// The folder for results, as in `sim`
-    #[arg(long, default_value = "results-emulated")]
+    #[arg(long, default_value = "results-emulated", value_parser = super::folder())]
     pub(crate) out: PathBuf,
     /// The folder in which ids of figures are looked up [default: ./scenarios if it exists, else
     /// the scenarios that the program holds]

@@ -65,6 +65,6 @@ impl CompletionShell {
 pub(crate) struct ManArgs {
     /// The folder for the pages, which is made if it does not exist: manyflow.1, manyflow-send.1
     /// and so on
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = super::folder())]
     pub(crate) out: PathBuf,
 }

@@ -50,7 +50,7 @@ pub(crate) struct RecvArgs {
     #[command(flatten)]
     pub(crate) follow: FollowArgs,
     /// The folder for received files; a file appears when it is complete
-    #[arg(long, default_value = ".")]
+    #[arg(long, default_value = ".", value_parser = super::folder())]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) image: super::ImageRecvArgs,

@@ -26,9 +26,9 @@ Example:
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
     /// Folders with cells: those of `sim --out`, or folders in them
-    #[arg(required = true, value_name = "FOLDER")]
+    #[arg(required = true, value_name = "FOLDER", value_parser = super::folder())]
     pub(crate) folders: Vec<PathBuf>,
     /// The folder for results, as for `sim`
-    #[arg(long, default_value = "results")]
+    #[arg(long, default_value = "results", value_parser = super::folder())]
     pub(crate) out: PathBuf,
 }

@@ -133,7 +133,7 @@ pub(crate) struct RunArgs {
     pub(crate) fast: bool,
     /// The folder for results. Each scenario gets a folder in it with index.html, summary.json, CSV
     /// and SVG
-    #[arg(long, default_value = "results")]
+    #[arg(long, default_value = "results", value_parser = super::folder())]
     pub(crate) out: PathBuf,
     /// The number of threads, which does not change the results; by default the number of cores
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Ended, manyflow, run, text};
+use common::{Ended, Manyflow, manyflow, run, text};
 use tempfile::TempDir;
 
 /// Five cells with two seeds: measures with many digits, a formula, and a plot with series.
@@ -261,4 +261,32 @@ fn folders_without_cells_and_bad_shards_are_refused() {
     let ended = stage.shard("4/3", "a");
     assert_eq!(ended.code(), 2, "{ended:?}");
     assert!(ended.stderr.contains("3/10"), "{ended:?}");
+}
+
+#[test]
+fn addresses_are_no_folders() {
+    let home = tempfile::tempdir().unwrap();
+    for words in [
+        &[
+            "sim",
+            "bottleneck.toml",
+            "--shard",
+            "1/2",
+            "--out",
+            "s3://bucket/part",
+        ][..],
+        &["figure", "xp-t3", "--out", "s3://bucket/part"],
+        &["results", "merge", "s3://bucket/part"],
+        &["emulate", "xp-t3", "--out", "s3://bucket/part"],
+        &["recv", "session.sdp", "--output", "s3://bucket/part"],
+    ] {
+        let mut command = manyflow(words);
+        command.current_dir(home.path());
+        let ended = Manyflow::start(command).finish();
+        assert_eq!(ended.status.code(), Some(2), "{words:?}");
+        let is_said = ended.stderr.contains("s3://bucket/part")
+            && ended.stderr.contains("a folder of this machine");
+        assert!(is_said, "{words:?}: {}", ended.stderr);
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
