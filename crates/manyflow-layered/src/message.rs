@@ -62,7 +62,7 @@ pub struct Feedback {
     pub more: bool,
     /// The request that the report answers.
     pub request: u16,
-    /// The number of receivers' reports that are summarised; 0 in an early report, whose receiver
+    /// The number of receivers' reports that are summarised; 0 in an early report, whose source
     /// answers the request later, too, and in one that says that all receivers have left.
     pub reports: u32,
     /// The number of those reports that say "congested".
@@ -92,7 +92,7 @@ pub struct Experiment {
 
 impl Feedback {
     /// Returns whether this is an early report: a path of the lowest group carries only the lowest
-    /// rate, which is far below that of the group. It comes before the answer of its receiver, and
+    /// rate, which is far below that of the group. It comes before the answer of its source, and
     /// says nothing about the number of receivers.
     pub fn is_early(&self) -> bool {
         self.reports == 0 && self.population > 0

@@ -33,7 +33,7 @@ const RLM_CUMULATIVE_KBIT: [u64; 5] = [250, 750, 2_000, 5_000, 9_000];
 ///   group exceeds the slowest receiver by less when it is congested for the first time.
 /// - **First start**: until any group of the session is congested, rates grow by 1.6 in each
 ///   round. A stream of 2 Mbit/s is then whole after 1.2 s on an empty path; with 1.15 it took 3 s.
-///   The price is 11 to 18 units that a receiver behind 0.3 Mbit/s misses in its first minute
+///   The price is up to 4 units that a receiver behind 0.3 Mbit/s misses in its first seconds
 ///   (`stream_shares` of the tests). The factor was chosen after 1.15 had missed the bound.
 /// - **Rounds of each group**: a group with receivers behind fast links is adjusted, and its
 ///   receivers choose their groups, in round-trip times of these links. With the rounds of the

@@ -297,6 +297,11 @@ impl<T: Carried> Hop<T> {
             .map_or(HopState::Given, Control::state)
     }
 
+    /// Returns whether the rate is that of the path, as far as is known.
+    pub(crate) fn is_rate_known(&self) -> bool {
+        !matches!(self.state(), HopState::Starting | HopState::Silent)
+    }
+
     /// Changes a given rate. A found rate does not change.
     pub fn set_rate(&mut self, rate: Rate) {
         self.given = rate.max(Rate::from_bits_per_s(1000));

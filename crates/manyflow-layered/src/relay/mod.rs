@@ -45,6 +45,9 @@
 //! - A child cannot hide congestion. If its hop has marked packets of its top group in a round, all
 //!   its receivers in that group count as congested in its report of that round: they have seen the
 //!   marks, unless they lie. In the paper, only the receiver says whether it is congested.
+//! - A relay reports at once that a hop of a known rate has dropped a packet of the lowest group,
+//!   if the hop carries far less than that group. Neither a request nor an answer waits in the full
+//!   queue then. It does so once in a round, as it passes on early reports of others.
 //! - A sender that has restarted begins with old requests. After 32 data packets in a row with old
 //!   requests, the relay forgets the requests before them.
 //!

@@ -3,7 +3,7 @@
 use manyflow_core::{Action, Channel, Destination, Endpoint, EndpointId, Packet, Rate, Time};
 
 use super::config::{RelayError, SessionInfo};
-use crate::sim::{Aggregator, LATE_ROUNDS};
+use crate::sim::{Aggregator, EARLY, LATE_ROUNDS};
 use crate::{Data, Feedback, GROUPS_MAX, Message};
 
 /// The number of requests by which a packet of data may be late.
@@ -170,6 +170,32 @@ impl RelaySession {
         let to = Destination::Endpoint(EndpointId::UNSET);
         let packet = Packet::new(to, Message::Feedback(feedback), 0);
         self.aggregator.handle_packet(now, &packet);
+    }
+
+    /// Reports at once that a hop has dropped a packet of the lowest group, if the hop carries far
+    /// less than the group's rate.
+    pub(super) fn report_early(&mut self, now: Time, carried: Rate) {
+        let [carried, rate] = [carried, self.rate(0)].map(|rate| rate.bits_per_s() / 8);
+        let request = self.newest(0);
+        if request == 0 || carried as f64 >= EARLY * rate as f64 {
+            return;
+        }
+        let carried = u32::try_from(carried).unwrap_or(u32::MAX);
+        let feedback = Feedback {
+            source: self.id,
+            session: self.info.session,
+            group: 0,
+            more: false,
+            request,
+            reports: 0,
+            congested: 0,
+            minimum: carried,
+            maximum: carried,
+            population: 1,
+            hold_us: 0,
+            rtt_us: 0,
+        };
+        self.add(now, self.id, &feedback);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {

@@ -187,9 +187,18 @@ impl StreamRelay {
             child.hop.expect(now, self.sessions[session].rate(top));
         }
         let pushed = child.hop.push(now, item, bytes);
-        if let Ok(is_marked) = pushed {
-            let top = share.top.unwrap_or_default();
-            share.on_packet(self.sessions[session].newest(top), is_marked);
+        match pushed {
+            Ok(is_marked) => {
+                let top = share.top.unwrap_or_default();
+                share.on_packet(self.sessions[session].newest(top), is_marked);
+            }
+            // The queue drops from the top, so it holds nothing of higher groups.
+            Err(_) if rank == Some(0) && child.hop.is_rate_known() => {
+                let carried = child.hop.rate();
+                self.sessions[session].report_early(now, carried);
+                self.pass_summaries(now, session);
+            }
+            Err(_) => {}
         }
         self.schedule(place);
         pushed.map(|_| ()).map_err(|_| RelayError::Dropped)

@@ -64,7 +64,7 @@ impl Average {
 
 /// The share of the lowest group's rate below which a path carries so little that the sender has to
 /// know at once.
-const EARLY: f64 = 0.8;
+pub(crate) const EARLY: f64 = 0.8;
 
 /// The measurements of a receiver, and what follows from them.
 #[derive(Clone, Debug)]

@@ -59,6 +59,10 @@
 //!   decrease the next lower group while its queue drains.
 //! - **Late reports** count as reports of the present round. Behind a long queue all reports are
 //!   late; without them, the rate that fills the queue would never decrease.
+//! - **A fall of a path to the lowest group** can be reported before the round ends, by a relay
+//!   whose hop drops this group's packets ([`relay`](crate::relay)). The group is congested if any
+//!   of its receivers is, so the sender does not wait for the others. The paper has no such
+//!   reports.
 //! - **Rounds of each group** (`group_rounds`, off by default). Each group has requests, rounds and
 //!   a round-trip time of its own, those of the receivers whose top group it is, so that a receiver
 //!   behind a slow link sets the pace of its own group only. Only the packets of a group carry its
@@ -156,6 +160,7 @@ mod usage;
 pub use aggregator::Aggregator;
 pub(crate) use arrivals::Arrivals;
 pub use config::{ConfigError, Edition, ReceiverConfig, SenderConfig};
+pub(crate) use measured::EARLY;
 pub use receiver::Receiver;
 pub(crate) use round::LATE_ROUNDS;
 pub use sender::Sender;

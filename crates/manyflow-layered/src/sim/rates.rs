@@ -307,6 +307,27 @@ impl Rates {
         self.keep_order();
     }
 
+    /// Handles an early report of the rate that a path of the lowest group carries. One receiver is
+    /// enough to make this group congested, so the first report of a round decides; the others are
+    /// from before the decrease took effect. Returns whether the rate changes.
+    pub(super) fn on_early(&mut self, lowest: f64) -> bool {
+        let rate = self.cumulative[0];
+        if self.held[0] || lowest >= SHORTFALL * rate {
+            return false;
+        }
+        let wanted = match &mut self.second {
+            Some(second) => second.on_early(lowest),
+            None => Some(lowest),
+        };
+        let Some(wanted) = wanted else { return false };
+        (self.held[0], self.starting[0], self.calm[0]) = (true, false, 0);
+        self.note_congested_rate(0);
+        let share = (wanted / rate).clamp(self.decrease_min, self.decrease);
+        self.set(0, rate * share, RateReason::Congested);
+        self.keep_order();
+        true
+    }
+
     /// Decreases all rates, after several rounds without reports.
     pub(super) fn on_silence(&mut self) {
         for group in 0..self.cumulative.len() {

@@ -178,6 +178,27 @@ fn a_rate_falls_to_the_received_rate_even_after_a_decrease() {
 }
 
 #[test]
+fn an_early_report_ends_the_start_of_the_lowest_group() {
+    let mut rates = Rates::new(&SenderConfig {
+        groups: 3,
+        first_factor: 1.6,
+        ..SenderConfig::default()
+    });
+    rates.cumulative = vec![100e3, 200e3, 400e3];
+    assert!(!rates.on_early(90e3), "the end of the round is soon enough");
+    assert!(rates.on_early(40e3));
+    assert_eq!(rates.cumulative, [40e3, 200e3, 400e3]);
+    assert_eq!(rates.growth(), 1.25, "a group has been congested");
+    assert!(!rates.on_early(10e3), "from before the decrease");
+    assert_eq!(rates.take_reason(0), Some(RateReason::Congested));
+    let round = [reports(4, 0), Reports::default(), Reports::default()];
+    rates.on_round(0, &round, rtt_of_step(10.0));
+    assert_eq!(rates.cumulative(0), 40e3, "reports are from before it, too");
+    rates.on_round(0, &round, rtt_of_step(10.0));
+    assert_eq!(rates.cumulative(0), 40e3 + 10.0);
+}
+
+#[test]
 fn the_rate_of_an_idle_group_falls_until_receivers_start_it_again() {
     let mut rates = rates(2);
     rates.start_factor = 1.25;

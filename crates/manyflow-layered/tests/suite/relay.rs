@@ -259,6 +259,49 @@ fn a_new_child_begins_with_the_rate_of_its_groups_until_it_was_silent() {
     assert!(after < 1_000_001, "{after}");
 }
 
+/// Pushes 40 packets of a group to a relay whose hop carries 1 Mbit/s. The sender announces this
+/// rate of the lowest group, in bytes per second.
+fn overload(group: u8, announced: u32, relay: &mut StreamRelay) -> Vec<Feedback> {
+    let now = Time::ZERO;
+    let data = Data {
+        rate: announced,
+        ..request(0, 1)
+    };
+    relay.observe_data(now, 0, &data);
+    let at = address(1);
+    relay.set_top(now, at, LOCAL, 0, Some(group)).unwrap();
+    let message: Arc<[u8]> = data_message(group, 1000, 2).into();
+    let push = |_| relay.push(now, at, LOCAL, 0, Some(group), &message);
+    let dropped = (0..40).map(push).filter(Result::is_err);
+    assert!(dropped.count() >= 2);
+    core::iter::from_fn(|| relay.poll_feedback()).collect()
+}
+
+#[test]
+fn a_relay_reports_at_once_that_a_hop_drops_the_lowest_group() {
+    let slow = RelayConfig {
+        hop: HopConfig {
+            rate: HopRate::Given(Rate::from_bits_per_s(1_000_000)),
+            ..HopConfig::default()
+        },
+        ..config()
+    };
+    let early = |group, announced| overload(group, announced, &mut relay(slow.clone()));
+    let found = early(0, 250_000);
+    assert_eq!(found.len(), 1, "once in a round");
+    let is_whole = (found[0].source, found[0].group, found[0].request) == (42, 0, 1);
+    assert!(is_whole && found[0].is_early(), "{:?}", found[0]);
+    assert_eq!(found[0].minimum, 125_000);
+    assert_eq!(early(1, 250_000), [], "another group");
+    assert_eq!(early(0, 130_000), [], "the end of the round is soon enough");
+    let starting = RelayConfig {
+        hop: HopConfig::default(),
+        ..config()
+    };
+    let found = overload(0, 250_000, &mut relay(starting));
+    assert_eq!(found, [], "the hop may still find a higher rate");
+}
+
 #[test]
 fn a_restarted_sender_is_followed() {
     let mut family = Family::new(config(), 1);

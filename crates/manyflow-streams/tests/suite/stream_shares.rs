@@ -28,19 +28,14 @@ const MISSING: f64 = 1.0;
 const SLOWER_S: f64 = 5.0;
 const FASTER_S: f64 = 20.0;
 
-/// The seeds of every run. The parameters of live streams were chosen with seeds 0 to 129. The
-/// known misses are units of the receiver behind 0.3 Mbit/s, 5 to 14 of 600 (5 to 11 before each
-/// group had rounds of its own): the fast first start exceeds that link for some rounds. With 3 of
-/// the first 24 seeds less than the bound is missing, and 1.6 % on average.
+/// The seeds of every run. The parameters of live streams were chosen with seeds 0 to 129. Before
+/// relays reported early that a hop drops the lowest group, the receiver behind 0.3 Mbit/s missed
+/// 8 to 11 of 600 units with these seeds, most of them in the first start, which exceeds that link
+/// for some rounds. Seed 200 misses 7, 4 in the start. Seed 1 has 84.3 % of 1 Mbit/s.
 const SEEDS: [u8; 4] = [0, 1, 200, 201];
 /// The receiver whose link becomes slower followed it after up to 6 s before each group had rounds
 /// of its own, which is 1 to 4 s now.
-const KNOWN_MISSES: [(u8, &str); 4] = [
-    (0, "missing"),
-    (1, "missing"),
-    (200, "missing"),
-    (201, "missing"),
-];
+const KNOWN_MISSES: [(u8, &str); 2] = [(1, "useful"), (200, "missing")];
 /// The minimum share of many seeds that hold all bounds.
 const HELD: f64 = 0.6;
 
@@ -92,6 +87,20 @@ fn a_stream_holds_its_shares_behind_four_links_and_follows_one_that_changes() {
     assert_eq!(seen.collect::<Vec<_>>(), KNOWN_MISSES);
 }
 
+/// The first start exceeds the slowest link. Its hop then drops packets of the lowest group, and
+/// their relay does not wait for the end of the round.
+#[test]
+fn the_slowest_receiver_misses_few_units_of_the_start() {
+    let missing = |seed: u8| {
+        let mut tree = sim(seed);
+        tree.run_until(5.0);
+        tree.leaves[0].missing(5.0)
+    };
+    let shares: Vec<f64> = (200..208).map(missing).collect();
+    println!("missing in the first 5 s: {shares:.3?}");
+    assert!(shares.iter().sum::<f64>() / 8.0 < 0.05);
+}
+
 /// Runs 70 s with a seed, in which the relay is restarted after 40 s. Returns whether all receivers
 /// are back within two selection intervals, as `manyflow-rig bench stream --faults` demands.
 fn is_back_after_restart(seed: u8) -> bool {
@@ -138,7 +147,7 @@ fn rates_beside(lie: Option<Lie>, seed: u8) -> Vec<f64> {
 const KEPT: f64 = 90.0;
 /// The seeds of every run.
 const LIE_SEEDS: [u8; 2] = [1, 3];
-/// With seed 1, the receiver behind the third link keeps 79 % beside a liar that always reports
+/// With seed 1, the receiver behind the third link keeps 81 % beside a liar that always reports
 /// congestion. Before units were cut again when rates decrease, seed 3 missed with 35 %, and so did
 /// 6 of the first 10 seeds, which are 4 now.
 const NOT_KEPT: [(u8, Lie); 1] = [(1, Lie::AlwaysCongested)];

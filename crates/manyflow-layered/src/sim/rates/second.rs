@@ -95,6 +95,17 @@ impl Second {
             places: Places::new(),
         }
     }
+
+    /// Handles an early report of the rate that a path of the lowest group carries. Returns the
+    /// rate to which the group falls, unless its reports contradict themselves.
+    pub(super) fn on_early(&mut self, lowest: f64) -> Option<f64> {
+        let record = &mut self.records[0];
+        if record.doubts >= DOUBT_ROUNDS {
+            return None;
+        }
+        record.calm_rounds = 0;
+        Some(DRAIN * lowest)
+    }
 }
 
 impl Rates {
@@ -166,26 +177,6 @@ impl Rates {
         };
         self.set(group, next.min(limit), reason);
         false
-    }
-
-    /// Handles an early report of the rate that a path of the lowest group carries. One receiver is
-    /// enough to make this group congested, so the first report of a round decides; the others are
-    /// from before the decrease took effect. Returns whether the rate changes.
-    pub(in crate::sim) fn on_early(&mut self, lowest: f64) -> bool {
-        let rate = self.cumulative[0];
-        let Some(second) = &mut self.second else {
-            return false;
-        };
-        let record = &mut second.records[0];
-        if self.held[0] || record.doubts >= DOUBT_ROUNDS || lowest >= SHORTFALL * rate {
-            return false;
-        }
-        record.calm_rounds = 0;
-        self.held[0] = true;
-        let share = (DRAIN * lowest / rate).clamp(self.decrease_min, self.decrease);
-        self.set(0, rate * share, RateReason::Congested);
-        self.keep_order();
-        true
     }
 
     /// Sets the cumulative rates to those of a new menu, in ascending order. A rate of the present
