@@ -37,10 +37,9 @@ test lane-build lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
 # there are two lanes: one computes, with a lower priority, while the other mostly waits. A recipe's
 # line is one step, so that each lane takes one after the other. Python's package is built before
 # the lanes, because cargo builds one thing at a time.
-test: ## All checks and tests, which have to pass before a change lands
-	@scripts/setup tests
+test: tools ## All checks and tests, which have to pass before a change lands
 	@scripts/setup python
-	@$(MAKE) --no-print-directory -j2 lane-build lane-packages
+	@$(MAKE) --no-print-directory -j3 lane-build lane-packages
 	scripts/python install
 	@$(MAKE) --no-print-directory -j2 --output-sync=line lane-computing lane-live
 	@scripts/unit report
@@ -67,8 +66,13 @@ lane-live:
 # them. Otherwise they would be checked again, with fewer features.
 DOCUMENT = cargo doc --locked --workspace --no-deps --lib --bin manyflow --bin manyflow-rig --example webrc_link
 
-check: ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
+check: check-text check-code ## Check format, lints, documentation, licences of dependencies, and the rules of CONTRIBUTING
+
+.PHONY: tools check-text check-code
+tools:
 	@scripts/setup tests
+
+check-text: tools
 	cargo fmt --all --check
 	scripts/tidy --self-test
 	scripts/tidy
@@ -78,6 +82,8 @@ check: ## Check format, lints, documentation, licences of dependencies, and the 
 	scripts/numbers --self-test
 	scripts/numbers --check
 	scripts/keys --check
+
+check-code: tools
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(DOCUMENT)
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
