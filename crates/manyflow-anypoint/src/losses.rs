@@ -72,6 +72,14 @@ impl LossWindow {
     /// Such time does not count for CUBIC (RFC 9438 section 5.8).
     pub(crate) fn stand(&mut self) {
         if let Some(cubic) = &mut self.cubic {
+            cubic.stand();
+        }
+    }
+
+    /// Begins to follow losses from the present window on, after a time in which it followed
+    /// something else or nothing was sent.
+    pub(crate) fn restart(&mut self) {
+        if let Some(cubic) = &mut self.cubic {
             cubic.end_epoch();
         }
     }

@@ -39,6 +39,8 @@ pub(super) struct Receiver<P> {
     beyond: VecDeque<Option<Item<P>>>,
     /// The numbers of the items in `beyond` as ranges, end excluded: ascending and not adjacent.
     blocks: Vec<(u32, u32)>,
+    /// The gaps below this number were named since the reports began again with the lowest.
+    turn: u32,
     /// The number of items in `beyond`.
     beyond_frames: u32,
     /// The bytes of the items in `beyond`.
@@ -95,6 +97,7 @@ impl<P: Payload> Receiver<P> {
             next: 0,
             beyond: VecDeque::new(),
             blocks: Vec::new(),
+            turn: 0,
             beyond_frames: 0,
             beyond_bytes: 0,
             ready_bytes: 0,
@@ -337,33 +340,45 @@ impl<P: Payload> Receiver<P> {
         let due = self.due_acks.pop_front()?;
         self.last = Some(due.of);
         self.reported_read = self.read;
+        let missing = self.report_missing(due.cumulative);
         Some(Ack {
             cumulative: due.cumulative,
             of: due.of,
             credit: self.credit(),
             feedback: due.feedback,
-            missing: self.missing_below(due.of, due.cumulative),
+            missing,
         })
     }
 
-    /// Returns the lowest gaps below `of` that enough later frames have overtaken, counted from
-    /// `cumulative`.
-    fn missing_below(&self, of: u32, cumulative: u32) -> [Gap; 3] {
+    /// Returns gaps that enough later frames have overtaken, counted from `cumulative`: the
+    /// highest, which is the news, and others in turn. Frames that arrived lie between gaps, and
+    /// each of those is answered, so there are never more gaps than answers to name them.
+    fn report_missing(&mut self, cumulative: u32) -> [Gap; 3] {
         let mut missing = NO_GAPS;
         let Some(limit) = self.overtaken_below() else {
             return missing;
         };
-        let limit = limit.min(of);
-        let mut from = self.next;
-        for (gap, (begin, end)) in missing.iter_mut().zip(&self.blocks) {
+        let overtaken = self.blocks.partition_point(|block| block.0 <= limit);
+        let Some(newest) = overtaken.checked_sub(1) else {
+            return missing;
+        };
+        let older = &self.blocks[..newest];
+        let named = older.partition_point(|block| block.0 <= self.turn);
+        let begin = if named < newest { named } else { 0 };
+        let end = newest.min(begin + missing.len() - 1);
+        let due = (begin..end).chain([newest]);
+        for (gap, place) in missing.iter_mut().zip(due) {
+            let from = place
+                .checked_sub(1)
+                .map_or(self.next, |below| self.blocks[below].1);
             let offset = u16::try_from(from - cumulative);
-            let frames = u16::try_from(begin - from);
-            let (Ok(offset), Ok(frames), true) = (offset, frames, *begin <= limit) else {
+            let frames = u16::try_from(self.blocks[place].0 - from);
+            let (Ok(offset), Ok(frames)) = (offset, frames) else {
                 break;
             };
             *gap = Gap { offset, frames };
-            from = *end;
         }
+        self.turn = end.checked_sub(1).map_or(0, |last| self.blocks[last].0);
         missing
     }
 

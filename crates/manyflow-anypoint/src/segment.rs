@@ -92,8 +92,9 @@ pub struct Ack {
     pub credit: u32,
     /// The answer to the frame's XCP header.
     pub feedback: Feedback,
-    /// Missing frames, lowest first: later frames of the same path have arrived. Unused gaps are
-    /// zero and come last.
+    /// Missing frames, lowest first: later frames of the same path have arrived. If there are more
+    /// gaps, these are the highest and two others, which take turns. Unused gaps are zero and come
+    /// last.
     pub missing: [Gap; 3],
 }
 

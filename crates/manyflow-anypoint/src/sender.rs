@@ -63,6 +63,8 @@ pub(super) struct Sender<P> {
     lost: u32,
     /// The number from which to look for the next lost frame.
     turn: u32,
+    /// A loss event has begun, and its first retransmission does not wait for the window.
+    is_repair_due: bool,
     /// The value of `next` at the last loss event. Losses below it belong to that event, so there
     /// is one event in each round trip.
     recover: u32,
@@ -127,6 +129,7 @@ impl<P: Payload> Sender<P> {
             transmissions: 0,
             lost: 0,
             turn: 0,
+            is_repair_due: false,
             recover: 0,
             is_window_limited: true,
             is_closed: false,
@@ -262,7 +265,8 @@ impl<P: Payload> Sender<P> {
         };
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
-        let has_room = self.window.has_room(self.pipe, wire_bytes);
+        let is_repair = self.is_repair_due && self.lost > 0;
+        let has_room = is_repair || self.window.has_room(self.pipe, wire_bytes);
         // With nothing in flight, frames are not paced: the round-trip time may have changed since
         // it was measured.
         let is_early = now + self.window.burst() < self.paced_until;
@@ -342,6 +346,7 @@ impl<P: Payload> Sender<P> {
             self.count_new(now);
         } else {
             self.lost -= 1;
+            self.is_repair_due = false;
         }
         self.has_retransmitted = !is_new;
         self.transmissions += 1;
@@ -409,10 +414,18 @@ impl<P: Payload> Sender<P> {
             self.handle_missing(ack, gap, order);
         }
         if self.lost > lost_before && self.first >= self.recover {
-            self.recover = self.next;
-            self.window.on_loss();
+            self.begin_repair(now);
             events.push_back(Event::LossEvent);
         }
+    }
+
+    /// Begins a loss event: reduces the window, sends the first lost frame without waiting for it
+    /// (RFC 6675 section 5, step 4.3), and gives the repair the time of a time-out.
+    fn begin_repair(&mut self, now: Time) {
+        self.recover = self.next;
+        self.window.on_loss();
+        self.is_repair_due = true;
+        self.timer = Some(now + self.rtt.timeout());
     }
 
     /// Marks the frame that the acknowledgement answers as arrived, and follows its feedback.
@@ -430,14 +443,20 @@ impl<P: Payload> Sender<P> {
         let (sent, is_frame) = (outgoing.sent, outgoing.item.bytes() > 0);
         let wire_bytes = outgoing.item.wire_bytes();
         // Karn's algorithm: it is unknown which transmission of a retransmitted frame is answered.
-        // An acknowledgement after a probe may be as old as an outage.
-        if !outgoing.is_retransmitted && !is_repeated {
+        // A frame that counts as lost may have been answered before: a switch answers a frame that
+        // it holds beyond a gap, and the member answers it again after the gap is filled. An
+        // acknowledgement after a probe may be as old as an outage.
+        let is_first = outgoing.fate == Fate::Sent && !outgoing.is_retransmitted;
+        if is_first && !is_repeated {
             self.sample_rtt(now - sent, events);
         }
         self.mark_acknowledged(ack.of);
         if self.timeouts > 0 {
             // The path works again, although the first frame may have to wait for others.
             self.rtt.end_back_off();
+        }
+        if self.timeouts > 0 || self.frame(self.first).fate == Fate::Acknowledged {
+            // The first frame may wait for one of another member. The path works meanwhile.
             self.timer = Some(now + self.rtt.timeout());
         }
         if is_frame {

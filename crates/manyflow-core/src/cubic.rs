@@ -3,7 +3,7 @@
 //! [`Cubic`] has no window of its own: its caller has slow start, the window and its bounds, and
 //! decides which losses are one congestion event.
 
-use crate::time::Time;
+use crate::time::{Time, seconds};
 
 /// C: the steepness of the curve, in segments per second cubed (section 5).
 const C: f64 = 0.4;
@@ -21,6 +21,8 @@ pub struct Cubic {
     /// cwnd_prior: the window at the last congestion.
     prior: f64,
     epoch: Option<Epoch>,
+    /// Something else has limited the window since it last grew.
+    stands: bool,
 }
 
 /// The period of congestion avoidance since the last congestion.
@@ -45,6 +47,18 @@ impl Epoch {
         }
     }
 
+    /// Moves the curve so that it has `window` segments now, unless it has less.
+    fn continue_at(&mut self, now: Time, window: f64) {
+        let t_s = self.plateau_s + libm::cbrt((window - self.plateau) / C);
+        if t_s < 0.0 {
+            *self = Epoch::new(now, window, self.plateau);
+            return;
+        }
+        let passed_s = (now - self.start).as_secs_f64();
+        self.start += seconds((passed_s - t_s).max(0.0));
+        self.reno = self.reno.min(window);
+    }
+
     /// Returns W_cubic(t) (Figure 1).
     fn curve(&self, t_s: f64) -> f64 {
         let x = t_s - self.plateau_s;
@@ -61,6 +75,9 @@ impl Cubic {
         let epoch = self
             .epoch
             .get_or_insert_with(|| Epoch::new(now, window, plateau));
+        if core::mem::take(&mut self.stands) {
+            epoch.continue_at(now, window);
+        }
         let alpha = if epoch.reno < self.prior { ALPHA } else { 1.0 };
         epoch.reno += alpha * acknowledged / window;
         let t_s = (now - epoch.start).as_secs_f64();
@@ -82,6 +99,12 @@ impl Cubic {
         self.prior = window;
         self.epoch = None;
         window * BETA
+    }
+
+    /// Notes that something else limits the window: the time until it grows again does not count
+    /// (section 5.8). The curve then continues from the point that has the window's size.
+    pub fn stand(&mut self) {
+        self.stands = true;
     }
 
     /// Ends the epoch: time in which the window did not limit the sender does not count (section
@@ -138,5 +161,22 @@ mod tests {
         cubic.on_congestion(100.0);
         cubic.on_congestion(80.0);
         assert_eq!(cubic.plateau, 68.0);
+    }
+
+    #[test]
+    fn a_curve_continues_where_something_else_has_held_the_window() {
+        let grown = |held_s: f64| {
+            let mut cubic = Cubic::default();
+            let window = cubic.on_congestion(1000.0);
+            let before = grow(&mut cubic, window, 14.0, 0.1);
+            let now = Time::from_secs_f64(14.0 + held_s);
+            if held_s > 0.0 {
+                cubic.stand();
+            }
+            cubic.grown(now, before, 1.0, 0.1) - before
+        };
+        // Beyond the plateau, where a new epoch would begin without growth.
+        assert!(grown(0.0) > 0.002, "{}", grown(0.0));
+        assert!((grown(30.0) / grown(0.0) - 1.0).abs() < 0.01);
     }
 }

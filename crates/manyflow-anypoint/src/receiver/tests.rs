@@ -53,18 +53,35 @@ fn a_gap_is_reported_when_three_later_frames_have_arrived() {
         reported(take(&mut receiver, 7, 1000).0),
         (1, vec![(1, 2), (4, 4)])
     );
-    assert_eq!(reported(take(&mut receiver, 1, 1000).0), (2, vec![]));
-    assert_eq!(reported(take(&mut receiver, 2, 1000).0), (4, vec![]));
+    assert_eq!(
+        reported(take(&mut receiver, 1, 1000).0),
+        (2, vec![(2, 2), (4, 4)])
+    );
+    assert_eq!(reported(take(&mut receiver, 2, 1000).0), (4, vec![(4, 4)]));
     assert_eq!(reported(take(&mut receiver, 8, 1000).0), (4, vec![(4, 4)]));
     assert_eq!(reported(take(&mut receiver, 4, 1000).0), (9, vec![]));
     assert_eq!(core::iter::from_fn(|| receiver.read(Time::ZERO)).count(), 9);
 }
 
 #[test]
-fn the_three_lowest_gaps_are_reported() {
+fn each_report_has_the_highest_gap_and_two_others_in_turn() {
     let mut receiver = by_credit(100);
-    let last = [1, 3, 5, 7, 9, 11, 12].map(|n| take(&mut receiver, n, 1000).0);
-    assert_eq!(reported(last[6]), (0, vec![(0, 0), (2, 2), (4, 4)]));
+    // Every second frame is lost. Each arrival from 5 on shows a gap of one frame below it.
+    for arrived in (1..=29).step_by(2) {
+        let (_, gaps) = reported(take(&mut receiver, arrived, 1000).0);
+        let newest = arrived.checked_sub(5).map(|number| (number, number));
+        assert_eq!(gaps.last().copied(), newest);
+    }
+    // Repeated acknowledgements name the 13 gaps, of which the highest is always there.
+    let mut named = Vec::new();
+    for _ in 0..6 {
+        receiver.repeat_ack();
+        let (_, gaps) = reported(receiver.poll_transmit());
+        assert_eq!((gaps.len(), gaps[2]), (3, (24, 24)));
+        named.extend(gaps[..2].iter().map(|gap| gap.0));
+    }
+    named.sort_unstable();
+    assert_eq!(named, (0..24).step_by(2).collect::<Vec<_>>());
 }
 
 #[test]

@@ -101,6 +101,48 @@ fn a_repeated_report_retransmits_once_until_a_newer_frame_is_answered() {
 }
 
 #[test]
+fn the_second_answer_to_a_frame_gives_no_round_trip_time() {
+    let mut sender = sender(8);
+    let mut events = VecDeque::new();
+    sent(&mut sender, Time::ZERO);
+    // A switch answers frame 7, which it holds beyond a gap. The time-out forgets that.
+    sender.handle_ack(Time::ZERO + 10 * MS, &ack(0, 7, &[]), &mut events);
+    let average_s = sender.rtt.average_s();
+    assert_eq!(time_out(&mut sender)[0], 0);
+    // The gap is filled, and the member answers.
+    sender.handle_ack(Time::ZERO + 5_000 * MS, &ack(8, 7, &[]), &mut events);
+    assert_eq!(sender.rtt.average_s(), average_s);
+}
+
+#[test]
+fn the_first_repair_does_not_wait_for_the_window() {
+    let mut sender = sender(100);
+    assert_eq!(sent(&mut sender, Time::ZERO).len(), 100);
+    let now = Time::ZERO + 150 * MS;
+    // The window is halved while 99 frames are believed to be in the network.
+    take(&mut sender, now, &ack(0, 3, &[(0, 1), (2, 1)]));
+    assert_eq!(sent(&mut sender, now), [0]);
+    let due = sender.poll_timeout().expect("frames are in flight");
+    assert_eq!(
+        due,
+        now + sender.timeout(),
+        "the repair has time for its answer"
+    );
+}
+
+#[test]
+fn answers_restart_the_timer_while_the_first_frame_waits_for_others() {
+    let mut sender = sender(8);
+    sent(&mut sender, Time::ZERO);
+    // Behind a switch, the first frame has arrived and waits for one of another member.
+    for (of, at_ms) in [(0, 10), (1, 100), (2, 190)] {
+        let now = Time::ZERO + at_ms * MS;
+        take(&mut sender, now, &ack(0, of, &[]));
+        assert_eq!(sender.poll_timeout(), Some(now + sender.timeout()));
+    }
+}
+
+#[test]
 fn frames_are_spaced_as_their_headers_say() {
     let mut sender = sender_by(Control::Xcp, 100);
     assert!(sender.poll_transmit(Time::ZERO).is_some());

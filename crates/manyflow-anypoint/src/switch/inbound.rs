@@ -11,7 +11,7 @@ mod uptake;
 use super::acknowledgement::Acknowledgement;
 use super::context::Context;
 use super::ensemble::{Ensemble, MemberState};
-use super::missing::{Gaps, Missing};
+use super::missing::Missing;
 use super::numbered::Numbered;
 use super::ratios::Ratios;
 use super::reorder::{Arrival, Reorder};
@@ -41,7 +41,8 @@ pub(super) struct Inbound<P> {
     arrivals: Reorder<PeerSeq, P>,
     /// The route of each frame, from the peer's first frame that its member has not acknowledged.
     routes: Ring<PeerSeq, Route>,
-    /// Frames that were lost on the way to a member, or that a failed member did not acknowledge.
+    /// Frames that were lost on the way to the switch or to a member, or that a failed member did
+    /// not acknowledge.
     missing: Missing<PeerSeq>,
     /// The stream to each member.
     streams: Vec<Stream>,
@@ -102,6 +103,8 @@ impl<P: Payload + Default> Inbound<P> {
             Arrival::Next => self.route_all(cx, policy, item),
             Arrival::Beyond => {
                 self.arrivals.hold(sequence, item);
+                self.missing.remove(sequence);
+                self.missing.extend(self.arrivals.find_missing());
                 self.acknowledge(cx, Some(sequence), Feedback::default());
             }
             Arrival::TooFar => {}
@@ -118,6 +121,7 @@ impl<P: Payload + Default> Inbound<P> {
         let mut next = Some(first);
         while let Some(item) = next {
             let sequence = self.arrivals.next();
+            self.missing.remove(sequence);
             match item {
                 Numbered::Frame(data, payload) => self.route(cx, policy, sequence, data, payload),
                 Numbered::Close => {
@@ -430,15 +434,12 @@ impl<P: Payload + Default> Inbound<P> {
         if of.is_none() && !self.has_acknowledged() {
             return;
         }
-        let mut gaps = Gaps::new(cumulative);
-        self.missing.report(&mut gaps);
-        self.arrivals.report(&mut gaps);
         let ack = Acknowledgement {
             cumulative,
             of: of.unwrap_or(cumulative.previous()),
             credit: self.report_credit(),
             feedback,
-            missing: gaps.list(),
+            missing: self.missing.report(cumulative),
         };
         cx.out.send(Leg::Peer, ack.to_body());
     }

@@ -5,7 +5,7 @@ use crate::{Gap, NO_GAPS};
 
 /// The gaps of one acknowledgement, filled from the lowest number on.
 #[derive(Debug)]
-pub(super) struct Gaps<S> {
+struct Gaps<S> {
     cumulative: S,
     list: [Gap; 3],
     used: usize,
@@ -13,7 +13,7 @@ pub(super) struct Gaps<S> {
 
 impl<S: Sequence> Gaps<S> {
     /// Creates an empty list for an acknowledgement with this cumulative number.
-    pub(super) fn new(cumulative: S) -> Gaps<S> {
+    fn new(cumulative: S) -> Gaps<S> {
         Gaps {
             cumulative,
             list: NO_GAPS,
@@ -21,8 +21,9 @@ impl<S: Sequence> Gaps<S> {
         }
     }
 
-    /// Adds a number above those added before. Returns false if there is no room for it.
-    pub(super) fn add(&mut self, number: S) -> bool {
+    /// Adds a number above those added before, unless the list has `room` gaps and the number
+    /// belongs to none of them. Returns whether the number was added.
+    fn add(&mut self, number: S, room: usize) -> bool {
         let Ok(offset) = u16::try_from(number.since(self.cumulative)) else {
             return false;
         };
@@ -33,25 +34,21 @@ impl<S: Sequence> Gaps<S> {
                 return true;
             }
         }
-        if self.used == self.list.len() {
+        if self.used == room {
             return false;
         }
         self.list[self.used] = Gap { offset, frames: 1 };
         self.used += 1;
         true
     }
-
-    /// Returns the gaps as an acknowledgement carries them.
-    pub(super) fn list(&self) -> [Gap; 3] {
-        self.list
-    }
 }
 
-/// The frames of one sender that are known to be missing.
+/// The frames of one sender that are known to be missing, on either side of the switch.
 ///
-/// An acknowledgement names at most three gaps, but a burst that is lost on one member's path
-/// leaves many gaps among the peer's numbers. Reports therefore take turns: each continues where
-/// the previous one ended.
+/// An acknowledgement names at most three gaps, but an overflowing queue leaves many more. The
+/// highest gap is the news, and each report has it. The others take turns: each report continues
+/// where the previous one ended. Frames that arrived lie between gaps, and each of those is
+/// answered, so there are never more gaps than answers to name them.
 #[derive(Debug)]
 pub(super) struct Missing<S> {
     /// Lowest first, without duplicates.
@@ -77,6 +74,13 @@ impl<S: Sequence> Missing<S> {
         place.is_err()
     }
 
+    /// Adds these numbers.
+    pub(super) fn extend(&mut self, numbers: impl Iterator<Item = S>) {
+        numbers.for_each(|number| {
+            self.insert(number);
+        });
+    }
+
     /// Removes a number; does nothing if it is not missing.
     pub(super) fn remove(&mut self, number: S) {
         if self.numbers.is_empty() {
@@ -94,14 +98,32 @@ impl<S: Sequence> Missing<S> {
         }
     }
 
-    /// Adds to `gaps` the numbers whose turn it is.
-    pub(super) fn report(&mut self, gaps: &mut Gaps<S>) {
+    /// Returns the gaps of the next acknowledgement, whose cumulative number is `cumulative`.
+    pub(super) fn report(&mut self, cumulative: S) -> [Gap; 3] {
+        let mut gaps = Gaps::new(cumulative);
+        let room = gaps.list.len();
         if self.turn >= self.numbers.len() {
             self.turn = 0;
         }
-        let due = self.numbers[self.turn..].iter();
-        self.turn += due.take_while(|number| gaps.add(**number)).count();
-        debug_assert!(self.turn <= self.numbers.len());
+        let highest = self.highest_gap().max(self.turn);
+        let due = self.numbers[self.turn..highest].iter();
+        self.turn += due.take_while(|older| gaps.add(**older, room - 1)).count();
+        if self.turn >= highest {
+            self.turn = 0;
+        }
+        for newest in &self.numbers[highest..] {
+            if !gaps.add(*newest, room) {
+                break;
+            }
+        }
+        gaps.list
+    }
+
+    /// Returns the index at which the highest gap begins.
+    fn highest_gap(&self) -> usize {
+        let pairs = self.numbers.windows(2).rev();
+        let adjacent = pairs.take_while(|pair| pair[0].next() == pair[1]).count();
+        self.numbers.len().saturating_sub(adjacent + 1)
     }
 
     /// Returns the number's index, or `Err` with the index for its insertion.
@@ -124,22 +146,33 @@ mod tests {
     }
 
     fn report(missing: &mut Missing<PeerSeq>, cumulative: u32) -> Vec<(u16, u16)> {
-        let mut gaps = Gaps::new(number(cumulative));
-        missing.report(&mut gaps);
-        let used = gaps.list().into_iter().filter(|gap| gap.frames > 0);
+        let gaps = missing.report(number(cumulative));
+        let used = gaps.into_iter().filter(|gap| gap.frames > 0);
         used.map(|gap| (gap.offset, gap.frames)).collect()
     }
 
     #[test]
-    fn reports_go_round_and_merge_neighbours() {
+    fn reports_have_the_highest_gap_and_others_in_turn_and_merge_neighbours() {
         let mut missing = Missing::new();
-        for lost in [30, 10, 12, 11, 20, 40, 11] {
+        for lost in [30, 10, 12, 11, 20, 40, 41, 11] {
             missing.insert(number(lost));
         }
-        assert_eq!(report(&mut missing, 10), [(0, 3), (10, 1), (20, 1)]);
-        assert_eq!(report(&mut missing, 10), [(30, 1)]);
+        assert_eq!(report(&mut missing, 10), [(0, 3), (10, 1), (30, 2)]);
+        assert_eq!(report(&mut missing, 10), [(20, 1), (30, 2)]);
         missing.remove(number(10));
         missing.remove(number(99));
-        assert_eq!(report(&mut missing, 11), [(0, 2), (9, 1), (19, 1)]);
+        assert_eq!(report(&mut missing, 11), [(0, 2), (9, 1), (29, 2)]);
+        missing.begin_with(number(20));
+        assert_eq!(report(&mut missing, 11), [(9, 1), (19, 1), (29, 2)]);
+    }
+
+    #[test]
+    fn one_gap_is_in_each_report() {
+        let mut missing = Missing::new();
+        assert_eq!(report(&mut missing, 3), []);
+        (3..6).for_each(|lost| assert!(missing.insert(number(lost))));
+        for _ in 0..3 {
+            assert_eq!(report(&mut missing, 3), [(0, 3)]);
+        }
     }
 }

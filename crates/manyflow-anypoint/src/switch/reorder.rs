@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::missing::Gaps;
 use super::numbered::Numbered;
 use super::sequence::Sequence;
 
@@ -30,6 +29,8 @@ pub(super) struct Reorder<S, P> {
     held: VecDeque<Option<Numbered<P>>>,
     /// How far beyond `next` elements are held.
     limit: u32,
+    /// The missing numbers before this one were found: [`find_missing`](Reorder::find_missing).
+    found: S,
 }
 
 impl<S: Sequence, P> Reorder<S, P> {
@@ -39,6 +40,7 @@ impl<S: Sequence, P> Reorder<S, P> {
             next: S::FIRST,
             held: VecDeque::new(),
             limit,
+            found: S::FIRST,
         }
     }
 
@@ -86,23 +88,21 @@ impl<S: Sequence, P> Reorder<S, P> {
 
     /// Completes all numbers before `next`, and drops all held elements.
     pub(super) fn skip_to(&mut self, next: S) {
-        self.next = next;
+        (self.next, self.found) = (next, next);
         self.held.clear();
     }
 
-    /// Adds the missing numbers to `gaps`: those with three or more elements held above them.
-    pub(super) fn report(&self, gaps: &mut Gaps<S>) {
-        let mut above = self.held.iter().flatten().count();
-        for (place, held) in self.held.iter().enumerate() {
-            if above < REORDERING {
-                break;
-            }
-            match held {
-                Some(_) => above -= 1,
-                None if !gaps.add(self.next.plus(place as u32)) => break,
-                None => {}
-            }
-        }
+    /// Iterates over the numbers that have become missing since the last call: those with three or
+    /// more elements held above them.
+    pub(super) fn find_missing(&mut self) -> impl Iterator<Item = S> + use<'_, S, P> {
+        let places = self.held.iter().enumerate();
+        let mut held = places.filter_map(|(place, held)| held.is_some().then_some(place));
+        let end = held.nth_back(REORDERING - 1).unwrap_or(0);
+        let found = (self.found.since(self.next) as i32).max(0) as usize;
+        self.found = self.next.plus(found.max(end) as u32);
+        let (next, held) = (self.next, &self.held);
+        let missing = (found.min(end)..end).filter(|place| held[*place].is_none());
+        missing.map(move |place| next.plus(place as u32))
     }
 }
 
@@ -112,21 +112,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_beyond_a_gap_wait_and_the_gap_is_reported() {
+    fn elements_beyond_a_gap_wait_and_the_gap_is_found() {
         let number = MemberSeq::from_wire;
         let mut reorder: Reorder<MemberSeq, ()> = Reorder::new(6);
         for beyond in [1, 3, 4].map(number) {
             assert_eq!(reorder.classify(beyond), Arrival::Beyond);
             reorder.hold(beyond, Numbered::Close);
         }
-        let mut gaps = Gaps::new(number(0));
-        reorder.report(&mut gaps);
-        let reported = gaps.list().map(|gap| (gap.offset, gap.frames));
-        assert_eq!(
-            reported,
-            [(0, 1), (0, 0), (0, 0)],
-            "only two elements are above 2"
-        );
+        let missing: Vec<_> = reorder.find_missing().collect();
+        assert_eq!(missing, [number(0)], "only two elements are above 2");
+        assert_eq!(reorder.find_missing().count(), 0, "each is found once");
+        reorder.hold(number(6), Numbered::Close);
+        assert_eq!(reorder.find_missing().collect::<Vec<_>>(), [number(2)]);
         assert_eq!(reorder.classify(number(6)), Arrival::Beyond);
         assert_eq!(reorder.classify(number(7)), Arrival::TooFar);
         assert!(reorder.advance().is_some(), "1 follows 0");

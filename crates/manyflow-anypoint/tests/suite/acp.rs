@@ -210,6 +210,33 @@ fn reno_and_auto_use_a_drop_tail_link() {
 }
 
 #[test]
+fn hundreds_of_gaps_are_repaired_in_two_round_trips() {
+    let link = LinkConfig {
+        rate: Some("20 Mbit/s".parse().unwrap()),
+        queue: QueueLimit::Packets(400),
+        ..delay(100)
+    };
+    let config = AcpConfig {
+        send_buffer: 2 << 20,
+        receive_buffer: 2 << 20,
+        ..auto()
+    };
+    let mut world = world(config, &link, 1);
+    world.give(0, frames(0..20_000));
+    let mut now = Duration::ZERO;
+    while world.count(0, Event::LossEvent) == 0 {
+        now += Duration::from_millis(10);
+        world.run_until(now);
+    }
+    let read = world.read(1).len();
+    // With a full queue, a round trip takes 370 ms, and a window has 850 frames.
+    world.run_until(now + Duration::from_millis(2 * 370));
+    let repaired = world.read(1).len() - read;
+    assert!(repaired > 850, "{repaired} frames");
+    assert_eq!(world.count(0, Event::RetransmissionTimeout), 0);
+}
+
+#[test]
 fn losses_do_not_make_an_application_look_slow_to_soft_flow_control() {
     let link = LinkConfig {
         loss: LossModel::Bernoulli(0.01),

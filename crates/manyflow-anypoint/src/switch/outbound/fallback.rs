@@ -15,6 +15,9 @@
 //! A loss on the leg reduces W and, because the member retransmits, the window of the member that
 //! sent the frame. That member is spared the lower feedback until its headers show the reduction,
 //! so that no window is reduced twice for a loss.
+//!
+//! A TCP stops sending when it finds a loss. The members follow W a round trip later, and the queue
+//! drops frames until then. These losses belong to the same event, and reduce W no further.
 
 use super::super::sequence::{PeerSeq, Sequence};
 use super::super::transform::Aggregate;
@@ -41,6 +44,9 @@ pub(super) struct Fallback {
     frame: f64,
     /// The next number at the last loss event. Frames that were sent before belong to that event.
     recover: PeerSeq,
+    /// The members' windows still have a larger sum than the reduced window. Until they have
+    /// followed, losses belong to the same event: they have the same cause.
+    is_reducing: bool,
 }
 
 impl Fallback {
@@ -51,6 +57,7 @@ impl Fallback {
             is_answered: false,
             frame: 0.0,
             recover: PeerSeq::FIRST,
+            is_reducing: false,
         }
     }
 
@@ -87,6 +94,7 @@ impl Fallback {
         } else {
             LAG
         };
+        self.is_reducing &= all.cwnd > window.bytes + LAG_FRAMES * self.frame;
         let is_used = window.bytes <= lag * all.cwnd + LAG_FRAMES * self.frame;
         if is_used && !cumulative.is_before(self.recover) {
             let path = Path {
@@ -103,7 +111,8 @@ impl Fallback {
     }
 
     /// Handles the loss of a frame that was last sent before the frame `sent_before`. `next` is the
-    /// next number. Reduces the window once in a round trip.
+    /// next number. Reduces the window once until the members have followed, which takes a round
+    /// trip.
     pub(super) fn on_loss(&mut self, sent_before: PeerSeq, next: PeerSeq) {
         debug_assert!(
             !next.is_before(sent_before),
@@ -113,8 +122,11 @@ impl Fallback {
             return;
         }
         self.recover = next;
-        if let Some(window) = &mut self.window {
+        if let Some(window) = &mut self.window
+            && !self.is_reducing
+        {
             window.on_loss(self.frame);
+            self.is_reducing = true;
         }
     }
 }
@@ -183,6 +195,22 @@ mod tests {
             fallback.on_loss(number(sent_before), number(30));
         }
         assert!((window(&fallback) - 0.7 * before).abs() < 1e-6);
+    }
+
+    #[test]
+    fn losses_until_the_members_have_followed_are_one_event() {
+        let mut fallback = Fallback::new();
+        round(&mut fallback, 0.0, 0, 20_000.0);
+        let before = window(&fallback);
+        fallback.on_loss(number(5), number(30));
+        round(&mut fallback, 0.02, 5, before);
+        // Sent after the first loss was known, at the rate of windows that were not reduced yet.
+        fallback.on_loss(number(40), number(60));
+        let reduced = window(&fallback);
+        assert!((reduced - 0.7 * before).abs() < 1e-6);
+        round(&mut fallback, 0.04, 5, reduced);
+        fallback.on_loss(number(70), number(90));
+        assert!((window(&fallback) - 0.7 * reduced).abs() < 1e-6);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::super::acknowledgement::Acknowledgement;
-use super::super::missing::{Gaps, Missing};
+use super::super::missing::Missing;
 use super::super::numbered::Numbered;
 use super::super::reorder::{Arrival, Reorder};
 use super::super::ring::Ring;
@@ -28,7 +28,8 @@ pub(super) struct Stream<P> {
     arrivals: Reorder<MemberSeq, P>,
     /// The number towards the peer of each frame that the peer has not acknowledged.
     forwarded: Ring<MemberSeq, PeerSeq>,
-    /// The frames in `forwarded` that the peer misses.
+    /// The frames that the peer misses, which are in `forwarded`, and those that were lost before
+    /// they reached the switch.
     missing: Missing<MemberSeq>,
     /// The credit that the member was granted, in bytes from the first frame in `forwarded`.
     granted: u32,
@@ -95,6 +96,8 @@ impl<P> Stream<P> {
     /// Holds an element whose number is [`Arrival::Beyond`] or [`Arrival::Next`].
     pub(super) fn hold(&mut self, number: MemberSeq, item: Numbered<P>) {
         self.arrivals.hold(number, item);
+        self.missing.remove(number);
+        self.missing.extend(self.arrivals.find_missing());
     }
 
     /// Removes and returns the element that is held under the next number.
@@ -110,7 +113,9 @@ impl<P> Stream<P> {
     /// Completes the next number, which is that of the Close.
     pub(super) fn close_next(&mut self) {
         debug_assert!(self.close.is_none(), "a stream closes once");
-        self.close = Some(self.arrivals.next());
+        let close = self.arrivals.next();
+        self.close = Some(close);
+        self.missing.remove(close);
         self.arrivals.advance();
     }
 
@@ -119,6 +124,7 @@ impl<P> Stream<P> {
     pub(super) fn forward(&mut self, number: PeerSeq) -> MemberSeq {
         let sequence = self.forwarded.next();
         self.forwarded.push(number);
+        self.missing.remove(sequence);
         sequence
     }
 
@@ -231,15 +237,12 @@ impl<P> Stream<P> {
     ) -> Acknowledgement<MemberSeq> {
         self.granted = self.granted.max(credit);
         let cumulative = self.cumulative();
-        let mut gaps = Gaps::new(cumulative);
-        self.missing.report(&mut gaps);
-        self.arrivals.report(&mut gaps);
         Acknowledgement {
             cumulative,
             of,
             credit: self.granted,
             feedback,
-            missing: gaps.list(),
+            missing: self.missing.report(cumulative),
         }
     }
 
