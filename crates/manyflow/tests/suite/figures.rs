@@ -9,6 +9,10 @@ use serde_json::Value;
 /// The known misses, as (figure, expectation). Remove a miss from here when it is mended.
 const KNOWN_MISSES: &[(&str, &str)] = &[
     (
+        "any-liar",
+        "a flow that takes every increase loses most of what exceeds path and queue",
+    ),
+    (
         "any-weights",
         "inbound, learned shares: the same, 2 s after one link has almost stopped",
     ),
