@@ -129,10 +129,8 @@ mod tests {
     fn grow(cubic: &mut Cubic, mut window: f64, seconds: f64, rtt_s: f64) -> f64 {
         let mut now_s = 0.0;
         while now_s < seconds {
-            for _ in 0..window as u32 {
-                now_s += rtt_s / window;
-                window = cubic.grown(Time::from_secs_f64(now_s), window, 1.0, rtt_s);
-            }
+            now_s += rtt_s / window;
+            window = cubic.grown(Time::from_secs_f64(now_s), window, 1.0, rtt_s);
         }
         window
     }
@@ -177,6 +175,9 @@ mod tests {
         };
         // Beyond the plateau, where a new epoch would begin without growth.
         assert!(grown(0.0) > 0.002, "{}", grown(0.0));
-        assert!((grown(30.0) / grown(0.0) - 1.0).abs() < 0.01);
+        // A window that grows has half of the curve's second derivative times the square of the
+        // round-trip time more than the curve, so the target is 2 % nearer to it.
+        let ratio = grown(30.0) / grown(0.0);
+        assert!((ratio - 1.0).abs() < 0.03, "{ratio}");
     }
 }

