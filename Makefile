@@ -33,7 +33,7 @@ rig: ## Build manyflow and the program of benchmarks and long tests, target/rele
 # One run builds nothing twice, so state for incremental builds would only cost time.
 test lane-build lane-computing lane-live: export CARGO_INCREMENTAL ?= 0
 
-# Packages of others are installed beside the build, which often has work for one core only. Then
+# Third-party packages are installed beside the build, which often has work for one core only. Then
 # there are two lanes: one computes, with a lower priority, while the other mostly waits. A recipe's
 # line is one step, so that each lane takes one after the other. Python's package is built before
 # the lanes, because cargo builds one thing at a time.

@@ -60,9 +60,9 @@
 //! - **Late reports** count as reports of the present round. Behind a long queue all reports are
 //!   late; without them, the rate that fills the queue would never decrease.
 //! - **A fall of a path to the lowest group** can be reported before the round ends, by a relay
-//!   whose hop drops this group's packets ([`relay`](crate::relay)). The group is congested if any
-//!   of its receivers is, so the sender does not wait for the others. The paper has no such
-//!   reports.
+//!   whose hop drops this group's packets ([`relay`](crate::relay)). One congested
+//!   receiver makes the group congested, so the sender need not wait for other reports. The paper
+//!   has no early reports.
 //! - **Rounds of each group** (`group_rounds`, off by default). Each group has requests, rounds and
 //!   a round-trip time of its own, those of the receivers whose top group it is, so that a receiver
 //!   behind a slow link sets the pace of its own group only. Only the packets of a group carry its

@@ -88,7 +88,8 @@ fn a_stream_holds_its_shares_behind_four_links_and_follows_one_that_changes() {
 }
 
 /// The first start exceeds the slowest link. Its hop then drops packets of the lowest group, and
-/// their relay does not wait for the end of the round.
+/// their relay does not wait for the end of the round. The bound was chosen between the values with
+/// early reports, 3 %, and without, 18 %, after both were seen.
 #[test]
 fn the_slowest_receiver_misses_few_units_of_the_start() {
     let missing = |seed: u8| {
