@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 FUZZ_SECONDS ?= 120
 RUNS ?= 100
 
-.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray python-objects convergence notebooks lab-test lab-page book tunnel dist test-dist crates
+.PHONY: help demo demo-overlay demo-ensemble demo-stream build rig test check advisories unit flaky examples release figures gallery numbers bench bench-live bench-ensembles emulate emulate-map bench-parts deb test-deb test-bare size static fuzz fuzz-short faults faults-order order-mutants parallel rejoin video crash store-clients audience image jepsen soak soak-order soak-overlay soak-stream soak-bridge python python-test python-ray python-objects convergence notebooks lab-test lab-page book tunnel dist test-dist crates
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -194,6 +194,9 @@ bench: rig ## Compare the simulator's speed with ns-2, if it is installed
 
 bench-live: rig ## Compare live transfers with UFTP, if it is installed, between network namespaces (root, ten minutes)
 	@target/release/manyflow-rig bench live --runs 3; target/release/manyflow-rig bench live --receivers 4 --runs 3; target/release/manyflow-rig bench live --multicast --runs 3; target/release/manyflow-rig bench live --relays --receivers 4 --size 100MB --runs 3; target/release/manyflow-rig bench heterogeneity --runs 3
+
+bench-ensembles: rig ## Compare the switch and the gateway with HAProxy, and the store with cp, on this machine (five minutes)
+	@target/release/manyflow-rig bench switch; scripts/gateway-nginx; scripts/store-speed
 
 AGREE = target/release/manyflow emulate --seed 1 --agree
 

@@ -7,9 +7,13 @@ pub const MESSAGES_MAX: usize = 256;
 /// The bytes of messages on the way from which on no other message leaves.
 pub const BYTES_MAX: usize = 4 << 20;
 
+/// The maximum number of messages on the way that only absent sites lack. They find out whether
+/// such a site is back, and all other sites get them again.
+const PROBES_MAX: usize = 16;
+
 /// The number of calls of [`Outbox::under_way`] without progress after which a message counts as
-/// lost: there are three in the time after which JetStream delivers it again, and the first may
-/// come at once.
+/// lost, and a site as absent: there are three in the time after which JetStream delivers a message
+/// again, and the first may come at once.
 const LOST_AFTER: u32 = 4;
 
 /// A message on the way.
@@ -22,8 +26,20 @@ struct Sent<A> {
     order: u64,
     /// Whether each site has stored the message, in the order of [`Outbox::sites`].
     stored: Vec<bool>,
+    takes: Takes,
     /// The means to acknowledge the message in its own stream.
     acknowledger: A,
+}
+
+/// The place that a message on the way takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    /// Room: a site that is not absent lacks it.
+    Room,
+    /// A place among the probes: only absent sites lack it.
+    Probe,
+    /// Nothing: it is lost.
+    Nothing,
 }
 
 /// The messages of a stream on their way to other sites. `A` acknowledges a message in its own
@@ -33,6 +49,11 @@ struct Sent<A> {
 /// messages may need longer. They are [under way](Outbox::under_way) as long as the sites report
 /// others: the overlay keeps the order of messages. Those that are not, because a site was away,
 /// count as lost and take no room, so that the owner can read them again.
+///
+/// A site that lacks messages and reports none is absent after a while. It must not take the room
+/// of the others: messages that only absent sites lack do not count, and few of them leave again
+/// until one of these sites reports a message. Then the owner asks for those that the site
+/// [missed](Outbox::missed).
 #[derive(Debug)]
 pub struct Outbox<A> {
     sites: Vec<Site>,
@@ -41,15 +62,18 @@ pub struct Outbox<A> {
     /// By sequence number in the stream. JetStream bounds them: a consumer has a maximum number of
     /// messages that are not acknowledged.
     sent: BTreeMap<u64, Sent<A>>,
-    /// The number of messages in `sent` that are not lost, and their bytes.
-    counted: usize,
-    bytes: usize,
+    taken: Taken,
+    /// Whether a site that was absent has reported a message since the last call of
+    /// [`Outbox::missed`].
+    is_back: bool,
 }
 
-impl<A> Sent<A> {
-    fn is_lost(&self) -> bool {
-        self.calls >= LOST_AFTER
-    }
+/// The places that messages take.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Taken {
+    messages: usize,
+    bytes: usize,
+    probes: usize,
 }
 
 /// A destination.
@@ -58,8 +82,60 @@ struct Site {
     name: String,
     /// The order of the last message that the site has reported, and one.
     reported: u64,
-    /// Whether the site has reported a message since the last question for those under way.
-    has_reported: bool,
+    /// The number of calls of [`Outbox::under_way`] since the site has reported a message, at least
+    /// 1 if it has not reported any; 1 while the site lacks none.
+    calls: u32,
+}
+
+impl<A> Sent<A> {
+    fn is_lost(&self) -> bool {
+        self.calls >= LOST_AFTER
+    }
+
+    fn lacking<'a>(&'a self, sites: &'a [Site]) -> impl Iterator<Item = &'a Site> {
+        let places = sites.iter().zip(&self.stored);
+        places.filter_map(|(site, stored)| (!stored).then_some(site))
+    }
+
+    fn now_takes(&self, sites: &[Site]) -> Takes {
+        if self.is_lost() {
+            Takes::Nothing
+        } else if self.lacking(sites).all(Site::is_absent) {
+            Takes::Probe
+        } else {
+            Takes::Room
+        }
+    }
+}
+
+impl Site {
+    fn is_absent(&self) -> bool {
+        self.calls > LOST_AFTER
+    }
+}
+
+impl Taken {
+    fn add<A>(&mut self, sent: &Sent<A>) {
+        match sent.takes {
+            Takes::Room => {
+                self.messages += 1;
+                self.bytes += sent.bytes;
+            }
+            Takes::Probe => self.probes += 1,
+            Takes::Nothing => (),
+        }
+    }
+
+    fn remove<A>(&mut self, sent: &Sent<A>) {
+        match sent.takes {
+            Takes::Room => {
+                self.messages -= 1;
+                self.bytes -= sent.bytes;
+            }
+            Takes::Probe => self.probes -= 1,
+            Takes::Nothing => (),
+        }
+    }
 }
 
 impl<A: Clone> Outbox<A> {
@@ -69,20 +145,20 @@ impl<A: Clone> Outbox<A> {
         let sites = sites.into_iter().map(|name| Site {
             name,
             reported: 0,
-            has_reported: false,
+            calls: 1,
         });
         Outbox {
             sites: sites.collect(),
             left: 0,
             sent: BTreeMap::new(),
-            counted: 0,
-            bytes: 0,
+            taken: Taken::default(),
+            is_back: false,
         }
     }
 
     /// Returns whether another message may leave.
     pub fn has_room(&self) -> bool {
-        self.counted < MESSAGES_MAX && self.bytes < BYTES_MAX
+        self.taken.messages < MESSAGES_MAX && self.taken.bytes < BYTES_MAX
     }
 
     /// Returns the number of messages that sites have not stored, those that are lost included.
@@ -95,37 +171,68 @@ impl<A: Clone> Outbox<A> {
         self.sent.is_empty()
     }
 
-    /// Adds a message that leaves. One that leaves again keeps the sites that have stored it.
-    pub fn push(&mut self, sequence: u64, bytes: usize, acknowledger: A) {
+    /// Adds a message, and returns whether it may leave: not if only absent sites lack it, and
+    /// enough others are on the way to these. One that comes again keeps the sites that have stored
+    /// it.
+    #[must_use]
+    pub fn push(&mut self, sequence: u64, bytes: usize, acknowledger: A) -> bool {
         let before = self.take(sequence);
         let stored = before.map_or(vec![false; self.sites.len()], |sent| sent.stored);
-        self.counted += 1;
-        self.bytes += bytes;
-        let sent = Sent {
+        let mut sent = Sent {
             bytes,
             calls: 0,
             order: self.left,
             stored,
+            takes: Takes::Nothing,
             acknowledger,
         };
-        self.left += 1;
-        self.sent.insert(sequence, sent);
-        debug_assert!(self.bytes >= bytes);
+        let takes = sent.now_takes(&self.sites);
+        let leaves = takes == Takes::Room || self.taken.probes < PROBES_MAX;
+        if leaves {
+            self.left += 1;
+            sent.takes = takes;
+        } else {
+            sent.calls = LOST_AFTER;
+        }
+        self.put(sequence, sent);
+        leaves
     }
 
     /// Handles the report of a site that it has stored a message. Returns the means to acknowledge
     /// the message if all sites have stored it. Ignores sites and messages that it does not know.
     pub fn handle_stored(&mut self, site: &str, sequence: u64) -> Option<A> {
         let place = self.sites.iter().position(|other| other.name == site)?;
-        let sent = self.sent.get_mut(&sequence)?;
+        let mut sent = self.take(sequence)?;
+        sent.stored[place] = true;
         let site = &mut self.sites[place];
         site.reported = site.reported.max(sent.order + 1);
-        site.has_reported = true;
-        sent.stored[place] = true;
-        if !sent.stored.iter().all(|stored| *stored) {
-            return None;
+        let was_absent = site.is_absent();
+        site.calls = 0;
+        let mut done = None;
+        if sent.stored.iter().all(|stored| *stored) {
+            done = Some(sent.acknowledger);
+        } else {
+            sent.takes = sent.now_takes(&self.sites);
+            self.put(sequence, sent);
         }
-        Some(self.take(sequence)?.acknowledger)
+        if was_absent {
+            self.is_back = true;
+            self.settle();
+        }
+        done
+    }
+
+    /// Returns the means to ask JetStream for messages again that are lost or have not left, if a
+    /// site that lacks them is back.
+    pub fn missed(&mut self) -> Vec<A> {
+        if !std::mem::take(&mut self.is_back) {
+            return Vec::new();
+        }
+        let sites = &self.sites;
+        let is_missed =
+            |sent: &&Sent<A>| sent.is_lost() && sent.lacking(sites).any(|site| !site.is_absent());
+        let missed = self.sent.values().filter(is_missed);
+        missed.map(|sent| sent.acknowledger.clone()).collect()
     }
 
     /// Returns the means to acknowledge the messages that need more time: all sites that have not
@@ -134,36 +241,31 @@ impl<A: Clone> Outbox<A> {
     /// delivers a message again.
     pub fn under_way(&mut self) -> Vec<A> {
         let mut under_way = Vec::new();
-        for sent in self.sent.values_mut() {
-            let mut waiting = self
-                .sites
-                .iter()
-                .zip(&sent.stored)
-                .filter(|(_, stored)| !**stored);
-            let is_under_way =
-                waiting.all(|(site, _)| site.has_reported && site.reported <= sent.order);
-            if sent.is_lost() {
-                continue;
-            }
+        for sent in self.sent.values_mut().filter(|sent| !sent.is_lost()) {
             sent.calls += 1;
-            if is_under_way {
+            let is_coming = |site: &Site| site.calls == 0 && site.reported <= sent.order;
+            if sent.lacking(&self.sites).all(is_coming) {
                 sent.calls = 0;
                 under_way.push(sent.acknowledger.clone());
-            } else if sent.is_lost() {
-                self.counted -= 1;
-                self.bytes -= sent.bytes;
             }
         }
-        for site in &mut self.sites {
-            site.has_reported = false;
+        for (place, site) in self.sites.iter_mut().enumerate() {
+            let lacks_some = self.sent.values().any(|sent| !sent.stored[place]);
+            site.calls = if lacks_some {
+                site.calls.saturating_add(1)
+            } else {
+                1
+            };
         }
+        self.settle();
         under_way
     }
 
     /// Forgets all messages: a new connection to JetStream delivers them again.
     pub fn clear(&mut self) {
         self.sent.clear();
-        (self.counted, self.bytes) = (0, 0);
+        self.taken = Taken::default();
+        self.is_back = false;
     }
 
     /// Removes a message that could not leave.
@@ -171,15 +273,24 @@ impl<A: Clone> Outbox<A> {
         self.take(sequence);
     }
 
+    fn put(&mut self, sequence: u64, sent: Sent<A>) {
+        self.taken.add(&sent);
+        self.sent.insert(sequence, sent);
+    }
+
     fn take(&mut self, sequence: u64) -> Option<Sent<A>> {
         let sent = self.sent.remove(&sequence)?;
-        if !sent.is_lost() {
-            self.counted -= 1;
-            self.bytes -= sent.bytes;
-        }
-        debug_assert!(self.counted <= self.sent.len());
-        debug_assert!(self.bytes == 0 || self.counted > 0);
+        self.taken.remove(&sent);
         Some(sent)
+    }
+
+    /// Finds out again what each message takes, after sites or messages have changed.
+    fn settle(&mut self) {
+        self.taken = Taken::default();
+        for sent in self.sent.values_mut() {
+            sent.takes = sent.now_takes(&self.sites);
+            self.taken.add(sent);
+        }
     }
 
     /// Returns each site with the number of messages that it has not stored.
@@ -202,8 +313,8 @@ mod tests {
     #[test]
     fn a_message_is_done_when_all_sites_have_stored_it() {
         let mut outbox = outbox();
-        outbox.push(7, 10, 70);
-        outbox.push(8, 10, 80);
+        assert!(outbox.push(7, 10, 70));
+        assert!(outbox.push(8, 10, 80));
         assert_eq!(outbox.handle_stored("b", 7), None);
         assert_eq!(
             outbox.handle_stored("b", 7),
@@ -230,29 +341,29 @@ mod tests {
     #[test]
     fn a_message_that_leaves_again_keeps_the_sites_that_have_it() {
         let mut outbox = outbox();
-        outbox.push(7, 10, 70);
+        assert!(outbox.push(7, 10, 70));
         outbox.handle_stored("b", 7);
-        outbox.push(7, 10, 71);
+        assert!(outbox.push(7, 10, 71));
         assert_eq!(outbox.len(), 1);
         assert_eq!(
             outbox.handle_stored("c", 7),
             Some(71),
             "the later one counts"
         );
-        assert_eq!(outbox.bytes, 0);
+        assert_eq!(outbox.taken.bytes, 0);
     }
 
     #[test]
     fn messages_are_under_way_while_sites_report_earlier_ones() {
         let mut outbox = Outbox::new(vec!["b".to_owned()]);
         for sequence in 1..=4 {
-            outbox.push(sequence, 10, sequence);
+            assert!(outbox.push(sequence, 10, sequence));
         }
         assert!(outbox.under_way().is_empty(), "the site may be away");
         outbox.handle_stored("b", 2);
         assert_eq!(outbox.under_way(), [3, 4], "1 is lost");
         assert!(outbox.under_way().is_empty(), "nothing was reported since");
-        outbox.push(1, 10, 1);
+        assert!(outbox.push(1, 10, 1));
         outbox.handle_stored("b", 3);
         assert_eq!(outbox.under_way(), [1, 4], "1 has left again, behind 4");
     }
@@ -261,7 +372,7 @@ mod tests {
     fn a_message_is_under_way_to_all_sites_that_lack_it() {
         let mut outbox = outbox();
         for sequence in 1..=3 {
-            outbox.push(sequence, 10, sequence);
+            assert!(outbox.push(sequence, 10, sequence));
         }
         outbox.handle_stored("b", 1);
         assert!(outbox.under_way().is_empty(), "c is away");
@@ -274,7 +385,7 @@ mod tests {
     fn messages_that_are_lost_take_no_room() {
         let mut outbox = outbox();
         for sequence in 0..MESSAGES_MAX as u64 {
-            outbox.push(sequence, 10, sequence);
+            assert!(outbox.push(sequence, 10, sequence));
         }
         for _ in 1..LOST_AFTER {
             assert!(outbox.under_way().is_empty());
@@ -282,27 +393,100 @@ mod tests {
         }
         outbox.under_way();
         assert!(outbox.has_room());
-        assert_eq!((outbox.len(), outbox.bytes), (MESSAGES_MAX, 0));
+        assert_eq!((outbox.len(), outbox.taken.bytes), (MESSAGES_MAX, 0));
         // One comes late after all, one leaves again.
         assert_eq!(outbox.handle_stored("b", 0), None);
         assert_eq!(outbox.handle_stored("c", 0), Some(0));
-        outbox.push(1, 10, 1);
-        assert_eq!((outbox.counted, outbox.bytes), (1, 10));
+        assert!(outbox.push(1, 10, 1));
+        assert_eq!((outbox.taken.messages, outbox.taken.bytes), (1, 10));
         outbox.remove(1);
-        assert_eq!((outbox.counted, outbox.bytes), (0, 0));
+        assert_eq!((outbox.taken.messages, outbox.taken.bytes), (0, 0));
+    }
+
+    /// Returns an outbox of whose messages 0 to [`MESSAGES_MAX`] `c` has stored none.
+    fn outbox_without_c() -> Outbox<u64> {
+        let mut outbox = outbox();
+        for sequence in 0..MESSAGES_MAX as u64 {
+            assert!(outbox.push(sequence, 10, sequence));
+            outbox.handle_stored("b", sequence);
+        }
+        for _ in 1..LOST_AFTER {
+            outbox.under_way();
+            assert!(!outbox.has_room(), "c may be slow");
+        }
+        outbox.under_way();
+        outbox
+    }
+
+    #[test]
+    fn an_absent_site_takes_no_room_of_the_others() {
+        let mut outbox = outbox_without_c();
+        // JetStream delivers all again before it delivers new ones.
+        for sequence in 0..MESSAGES_MAX as u64 {
+            let leaves = outbox.push(sequence, 10, sequence);
+            assert_eq!(leaves, sequence < PROBES_MAX as u64, "{sequence}");
+            assert!(outbox.has_room());
+        }
+        for sequence in 0..2 * MESSAGES_MAX as u64 {
+            let sequence = 1_000 + sequence;
+            assert!(outbox.has_room(), "{sequence}");
+            assert!(outbox.push(sequence, 10, sequence));
+            assert_eq!(outbox.taken.messages, 1);
+            assert_eq!(outbox.handle_stored("b", sequence), None);
+        }
+        for _ in 0..LOST_AFTER {
+            outbox.under_way();
+        }
+        assert!(
+            outbox.push(0, 10, 0),
+            "the probes are lost, so others leave"
+        );
+        assert_eq!(outbox.len(), 3 * MESSAGES_MAX);
+    }
+
+    #[test]
+    fn a_site_that_is_back_gets_what_it_missed_at_once() {
+        let mut outbox = outbox_without_c();
+        for sequence in 0..20 {
+            assert_eq!(outbox.push(sequence, 10, sequence), sequence < 16);
+        }
+        assert!(outbox.missed().is_empty(), "c is away");
+        assert_eq!(outbox.handle_stored("c", 0), Some(0));
+        let expected: Vec<_> = (16..MESSAGES_MAX as u64).collect();
+        assert_eq!(
+            outbox.missed(),
+            expected,
+            "those on the way are not asked for"
+        );
+        assert!(outbox.missed().is_empty(), "once");
+        assert_eq!(
+            outbox.taken.messages, 15,
+            "the probes are ordinary messages now"
+        );
+        assert!(outbox.push(16, 10, 16));
+    }
+
+    #[test]
+    fn a_site_that_lacks_nothing_does_not_become_absent() {
+        let mut outbox = outbox();
+        for _ in 0..10 {
+            outbox.under_way();
+        }
+        assert!(outbox.push(1, 10, 1));
+        assert_eq!(outbox.taken.messages, 1);
     }
 
     #[test]
     fn the_number_and_the_bytes_of_messages_on_the_way_are_limited() {
         let mut outbox = outbox();
-        outbox.push(0, BYTES_MAX, 0);
+        assert!(outbox.push(0, BYTES_MAX, 0));
         assert!(!outbox.has_room());
         for site in ["b", "c"] {
             outbox.handle_stored(site, 0);
         }
         for sequence in 0..MESSAGES_MAX as u64 {
             assert!(outbox.has_room());
-            outbox.push(sequence, 1, 0);
+            assert!(outbox.push(sequence, 1, 0));
         }
         assert!(!outbox.has_room());
     }

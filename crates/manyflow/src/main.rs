@@ -40,6 +40,11 @@ use manyflow_terminal::failure::INTERRUPTED;
 use manyflow_terminal::{Display, Program, address, metrics};
 use post_receive::PostReceiveError;
 
+/// The allocator of static programs. That of musl maps and unmaps memory while bytes pass.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Says where the benchmarks and long tests are.
 const IN_RIG: &str = "`bench` and `soak` are commands of manyflow-rig, which is not installed with manyflow: \
                       in the sources, run `cargo build --release -p manyflow -p manyflow-rig`, and then \

@@ -132,7 +132,10 @@ impl Sender {
             }
         };
         let acker = Arc::new(acker);
-        self.with_outbox(|outbox| outbox.push(sequence, bytes, acker));
+        if !self.with_outbox(|outbox| outbox.push(sequence, bytes, acker)) {
+            // JetStream delivers it again; the site may be back then.
+            return Ok(());
+        }
         match self.overlay.publish_message(&to_send).await {
             Ok(()) => {
                 self.shared.counters.left.fetch_add(1, Ordering::Relaxed);
@@ -190,6 +193,11 @@ impl Sender {
                 if let Some(acker) = done.flatten()
                     && let Err(error) = acker.ack().await
                 {
+                    return self.error(error);
+                }
+            }
+            for acker in self.with_outbox(Outbox::missed) {
+                if let Err(error) = acker.ack_with(AckKind::Nak(None)).await {
                     return self.error(error);
                 }
             }

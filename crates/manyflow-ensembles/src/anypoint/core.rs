@@ -145,18 +145,22 @@ impl EndCore {
         Some(slot)
     }
 
-    /// Makes the driver look at a connection.
+    /// Makes the driver look at a connection. It is woken once for all messages until it does.
     pub(super) fn touch(&mut self, slot: usize) {
-        self.mark(slot);
-        if let Some(driver) = &self.driver {
+        if self.mark(slot)
+            && let Some(driver) = &self.driver
+        {
             driver.wake_by_ref();
         }
     }
 
-    fn mark(&mut self, slot: usize) {
-        if !std::mem::replace(&mut self.ends[slot].is_dirty, true) {
+    /// Returns whether nothing has marked the connection since the driver last looked at it.
+    fn mark(&mut self, slot: usize) -> bool {
+        let is_new = !std::mem::replace(&mut self.ends[slot].is_dirty, true);
+        if is_new {
             self.dirty.push(slot);
         }
+        is_new
     }
 
     /// Gives up the application's hold of a connection: ends it unless both directions are closed.
