@@ -1,6 +1,6 @@
 -- ACP (Anypoint-XCP) with XCP's congestion header, in the format of manyflow-anypoint/src/wire.rs.
--- Live ends add a cookie to Open, and send Challenges, probes of the path, and parts of datagrams
--- (manyflow-ensembles/src/anypoint/envelope.rs).
+-- Live ends add a cookie to Open, and send Challenges, probes of the path, parts of datagrams, and
+-- Admissions: Accepts with a prefix (manyflow-ensembles/src/anypoint/envelope.rs).
 
 local common = require("manyflow_common")
 
@@ -11,9 +11,11 @@ local TYPES = {
     [1] = "Open", [2] = "Accept", [3] = "Data", [4] = "Ack",
     [5] = "Close", [6] = "Probe", [7] = "Alive", [8] = "Reset",
     [9] = "PathProbe", [10] = "PathAnswer", [11] = "Part",
+    [12] = "Admission",
 }
 local OPEN, ACCEPT, DATA, ACK, CLOSE, PROBE, RESET = 1, 2, 3, 4, 5, 6, 8
-local PATH_PROBE, PATH_ANSWER, PART, PARTS_MAX = 9, 10, 11, 4
+local PATH_PROBE, PATH_ANSWER, PART, ADMISSION, PARTS_MAX = 9, 10, 11, 12, 4
+local PREFIX_MAX = 1023
 local REASONS = { [1] = "unknown connection", [2] = "refused", [3] = "timed out", [4] = "aborted" }
 local VERSION, CHALLENGE, COOKIE_BYTES = 1, 0x80, 16
 
@@ -49,6 +51,7 @@ local f = {
     part_datagram = ProtoField.uint16("manyflow_acp.part.datagram", "Number of the datagram"),
     part_total = ProtoField.uint16("manyflow_acp.part.total", "Length of the datagram"),
     part = ProtoField.bytes("manyflow_acp.part.bytes", "Part"),
+    prefix = ProtoField.uint16("manyflow_acp.prefix", "Prefix of the initiator"),
     frame = ProtoField.bytes("manyflow_acp.frame", "Frame"),
     fragment = ProtoField.none("manyflow_acp.fragment", "Fragment of a message"),
     last = ProtoField.bool("manyflow_acp.fragment.last", "Last fragment", 8, nil, 1),
@@ -188,13 +191,29 @@ local function part(reader, index, count)
     reader:take(f.part, length)
 end
 
--- A datagram about the path.
+-- The rest of an Admission, after its type.
+local function admission(reader)
+    local prefix = reader:take(f.prefix, 2)
+    if prefix and (prefix == 0 or prefix > PREFIX_MAX) then
+        reader:refuse("prefix %d is not one of 1 to %d", prefix, PREFIX_MAX)
+    end
+    local connection = reader:take(f.connection, 4)
+    reader:take(f.credit, 4)
+    if not reader.refused and reader:left() > 0 then
+        reader:refuse("%d bytes follow an admission", reader:left())
+    end
+    return reader, TYPES[ADMISSION], connection
+end
+
+-- A datagram about the path, or an Admission.
 local function path(reader, kind)
     reader:show(f.challenge, 1)
     reader:take(f.version, 1)
     reader:take(f.type, 1)
     local index, count, connection
-    if kind == PART then
+    if kind == ADMISSION then
+        return admission(reader)
+    elseif kind == PART then
         index, count = reader:take(f.part_index, 1), reader:take(f.part_count, 1)
         connection = reader:take(f.connection, 4)
         if connection then
@@ -222,7 +241,7 @@ end
 local function decode(tvb, tree)
     local reader = common.reader(tvb, tree, malformed)
     local second = reader:peek(1, 1)
-    if reader:peek(1) == CHALLENGE + VERSION and second and second >= PATH_PROBE and second <= PART then
+    if reader:peek(1) == CHALLENGE + VERSION and second and second >= PATH_PROBE and second <= ADMISSION then
         return path(reader, second)
     end
     local kind, is_challenge = first(reader)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use manyflow_anypoint::switch::{
-    HashOfKey, KeyRule, LeastOutstanding, Leg, MemberId, Policy, RoundRobin, Scaling, Switch,
-    SwitchConfig, Weighted,
+    ByPrefix, HashOfKey, KeyRule, LeastOutstanding, Leg, MemberId, Policy, RoundRobin, Scaling,
+    Switch, SwitchConfig, Weighted,
 };
 use manyflow_anypoint::{Ack, Body, Length, NO_GAPS, Segment, UNLIMITED};
 use manyflow_core::Time;
@@ -72,10 +72,12 @@ impl World {
                 _ => Scaling::PerPacket,
             },
             fallback: choice & 64 != 0,
+            bound: choice & 128 != 0,
             held_frames_max: HELD_MAX,
             ..SwitchConfig::default()
         };
         let policy: Box<dyn Policy<Length>> = match choice >> 3 & 7 {
+            _ if config.bound => Box::new(ByPrefix::default()),
             0 => Box::new(RoundRobin::default()),
             1 => Box::new(LeastOutstanding::default()),
             2 => Box::new(HashOfKey::default()),

@@ -45,4 +45,10 @@ pub enum Event {
     MemberStalled(MemberId),
     /// A member that was stalled gets frames again.
     MemberResumed(MemberId),
+    /// A frame of the peer was for a member that does not exist or no longer exists; it was
+    /// dropped.
+    FrameDropped {
+        /// The frame's key.
+        key: u32,
+    },
 }

@@ -16,6 +16,8 @@
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
+use manyflow_anypoint::switch::Prefix;
+
 use crate::query::{Query, Reply};
 use crate::{Address, Hash, MemberName};
 
@@ -175,6 +177,12 @@ impl Request {
             | Request::PutNames { id, .. }
             | Request::Query { id, .. } => *id = number,
         }
+    }
+
+    /// Returns the key of the frame with the answer. It names the initiator that has sent the
+    /// request, if initiators share the connection.
+    pub fn answer_key(&self) -> u32 {
+        Prefix::of_id(self.id()).key(self.id() as u32)
     }
 
     /// Encodes the request as a frame.

@@ -51,11 +51,16 @@ pub struct SwitchConfig {
     /// The number of frames beyond a gap that are held for each stream, at least 1. Later frames
     /// are dropped.
     pub held_frames_max: u32,
+    /// Whether each frame of the peer is for one member that the policy finds, and for no other. A
+    /// frame for which the policy returns no candidate is acknowledged and dropped, as are those
+    /// that a failed member has not acknowledged. Frames wait for a stalled member. A single member
+    /// is served like several.
+    pub bound: bool,
 }
 
 impl Default for SwitchConfig {
     /// Returns ratios over 128 frames, no fallback, failure after 2 s, no suspicion, probes after
-    /// 1 s, stalls after 10 s, frames of 1 KiB, and 4096 held frames.
+    /// 1 s, stalls after 10 s, frames of 1 KiB, 4096 held frames, and frames for any member.
     fn default() -> SwitchConfig {
         SwitchConfig {
             histogram_frames: 128,
@@ -67,6 +72,7 @@ impl Default for SwitchConfig {
             stall_timeout: Duration::from_secs(10),
             frame_bytes_max: 1024,
             held_frames_max: 4096,
+            bound: false,
         }
     }
 }

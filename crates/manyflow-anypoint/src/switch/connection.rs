@@ -39,7 +39,7 @@ impl<P: Payload + Default> Connection<P> {
         ensemble: &[bool],
     ) -> Connection<P> {
         let mut connection = Connection {
-            lifecycle: Lifecycle::new(now, ensemble.len() == 1, &config),
+            lifecycle: Lifecycle::new(now, ensemble.len() == 1 && !config.bound, &config),
             members: Ensemble::new(),
             inbound: Inbound::new(&config),
             outbound: Outbound::new(&config, credit),
@@ -87,6 +87,12 @@ impl<P: Payload + Default> Connection<P> {
     /// the connection is over.
     pub(super) fn is_finished(&self) -> bool {
         self.lifecycle.is_over() || self.lifecycle.is_finished()
+    }
+
+    /// Returns whether a member that joins now can send: the peer has not got the Close of the
+    /// members.
+    pub(super) fn takes_members(&self) -> bool {
+        !self.outbound.is_closed() && !self.is_over()
     }
 
     /// Returns why each member was given up, if it was, by its number.

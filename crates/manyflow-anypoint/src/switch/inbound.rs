@@ -1,6 +1,7 @@
 //! The inbound direction: the peer's frames to the members, and the members' acknowledgements to
 //! the peer.
 
+mod abandonment;
 mod candidates;
 mod pass_through;
 mod rounds;
@@ -36,6 +37,8 @@ const CREDIT_REPORTS: u8 = 3;
 #[derive(Debug)]
 pub(super) struct Inbound<P> {
     scaling: Scaling,
+    /// See [`SwitchConfig::bound`].
+    is_bound: bool,
     suspicion: Suspicion,
     /// The peer's frames, in the order of their numbers.
     arrivals: Reorder<PeerSeq, P>,
@@ -62,6 +65,7 @@ impl<P: Payload + Default> Inbound<P> {
     pub(super) fn new(config: &SwitchConfig) -> Inbound<P> {
         Inbound {
             scaling: config.scaling,
+            is_bound: config.bound,
             suspicion: Suspicion::new(config),
             arrivals: Reorder::new(config.held_frames_max),
             routes: Ring::new(),
@@ -151,6 +155,9 @@ impl<P: Payload + Default> Inbound<P> {
         payload: P,
     ) {
         let place = policy.route(&data, &payload, self.candidates.list());
+        if self.is_bound && place >= self.candidates.list().len() {
+            return self.drop_frame(cx, sequence, &data);
+        }
         let owner = self.candidates.charge(place);
         let stream = &mut self.streams[owner.index()];
         let number = stream.send(cx.now, sequence);
@@ -198,7 +205,7 @@ impl<P: Payload + Default> Inbound<P> {
                 self.missing.remove(sequence);
                 self.route(cx, policy, sequence, data, payload);
             }
-            Owner::Nobody | Owner::All => {}
+            Owner::Nobody | Owner::All | Owner::Dropped => {}
         }
     }
 
@@ -380,6 +387,7 @@ impl<P: Payload + Default> Inbound<P> {
                     self.routes.pop();
                     stream.forget_before(self.routes.base());
                 }
+                Owner::Dropped => drop(self.routes.pop()),
                 Owner::All if self.close_members(cx) => {
                     self.routes.pop();
                     debug_assert!(self.routes.is_empty(), "a frame follows the peer's Close");
@@ -545,12 +553,13 @@ impl<P: Payload + Default> Inbound<P> {
     }
 
     /// Makes the open members that are not stalled the candidates of the policy, or all if each is
-    /// stalled: then the peer has to wait. Must be called whenever that set changes.
+    /// stalled: then the peer has to wait. A frame that is bound to a member waits for it. Must be
+    /// called whenever that set changes.
     pub(super) fn gather_candidates(&mut self, members: &Ensemble) {
         let is_open = |id: &MemberId| members.state(*id) == MemberState::Open;
         let all_stalled = members.open().filter(is_open).all(|id| self.is_stalled(id));
-        let streams = &self.streams;
-        let takes = |id: &MemberId| all_stalled || !streams[id.index()].uptake().is_stalled();
+        let (streams, takes_all) = (&self.streams, all_stalled || self.is_bound);
+        let takes = |id: &MemberId| takes_all || !streams[id.index()].uptake().is_stalled();
         let takers = members.open().filter(is_open).filter(takes);
         let loads = takers.map(|id| (id, streams[id.index()].outstanding()));
         self.candidates.gather(loads);
@@ -559,21 +568,6 @@ impl<P: Payload + Default> Inbound<P> {
     /// Returns whether any member takes frames.
     pub(super) fn has_candidates(&self) -> bool {
         !self.candidates.list().is_empty()
-    }
-
-    /// Abandons a failed member: the peer must send again the frames that the member has not
-    /// acknowledged. Returns the number of the last frame that is acknowledged, if there is one.
-    pub(super) fn abandon(&mut self, failed: MemberId) -> Option<PeerSeq> {
-        self.ratios.forget(failed);
-        let mut arrived = None;
-        for (sequence, route) in self.routes.iter_mut() {
-            if route.is_acknowledged() {
-                arrived = Some(sequence);
-            } else if route.abandon(failed) {
-                self.missing.insert(sequence);
-            }
-        }
-        arrived
     }
 
     /// Returns whether all of the peer's frames, and its Close, are acknowledged.

@@ -234,6 +234,12 @@ impl<P: Payload + Default, R: Policy<P>> InitiatorSwitch<P, R> {
         self.switch.join(now)
     }
 
+    /// Returns whether there is a connection in which a member that joins can take part, as
+    /// [`Switch::takes_members`] does.
+    pub fn takes_members(&self) -> bool {
+        self.stage == Stage::Opening || self.switch.takes_members()
+    }
+
     /// Releases a member, as [`Switch::leave`] does.
     pub fn leave(&mut self, now: Time, member: MemberId) {
         self.now = now;
@@ -243,6 +249,11 @@ impl<P: Payload + Default, R: Policy<P>> InitiatorSwitch<P, R> {
     /// Returns whether there is no connection: none was opened, or the last one is over.
     pub fn is_idle(&self) -> bool {
         self.stage != Stage::Opening && self.switch.is_idle()
+    }
+
+    /// Returns whether nothing is left to deliver, as [`Switch::is_finished`] does.
+    pub fn is_finished(&self) -> bool {
+        self.stage != Stage::Opening && self.switch.is_finished()
     }
 
     /// Handles the timer if it is due at `now`. A spurious call does nothing.

@@ -98,8 +98,8 @@ mod transform;
 pub use config::{Scaling, SwitchConfig};
 pub use initiators::InitiatorSwitch;
 pub use policy::{
-    Affinity, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberMetrics, Policy, RateAware,
-    ReplicaHash, Round, RoundRobin, Weighted,
+    Affinity, ByPrefix, Candidate, HashOfKey, KeyRule, LeastOutstanding, MemberMetrics, Policy,
+    Prefix, RateAware, ReplicaHash, Round, RoundRobin, Weighted,
 };
 
 use connection::Connection;
@@ -255,6 +255,13 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
         MemberId(self.ensemble.len() as u16 - 1)
     }
 
+    /// Returns whether there is a connection in which a member that joins can take part. Once all
+    /// members have closed their streams, a further one could send nothing.
+    pub fn takes_members(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(Connection::takes_members)
+    }
+
     /// Releases a member: it gets no new frames, and has left when it has acknowledged every frame
     /// and has closed its own stream. A member that does not finish is given up, see
     /// [`SwitchConfig::stall_timeout`]. Does nothing if there is no such member.
@@ -311,7 +318,7 @@ impl<P: Payload + Default, R: Policy<P>> Switch<P, R> {
     }
 
     /// Returns the next event: [`Event::MemberStalled`], [`Event::MemberResumed`],
-    /// [`Event::MemberFailed`] or [`Event::Failed`].
+    /// [`Event::MemberFailed`], [`Event::FrameDropped`] or [`Event::Failed`].
     pub fn poll_event(&mut self) -> Option<Event> {
         let left = self.output.poll_event();
         left.or_else(|| self.connection.as_mut()?.poll_event())

@@ -1,6 +1,8 @@
 //! Routing policies, which choose a member for each frame.
 
+mod affinity;
 mod metrics;
+mod prefix;
 mod rate_aware;
 
 use core::ops::RangeInclusive;
@@ -8,8 +10,10 @@ use core::time::Duration;
 
 use super::MemberId;
 use crate::Data;
+pub use affinity::Affinity;
 use manyflow_core::xcp::Feedback;
 pub use metrics::MemberMetrics;
+pub use prefix::{ByPrefix, Prefix};
 pub use rate_aware::RateAware;
 
 /// A member that takes frames.
@@ -37,7 +41,8 @@ pub struct Round {
 /// member has not acknowledged are routed again, when the peer retransmits them.
 pub trait Policy<P>: Send {
     /// Returns the index in `candidates` of the member that gets the frame. `candidates` is sorted
-    /// by member number and never empty; an index beyond its end means the last candidate.
+    /// by member number and never empty; an index beyond its end means the last candidate, or none
+    /// of them if frames are [bound](super::SwitchConfig::bound) to members.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 
     /// Learns that a member has answered a frame for the first time. `feedback` is what the path
@@ -169,45 +174,6 @@ impl<P> Policy<P> for ReplicaHash {
         // The largest draw has rank 0, as with `HashOfKey`.
         let (_, (_, place), _) = self.draws.select_nth_unstable_by(rank, |a, b| b.cmp(a));
         *place
-    }
-}
-
-/// Keeps the frames of a key at one member: the first frame goes to the member with the fewest
-/// outstanding frames, and the later ones follow it as long as the member is a candidate. Members
-/// that join do not change the member of a key.
-///
-/// The policy remembers, for each value of the low 12 bits, the last key that had it. A peer that
-/// wants to keep N keys at their members gives them different low bits, and changes the upper bits
-/// when it uses a value of the low bits for something else.
-#[derive(Clone, Debug, Default)]
-pub struct Affinity {
-    first: LeastOutstanding,
-    /// The last key and its member, by the key's low bits.
-    known: Vec<Option<(u32, MemberId)>>,
-}
-
-impl Affinity {
-    /// The number of keys that the policy remembers.
-    pub const KEYS: usize = 1 << 12;
-}
-
-impl<P> Policy<P> for Affinity {
-    fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize {
-        let slot = frame.key as usize % Affinity::KEYS;
-        // Most peers use few slots, and the lowest first.
-        if slot >= self.known.len() {
-            self.known.resize(slot + 1, None);
-        }
-        if let Some((key, member)) = self.known[slot]
-            && key == frame.key
-            && let Ok(place) = candidates.binary_search_by_key(&member, |c| c.member)
-        {
-            return place;
-        }
-        let place = self.first.route(frame, payload, candidates);
-        self.known[slot] = Some((frame.key, candidates[place].member));
-        debug_assert!(self.known.len() <= Affinity::KEYS);
-        place
     }
 }
 
@@ -396,6 +362,29 @@ mod tests {
         );
         let same_low_bits = 5 + Affinity::KEYS as u32;
         assert_eq!(to(same_low_bits, &[(0, 0), (2, 7)]), 0, "another key");
+    }
+
+    #[test]
+    fn initiators_with_the_same_low_bits_keep_their_members() {
+        let mut policy = Affinity::default();
+        let keys = (1..=Affinity::INITIATORS as u16).map(|number| {
+            let prefix = Prefix::new(number).unwrap();
+            prefix.key(7)
+        });
+        let keys: Vec<_> = keys.collect();
+        let three = candidates(&[0, 1, 2]);
+        let first = routed(&mut policy, keys.clone(), &three);
+        assert!(first.contains(&0) && first.contains(&1) && first.contains(&2));
+        let reversed = keys.iter().rev().copied();
+        let again = routed(&mut policy, reversed, &three);
+        assert!(again.iter().rev().eq(&first), "{again:?} after {first:?}");
+        // A further initiator takes the place of the first one.
+        let further = Prefix::new(1000).unwrap().key(7);
+        let to = routed(&mut policy, [further], &three);
+        assert_eq!(
+            routed(&mut policy, [further, keys[1]], &three),
+            [to[0], first[1]]
+        );
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub(super) enum Owner {
     Nobody,
     /// The number is that of the peer's Close, which goes to every member.
     All,
+    /// The frame was for a member that does not exist or no longer exists. It counts as
+    /// acknowledged.
+    Dropped,
 }
 
 /// The member that a frame of the peer went to, and that member's answers.
@@ -40,6 +43,13 @@ impl Route {
             is_answered: false,
             is_acknowledged: false,
         }
+    }
+
+    /// Creates the route of a frame that no member gets.
+    pub(super) fn dropped() -> Route {
+        let mut route = Route::new(Owner::Dropped, MemberSeq::FIRST);
+        route.acknowledge();
+        route
     }
 
     pub(super) fn owner(&self) -> Owner {

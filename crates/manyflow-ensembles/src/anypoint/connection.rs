@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use manyflow_anypoint::switch::Prefix;
 use manyflow_anypoint::{ConfigError, Reason};
 
 use super::core::Shared;
@@ -111,6 +112,16 @@ impl Connection {
     /// Returns the address of the other end: the switch, if there is one.
     pub fn remote_address(&self) -> SocketAddr {
         self.remote
+    }
+
+    /// Returns the number of this end among the initiators that share the connection to the service
+    /// behind a switch of their own; [`Prefix::NONE`] if the end has the connection for itself.
+    ///
+    /// An answer reaches this end if its key has this prefix. So a program whose service answers
+    /// with the key of the request chooses keys by [`Prefix::key`], and any other one puts the
+    /// prefix where its service finds it.
+    pub fn prefix(&self) -> Prefix {
+        self.shared.lock().end(self.slot).prefix()
     }
 
     /// Returns the counters.

@@ -208,6 +208,13 @@ impl EndCore {
             Ok(Datagram::Part(part)) => {
                 self.handle_part(now, path, &part, &bytes[PATH_HEADER_BYTES..]);
             }
+            Ok(Datagram::Admission(number, prefix, credit)) => {
+                if let Some(slot) = self.places.get(&(path.remote, number)) {
+                    self.ends[*slot].handle_prefix(prefix);
+                }
+                let accept = segment(number, Body::Accept { credit });
+                self.handle_segment(now, path, &accept, &[]);
+            }
             Err(_) => {}
         }
     }

@@ -3,6 +3,7 @@
 use std::task::Waker;
 
 use bytes::Bytes;
+use manyflow_anypoint::switch::Prefix;
 use manyflow_anypoint::{self as acp, Body, Event, Reason, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::trains::Trains;
@@ -34,6 +35,7 @@ pub(super) struct End {
     cookie: Cookie,
     /// The last Open, until it is accepted.
     open: Option<Segment>,
+    prefix: Prefix,
     pub(super) timer: Timer,
     /// Whether the end is in the list of those that have something to send.
     pub(super) is_dirty: bool,
@@ -76,6 +78,7 @@ impl End {
             sent: 0,
             cookie: NO_COOKIE,
             open: None,
+            prefix: Prefix::NONE,
             timer: Timer::default(),
             is_dirty: false,
             abandoned_until: None,
@@ -143,6 +146,18 @@ impl End {
     /// Handles a Challenge. Returns the Open to repeat, unless the connection is accepted.
     pub(super) fn handle_challenge(&mut self, cookie: Cookie) -> Option<Segment> {
         self.open.inspect(|_| self.cookie = cookie)
+    }
+
+    /// Handles the prefix that a switch of initiators gives this end while it waits for its Accept.
+    pub(super) fn handle_prefix(&mut self, prefix: Prefix) {
+        if self.open.is_some() {
+            self.prefix = prefix;
+        }
+    }
+
+    /// Returns the prefix of this end among the initiators of its connection.
+    pub(super) fn prefix(&self) -> Prefix {
+        self.prefix
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {

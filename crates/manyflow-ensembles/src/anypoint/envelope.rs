@@ -9,6 +9,7 @@
 //!   PathProbe  | 81 | 9    | 0     | connection | id                  | zeros up to the size probed |
 //!   PathAnswer | 81 | 10   | bytes         | connection | id                  |
 //!   Part       | 81 | 11   | index | count | connection | datagram   | total | a part of a datagram ... |
+//!   Admission  | 81 | 12   | prefix        | connection | credit              |
 //! ```
 //!
 //! A PathProbe asks whether the path carries its size
@@ -16,12 +17,16 @@
 //! datagram of `total` bytes that is too long for its path is sent as `count` Parts of `total /
 //! count` bytes, rounded up. The last Part has the rest. The next host joins the Parts.
 //!
+//! An Admission is the Accept of a switch whose initiators share a connection. It states the prefix
+//! of the keys of this initiator ([`Prefix`]), 1 to 1023.
+//!
 //! A Challenge answers an Open whose cookie is not valid. It is shorter than an Open, so a forged
 //! source address gains an attacker nothing. Decoding is strict, as in
 //! [`Segment::decode`](manyflow_anypoint::Segment::decode).
 
 use std::ops::Range;
 
+use manyflow_anypoint::switch::Prefix;
 use manyflow_anypoint::{Body, Encoded, Segment, WireError};
 use manyflow_core::wire::TooShort;
 
@@ -33,14 +38,16 @@ pub const COOKIE_BYTES: usize = 16;
 pub const NO_COOKIE: Cookie = [0; COOKIE_BYTES];
 /// The type of an Open, in the second byte of a segment.
 const OPEN: u8 = 1;
-/// The bit of the first byte that makes a Probe a Challenge, and that the next three types have.
+/// The bit of the first byte that makes a Probe a Challenge, and that the next four types have.
 const CHALLENGE: u8 = 0x80;
-/// The first byte of the next three types: version 1.
+/// The first byte of the next four types: version 1.
 const VERSION_1: u8 = CHALLENGE | 1;
 const PATH_PROBE: u8 = 9;
 const PATH_ANSWER: u8 = 10;
 const PART: u8 = 11;
-/// The length of a PathProbe without its padding, of a PathAnswer, and of the header of a Part.
+const ADMISSION: u8 = 12;
+/// The length of a PathProbe without its padding, of a PathAnswer, of an Admission, and of the
+/// header of a Part.
 pub const PATH_HEADER_BYTES: usize = 12;
 /// Maximum number of parts of a datagram: the longest one on the smallest path.
 pub const PARTS_MAX: u8 = 4;
@@ -64,6 +71,9 @@ pub enum Datagram {
     PathAnswer(Number, u32, u16),
     /// A part of a datagram; its bytes follow the header of [`PATH_HEADER_BYTES`].
     Part(Part),
+    /// Accepts the connection of an initiator that shares it with others; the values are the
+    /// initiator's prefix, which is not [`Prefix::NONE`], and the credit in bytes.
+    Admission(Number, Prefix, u32),
 }
 
 /// The header of a part of a datagram.
@@ -97,7 +107,7 @@ impl Part {
 /// If the bytes are not the encoded form of a datagram.
 pub fn decode(bytes: &[u8]) -> Result<Datagram, WireError> {
     match bytes {
-        [VERSION_1, PATH_PROBE..=PART, ..] => decode_path(bytes),
+        [VERSION_1, PATH_PROBE..=ADMISSION, ..] => decode_path(bytes),
         [first, ..] if first & CHALLENGE != 0 => decode_challenge(bytes),
         [_, OPEN, ..] => {
             let (segment, cookie) = split_cookie(bytes)?;
@@ -111,7 +121,7 @@ pub fn decode(bytes: &[u8]) -> Result<Datagram, WireError> {
     }
 }
 
-/// Decodes a datagram about the path.
+/// Decodes a datagram with one of the last four types.
 fn decode_path(bytes: &[u8]) -> Result<Datagram, WireError> {
     let short = TooShort {
         have: bytes.len(),
@@ -137,6 +147,13 @@ fn decode_path(bytes: &[u8]) -> Result<Datagram, WireError> {
         (PATH_ANSWER, _) if rest.is_empty() => {
             let size = u16::from_be_bytes([index, count]);
             Ok(Datagram::PathAnswer(connection, id, size))
+        }
+        (ADMISSION, _) if rest.is_empty() => {
+            let prefix = Prefix::new(u16::from_be_bytes([index, count]));
+            match prefix.filter(|prefix| *prefix != Prefix::NONE) {
+                Some(prefix) => Ok(Datagram::Admission(connection, prefix, id)),
+                None => Err(WireError::Type(kind)),
+            }
         }
         (PART, _)
             if (2..=PARTS_MAX).contains(&count)
@@ -175,6 +192,18 @@ pub fn encode_path_answer(connection: Number, id: u32, bytes: u16) -> Short {
         bytes.to_be_bytes(),
         connection,
         id.to_be_bytes(),
+    )
+}
+
+/// Encodes the Accept of an initiator with this prefix, which is not [`Prefix::NONE`], and with a
+/// credit in bytes.
+pub fn encode_admission(connection: Number, prefix: Prefix, credit: u32) -> Short {
+    debug_assert_ne!(prefix, Prefix::NONE);
+    path_header(
+        ADMISSION,
+        prefix.number().to_be_bytes(),
+        connection,
+        credit.to_be_bytes(),
     )
 }
 
@@ -354,6 +383,24 @@ mod tests {
         assert!(decode(&probe).is_err());
     }
 
+    #[test]
+    fn an_admission_has_a_prefix() {
+        let admission = |number: u16| {
+            let mut bytes = encode_path_answer(5, 9, number).as_bytes().to_vec();
+            bytes[1] = ADMISSION;
+            bytes
+        };
+        let prefix = Prefix::new(1023).unwrap();
+        assert_eq!(admission(1023), encode_admission(5, prefix, 9).as_bytes());
+        assert_eq!(
+            decode(&admission(1023)),
+            Ok(Datagram::Admission(5, prefix, 9))
+        );
+        assert!(decode(&admission(0)).is_err(), "nobody's prefix");
+        assert!(decode(&admission(1024)).is_err(), "eleven bits");
+        assert!(decode(&[&admission(1)[..], &[0]].concat()).is_err());
+    }
+
     proptest! {
         #[test]
         fn a_datagram_has_one_encoding(
@@ -367,6 +414,9 @@ mod tests {
                 Ok(Datagram::PathProbe(number, id, _)) => encode_path_probe(number, id),
                 Ok(Datagram::PathAnswer(number, id, size)) => encode_path_answer(number, id, size),
                 Ok(Datagram::Part(part)) => encode_part(&part),
+                Ok(Datagram::Admission(number, prefix, credit)) => {
+                    encode_admission(number, prefix, credit)
+                }
                 Ok(Datagram::Open(segment, cookie)) => encode(&segment, &cookie),
                 Ok(Datagram::Segment(segment, length)) => {
                     prop_assert!(length <= bytes.len());

@@ -50,6 +50,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub use connection::{Connection, ConnectionError, Counters};
 pub use endpoint::{Endpoint, Member, connect, serve};
+pub use manyflow_anypoint::switch::Prefix;
 pub use manyflow_anypoint::{Control, Reason};
 pub use options::{FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, Options};
 pub use reassembly::Message;

@@ -47,9 +47,11 @@
 //! gateway finds a key for each member: it sends a Probe with a new key, and the Pulse that answers
 //! names the member. All messages about a request have the key of the member that the gateway has
 //! chosen for it, and `to` is the number of this member: after a failure, the switch may hand them
-//! to another one, which answers Failed. With other policies, `to` is 0, and the low 32 bits of the
-//! id are the key. A request whose body fits its first message then works as long as its response
-//! is no longer than the window.
+//! to another one, which answers Failed. With other policies, `to` is 0, and the highest 10 and the
+//! lowest 22 bits of the id are the key. A request whose body fits its first message then works as
+//! long as its response is no longer than the window. A member's messages about a request have this
+//! key in any case. Its highest bits are the prefix of the gateway, if several share the
+//! connection.
 //!
 //! The gateway takes the parts of a response only from the member that sent its beginning, and each
 //! part states its offset. So a response is never put together from two members, and never has a

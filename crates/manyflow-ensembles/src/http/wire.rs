@@ -7,6 +7,7 @@ mod reader;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::{HeaderMap, Method, StatusCode};
+use manyflow_anypoint::switch::Prefix;
 
 pub use head::RequestHead;
 pub(super) use head::check_headers;
@@ -46,14 +47,17 @@ const IS_LAST: u8 = 1;
 const IS_SERVING: u8 = 1;
 const IS_DRAINING: u8 = 2;
 
-/// The number of a request in progress, which the gateway chooses.
+/// The number of a request in progress, which the gateway chooses. The highest bits are its
+/// [`Prefix`] among the gateways of the connection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 impl RequestId {
-    /// Returns the key of messages about a request that is for no member in particular.
+    /// Returns the key of a member's messages about the request, and of the gateway's if the
+    /// request is for no member in particular. The key names the gateway, if several share the
+    /// connection.
     pub fn key(self) -> u32 {
-        self.0 as u32
+        Prefix::of_id(self.0).key(self.0 as u32)
     }
 
     /// Returns the place among the requests in progress: below [`PLACES`].

@@ -9,7 +9,7 @@ use manyflow_net::address::lookup;
 use tokio::time::timeout;
 
 use super::{Connect, Frames};
-use crate::anypoint::{Connection, Options, connect};
+use crate::anypoint::{Connection, Options, Prefix, connect};
 
 /// The time that one attempt to connect may take. A switch that starts meanwhile answers the next
 /// attempt at once, while the Opens of a long attempt come at longer and longer intervals.
@@ -19,6 +19,10 @@ impl Frames for Connection {
     async fn send(&self, key: u32, frame: Bytes) -> io::Result<()> {
         let sent = self.send_frame(key, frame).await;
         sent.map_err(io::Error::other)
+    }
+
+    fn prefix(&self) -> Prefix {
+        Connection::prefix(self)
     }
 
     async fn recv(&self) -> io::Result<(u32, Bytes)> {

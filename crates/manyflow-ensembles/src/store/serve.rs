@@ -30,10 +30,11 @@ where
                 frames.send(key, answer).await?;
             }
             received = frames.recv(), if answers.len() < PARALLEL => {
-                let (key, frame) = received?;
+                let (_, frame) = received?;
                 match Request::decode(&frame) {
                     Ok(request) => {
                         let member = Arc::clone(member);
+                        let key = request.answer_key();
                         // A disk may take long to sync.
                         answers.spawn_blocking(move || (key, member.handle_request(&request).encode()));
                     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use manyflow_anypoint::switch::Prefix;
 use manyflow_core::Time;
 use manyflow_net::clock::Clock;
 use manyflow_net::reach::Reach;
@@ -17,9 +18,12 @@ use super::{Connect, Frames};
 /// The first wait before another attempt to connect; each following one is twice as long.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// The bits of a request's number that a machine chooses; those above are the number of the machine
-/// in the session.
+/// The bits of a request's number that a machine chooses. Those above are the number of the machine
+/// in the session, and the highest are the prefix of the connection.
 const MACHINE_BITS: u32 = 36;
+const MACHINE_MASK: u64 = (1 << MACHINE_BITS) - 1;
+/// The number of machines before their numbers begin again.
+const MACHINES: u64 = 1 << (u64::BITS - Prefix::BITS - MACHINE_BITS);
 
 /// Progress of a transfer.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +82,7 @@ machine!(Upload, Download, Lookup, Survey);
 
 /// A connection with a task for each direction, so that waiting for both can be given up.
 struct Connection {
+    prefix: Prefix,
     outgoing: mpsc::Sender<(u32, Bytes)>,
     incoming: mpsc::Receiver<Bytes>,
     _tasks: JoinSet<()>,
@@ -85,7 +90,7 @@ struct Connection {
 
 impl Connection {
     fn new(frames: impl Frames) -> Connection {
-        let frames = Arc::new(frames);
+        let (prefix, frames) = (frames.prefix(), Arc::new(frames));
         let (outgoing, mut requests) = mpsc::channel::<(u32, Bytes)>(1);
         let (answers, incoming) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
@@ -105,6 +110,7 @@ impl Connection {
             }
         });
         Connection {
+            prefix,
             outgoing,
             incoming,
             _tasks: tasks,
@@ -173,7 +179,7 @@ impl<'a, C: Connect> StoreSession<'a, C> {
 
     /// Begins with another machine, which answers to the machines before never reach.
     pub(super) fn begin_machine(&mut self) {
-        self.machines = (self.machines + 1) % (1 << (u64::BITS - MACHINE_BITS));
+        self.machines = (self.machines + 1) % MACHINES;
     }
 
     /// Runs a machine until it has handled an answer or a timer.
@@ -199,6 +205,7 @@ impl<'a, C: Connect> StoreSession<'a, C> {
     /// Returns whether the connection still works.
     async fn exchange(&mut self, connection: &mut Connection, machine: &mut impl Machine) -> bool {
         let mut has_more = true;
+        let machine_id = connection.prefix.id(self.machines << MACHINE_BITS);
         loop {
             tokio::select! {
                 frame = connection.incoming.recv() => {
@@ -207,8 +214,8 @@ impl<'a, C: Connect> StoreSession<'a, C> {
                     };
                     self.wait = RETRY_MIN;
                     match Answer::decode(&frame) {
-                        Ok(mut answer) if answer.id >> MACHINE_BITS == self.machines => {
-                            answer.id &= (1 << MACHINE_BITS) - 1;
+                        Ok(mut answer) if answer.id & !MACHINE_MASK == machine_id => {
+                            answer.id &= MACHINE_MASK;
                             machine.handle_answer(self.now(), &answer);
                         }
                         Ok(_) => {}
@@ -222,8 +229,8 @@ impl<'a, C: Connect> StoreSession<'a, C> {
                     };
                     match machine.poll_transmit(self.now()) {
                         Some((key, mut request)) => {
-                            debug_assert!(request.id() >> MACHINE_BITS == 0, "a machine's number");
-                            request.set_id(request.id() | self.machines << MACHINE_BITS);
+                            debug_assert!(request.id() & !MACHINE_MASK == 0, "a machine's number");
+                            request.set_id(request.id() | machine_id);
                             permit.send((key, request.encode()));
                         }
                         None => has_more = false,

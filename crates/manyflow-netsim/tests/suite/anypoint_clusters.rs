@@ -114,6 +114,7 @@ impl Plan {
                 .crash
                 .filter(|(crashing, _)| *crashing == place)
                 .map(|(_, at)| at),
+            initiators: 0,
         }
     }
 }

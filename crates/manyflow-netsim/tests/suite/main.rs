@@ -8,6 +8,7 @@
 
 mod anypoint_clusters;
 mod anypoint_faults;
+mod anypoint_initiators;
 mod overlay_faults;
 mod queues;
 #[path = "../seeds/mod.rs"]

@@ -47,7 +47,7 @@ pub(crate) fn switch_counts(counters: &Counters) -> impl Iterator<Item = (&'stat
 /// A metric: its name, its help, and its value.
 type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-const COUNTERS: [Metric<Counters>; 9] = [
+const COUNTERS: [Metric<Counters>; 10] = [
     ("opened", "Connections that peers opened.", |counters| {
         counters.opened
     }),
@@ -78,6 +78,11 @@ const COUNTERS: [Metric<Counters>; 9] = [
         "failures",
         "Members that failed in a connection.",
         |counters| counters.failures,
+    ),
+    (
+        "dropped_frames",
+        "Frames that were dropped, because they were for clients that are gone.",
+        |counters| counters.dropped,
     ),
     (
         "unsent_datagrams",

@@ -31,6 +31,9 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
   # A member at each address of a name, and at each host that records SRV name; looked up every 5 s
   manyflow switch --listen 0.0.0.0:7000 --member web=dns:web.example.net:7000 --member more=srv:_web._udp.example.net
 
+  # Clients that share one connection to the switch of a service: they connect here instead
+  manyflow switch --listen 0.0.0.0:7000 --to service.example.net:7000
+
   # Members that change while connections are open: edit the file
   manyflow switch --config service.toml
 
@@ -38,6 +41,7 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
   listen = "0.0.0.0:7000"
   policy = "rate-aware"          # rate-aware, hash, replicas, round-robin, least-outstanding, weighted, key-range or affinity
   metrics = "127.0.0.1:9464"     # http://127.0.0.1:9464/metrics
+  # to = "service.example.net:7000"    # instead of a policy and members
 
   [members]
   a = "10.0.0.1:7000"
@@ -62,18 +66,26 @@ pub(crate) struct SwitchArgs {
     #[arg(
         long,
         value_name = "NAME=HOST:PORT",
-        required_unless_present = "config",
-        conflicts_with = "config"
+        required_unless_present_any = ["config", "to"],
+        conflicts_with_all = ["config", "to"]
     )]
     pub(crate) member: Vec<Named<String>>,
+    /// Instead of members: the service, or its switch, to which the peers have one connection
+    /// together. They connect to this switch, and have one share of the way to the service
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        conflicts_with = "config",
+        value_parser = crate::address::connect_with_port)]
+    pub(crate) to: Option<String>,
     /// The choice of a member for each frame
-    #[arg(long, value_enum, default_value_t, conflicts_with = "config")]
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["config", "to"])]
     pub(crate) policy: PolicyArg,
     /// The weight of a member with --policy weighted, 1 unless given; can be repeated
-    #[arg(long, value_name = "NAME=WEIGHT", conflicts_with = "config")]
+    #[arg(long, value_name = "NAME=WEIGHT", conflicts_with_all = ["config", "to"])]
     pub(crate) weight: Vec<Named<f64>>,
     /// Keys of a member with --policy key-range; can be repeated
-    #[arg(long, value_name = "NAME=FIRST-LAST", conflicts_with = "config")]
+    #[arg(long, value_name = "NAME=FIRST-LAST", conflicts_with_all = ["config", "to"])]
     pub(crate) keys: Vec<Named<KeyRange>>,
     /// The time between two looks at the file and at names, which find members that have changed
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]

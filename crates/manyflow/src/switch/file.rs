@@ -9,7 +9,7 @@ use manyflow_ensembles::anypoint::switch::{MemberConfig, MemberSource, ServiceCo
 use manyflow_net::dns::Nameservers;
 use serde::Deserialize;
 
-use crate::address::{explain, listen_of_key};
+use crate::address::{connect_with_port, explain, listen_of_key, resolve};
 use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
 use manyflow_terminal::usage;
 
@@ -18,14 +18,24 @@ use manyflow_terminal::usage;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct ServiceFile {
     listen: Option<String>,
-    #[serde(default)]
-    policy: PolicyArg,
+    /// The service of a switch of initiators.
+    to: Option<String>,
+    policy: Option<PolicyArg>,
     metrics: Option<String>,
     #[serde(default)]
     members: BTreeMap<String, Entry>,
     /// The order of the members on the command line; in a file, that of their names.
     #[serde(skip)]
     order: Vec<String>,
+}
+
+/// The ends that accept the connections of a switch.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Ends {
+    /// The members of a service.
+    Members(ServiceConfig),
+    /// A service, or its switch, to which the clients of the switch have one connection.
+    Peer(SocketAddr),
 }
 
 /// A member: its address, or a table.
@@ -72,7 +82,8 @@ impl ServiceFile {
 
     fn of_arguments(args: &SwitchArgs) -> Result<ServiceFile> {
         let mut file = ServiceFile {
-            policy: args.policy,
+            to: args.to.clone(),
+            policy: args.to.is_none().then_some(args.policy),
             ..ServiceFile::default()
         };
         for member in &args.member {
@@ -126,8 +137,22 @@ impl ServiceFile {
         Ok(args.metrics.or(of_file.transpose()?))
     }
 
-    /// Returns the service. Names of hosts are looked up.
-    pub(super) async fn service(&self) -> Result<ServiceConfig> {
+    /// Returns the ends that accept the switch's connections. Names of hosts are looked up.
+    pub(super) async fn ends(&self) -> Result<Ends> {
+        let Some(to) = &self.to else {
+            return self.service().await.map(Ends::Members);
+        };
+        if self.policy.is_some() || !self.members.is_empty() {
+            let reason = "a switch with `to` has neither members nor a policy: its clients share \
+                          one connection to that service";
+            return Err(usage(reason));
+        }
+        connect_with_port(to).map_err(|error| explain("to", error))?;
+        let found = resolve(to).await.context("to")?;
+        Ok(Ends::Peer(found))
+    }
+
+    async fn service(&self) -> Result<ServiceConfig> {
         let mut members = Vec::new();
         for name in &self.order {
             members.extend(self.members[name].members(name).await?);
@@ -135,7 +160,7 @@ impl ServiceFile {
         if members.is_empty() {
             return Err(usage("the service has no members: name at least one"));
         }
-        let policy = self.policy.into();
+        let policy = self.policy.unwrap_or_default().into();
         let service = ServiceConfig { members, policy };
         service.check().map_err(|error| usage(error.to_string()))?;
         Ok(service)

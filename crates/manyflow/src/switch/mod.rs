@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use manyflow_ensembles::anypoint::switch::{
-    ServiceConfig, ServiceError, StartError, SwitchHandle, SwitchOptions, start,
+    ServiceError, StartError, SwitchHandle, SwitchOptions, start, start_initiators,
 };
 use manyflow_net::metrics::MetricsServer;
 use serde_json::json;
@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::address::cannot_listen;
 use crate::cli::SwitchArgs;
-use file::ServiceFile;
+use file::{Ends, ServiceFile};
 use manyflow_terminal::Display;
 use manyflow_terminal::usage;
 
@@ -28,16 +28,19 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
     let mut hangups = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let listen = file.listen(&args)?;
     let metrics = file.metrics(&args)?;
-    let mut service = file.service().await?;
-    let switch = start(listen, service.clone(), options);
+    let mut ends = file.ends().await?;
+    let switch = match &ends {
+        Ends::Members(service) => start(listen, service.clone(), options),
+        Ends::Peer(peer) => start_initiators(listen, *peer, options),
+    };
     let switch = switch.map_err(|error| match error {
         StartError::Address(address, cause) => cannot_listen("--listen", address, cause),
         error => error.into(),
     })?;
     let pages = crate::metrics::switch_pages(switch.status());
     let pages = pages.serve(metrics, &display).await?;
-    let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-    let [interrupt, terminate] = &mut ends;
+    let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    let [interrupt, terminate] = &mut signals;
     let (interrupt, terminate) = (interrupt.as_mut(), terminate.as_mut());
     let (Ok(interrupt), Ok(terminate)) = (interrupt, terminate) else {
         anyhow::bail!("cannot handle SIGINT and SIGTERM");
@@ -50,7 +53,7 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
             let is_asked = tokio::time::timeout(args.refresh, hangups.recv())
                 .await
                 .is_ok();
-            let reloaded = reload(&args, &switch, &mut service, is_asked, &display).await;
+            let reloaded = reload(&args, &switch, &mut ends, is_asked, &display).await;
             let failed = reloaded.err().map(|error| format!("{error:#}"));
             if let Some(reason) = failed.as_ref().filter(|_| is_asked || failed != complaint) {
                 display.fail(&format!("the members remain as they are: {reason}"));
@@ -77,19 +80,28 @@ pub(crate) async fn run(args: SwitchArgs, display: &Display) -> Result<()> {
 async fn reload(
     args: &SwitchArgs,
     switch: &SwitchHandle,
-    known: &mut ServiceConfig,
+    known: &mut Ends,
     is_asked: bool,
     display: &Display,
 ) -> Result<()> {
-    let service = ServiceFile::of(args)?.service().await?;
-    if service == *known && !is_asked {
+    let ends = ServiceFile::of(args)?.ends().await?;
+    if ends == *known && !is_asked {
         return Ok(());
     }
-    let members = service.members.len();
-    let set = switch.set_service(service.clone());
+    let set = match &ends {
+        Ends::Members(service) => switch.set_service(service.clone()),
+        Ends::Peer(peer) => switch.set_peer(*peer),
+    };
     set.map_err(|error: ServiceError| usage(error.to_string()))?;
-    *known = service;
-    display.print_line(&format!("switch: {members} members"))?;
+    let (line, members) = match &ends {
+        Ends::Members(service) => {
+            let members = service.members.len();
+            (format!("switch: {members} members"), members)
+        }
+        Ends::Peer(peer) => (format!("switch: the service is at {peer}"), 1),
+    };
+    *known = ends;
+    display.print_line(&line)?;
     Ok(display.print_json(&json!({"event": "reloaded", "members": members}))?)
 }
 

@@ -1,9 +1,11 @@
-//! A gateway with two switches before the same members.
+//! Gateways with two switches: two before the same members, or one of the gateways and one of the
+//! members.
 
 use std::sync::Arc;
 
 use crate::http_stage::{
-    ANY, Client, Server, listen_address, start, start_member, start_switch, wait_for,
+    ANY, Client, Server, large, listen_address, pattern, start, start_member, start_switch,
+    wait_for,
 };
 use nix::sys::signal::Signal;
 
@@ -30,4 +32,52 @@ fn a_second_switch_takes_over_when_the_first_stops_or_dies() {
         }
         assert_eq!(client.post("/", b"text").text(), "text");
     }
+}
+
+#[test]
+fn gateways_that_share_a_connection_get_their_answers() {
+    let held = Arc::default();
+    let servers = ["a", "b"].map(|name| Server::start(name, &held));
+    let started = servers.each_ref().map(|s| start_member(s.address, ANY));
+    let members = started.each_ref().map(|(_, event)| listen_address(event));
+    let (_switch, service) = start_switch(&members, "affinity");
+    let service = service.to_string();
+    let (_initiators, event) = start(&["switch", "--listen", ANY, "--to", &service]);
+    let entrance = listen_address(&event).to_string();
+    let gateways = [0; 3].map(|_| start(&["gateway", "--listen", ANY, "--to", &entrance]));
+    let clients = gateways.each_ref().map(|(_, event)| {
+        let gateway = listen_address(event);
+        std::thread::spawn(move || {
+            let mut client = Client::connect(gateway);
+            wait_for(|| (client.ask("GET", "/").status() == 200).then_some(()));
+            for round in 0..30 {
+                assert_eq!(client.ask("GET", "/").status(), 200, "{round}");
+                // A body of several messages, which all have to reach one member.
+                let body = pattern(1_000_000 + round);
+                let answer = client.post("/", &body);
+                assert!(answer.body.as_ref() == Some(&body), "{round}");
+            }
+            let answer = client.ask("GET", "/large");
+            assert!(answer.body.as_deref() == Some(large()));
+        })
+    });
+    for client in clients {
+        client.join().unwrap();
+    }
+    // One of them ends with requests in progress.
+    let [(first, _), (mut second, event), third] = gateways;
+    let mut waiting = Client::connect(listen_address(&event));
+    waiting.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_for(|| {
+        servers
+            .iter()
+            .any(|server| server.has_seen("/hold"))
+            .then_some(())
+    });
+    second.kill();
+    let mut client = Client::connect(listen_address(&third.1));
+    for _ in 0..20 {
+        assert_eq!(client.ask("GET", "/").status(), 200);
+    }
+    drop(first);
 }

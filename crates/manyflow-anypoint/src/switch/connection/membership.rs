@@ -186,7 +186,8 @@ impl<P: Payload + Default> Connection<P> {
     }
 
     /// Handles the failure of a member: the peer must send again the frames that the member did not
-    /// acknowledge, and the switch retransmits the frames that it sent.
+    /// acknowledge, unless they were bound to it, and the switch retransmits the frames that it
+    /// sent.
     pub(super) fn fail(&mut self, now: Time, id: MemberId, reason: Reason) {
         self.out.report(Event::MemberFailed(id));
         self.remove(now, id, reason);
@@ -199,7 +200,11 @@ impl<P: Payload + Default> Connection<P> {
         self.inbound.gather_candidates(&self.members);
         let arrived = self.inbound.abandon(id);
         if self.lifecycle.is_accepted() {
+            let is_bound = self.config.bound;
             let (inbound, _, mut cx) = self.parts(now);
+            if is_bound {
+                inbound.settle(&mut cx);
+            }
             inbound.acknowledge(&mut cx, arrived, Feedback::default());
         }
         if self.outbound.adopt(id) {

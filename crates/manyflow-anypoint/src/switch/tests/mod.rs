@@ -1,5 +1,6 @@
 //! Tests of the switch with hand-made segments, and with models of its ends.
 
+mod bound;
 mod fallback;
 mod hostile;
 mod identity;

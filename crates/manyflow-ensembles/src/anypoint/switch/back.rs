@@ -43,8 +43,9 @@ impl Hub {
                 self.members.note_heard(now, member);
                 self.handle_member_part(now, member, &part, &bytes[PATH_HEADER_BYTES..]);
             }
-            // Members open no connections.
-            Ok(Datagram::Open(..)) | Err(_) => self.counters.invalid += 1,
+            // Members open no connections. A switch of initiators is none: it would share one
+            // connection among clients that know no prefix.
+            Ok(Datagram::Open(..) | Datagram::Admission(..)) | Err(_) => self.counters.invalid += 1,
         }
     }
 

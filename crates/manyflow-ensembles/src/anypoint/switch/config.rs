@@ -69,6 +69,9 @@ pub enum ServiceError {
     /// The weight of a member cannot be used.
     #[error("the weight of member {0} must be 0 or more, and one weight above 0")]
     Weight(String),
+    /// The switch has the other role: it serves members, or initiators.
+    #[error("a switch has members or one peer; start another switch to change that")]
+    Role,
 }
 
 /// The parameters of a switch.

@@ -114,7 +114,9 @@ impl Hub {
                 self.handle_peer_part(now, path, &part, &bytes[PATH_HEADER_BYTES..]);
             }
             // Peers accept no connections, so they challenge nobody.
-            Ok(Datagram::Challenge(..)) | Err(_) => self.counters.invalid += 1,
+            Ok(Datagram::Challenge(..) | Datagram::Admission(..)) | Err(_) => {
+                self.counters.invalid += 1;
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::config::{MemberConfig, ServiceConfig};
 use super::status::MemberStatus;
 use crate::anypoint::envelope::{Cookie, NO_COOKIE};
-use crate::anypoint::way::Way;
+use crate::anypoint::way::{Path, Way};
 
 /// The silence after which a member counts as down. It is probed every second.
 const DOWN_AFTER: Duration = Duration::from_secs(3);
@@ -69,6 +69,14 @@ impl Member {
                 is_up: true,
                 ..MemberStatus::default()
             },
+        }
+    }
+
+    /// Returns the path to the member.
+    pub(super) fn path(&self) -> Path {
+        Path {
+            remote: self.address,
+            local: None,
         }
     }
 

@@ -9,6 +9,7 @@
 //! | `config.rs`, `source.rs` | the service: its members and its policy; where the addresses come from |
 //! | `server.rs` | the thread of a switch: sockets, commands, timer |
 //! | `hub.rs`, `back.rs`, `upkeep.rs` | all connections: datagrams of peers, datagrams of members, periodic work |
+//! | `initiators.rs`, `group.rs` | the switch of clients that share a connection to a service; such a connection |
 //! | `session.rs`, `output.rs` | one connection, and the datagrams that it sends |
 //! | `members.rs` | the members and their health |
 //! | `routing.rs` | the policy: fragments of a message stay together |
@@ -24,7 +25,9 @@
 
 mod back;
 mod config;
+mod group;
 mod hub;
+mod initiators;
 mod members;
 mod output;
 mod routing;
@@ -35,6 +38,6 @@ mod status;
 mod upkeep;
 
 pub use config::{MemberConfig, PolicyName, ServiceConfig, ServiceError, SwitchOptions};
-pub use server::{StartError, SwitchHandle, start};
+pub use server::{StartError, SwitchHandle, start, start_initiators};
 pub use source::{MemberSource, SourceError};
 pub use status::{Counters, MemberStatus, SwitchStatus};

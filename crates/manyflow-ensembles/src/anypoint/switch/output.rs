@@ -14,7 +14,8 @@ use super::session::SwitchSession;
 use crate::anypoint::envelope::{self, NO_COOKIE, Short};
 use crate::anypoint::{open_port, segment, way::Path};
 
-/// The two sockets of a switch, and the datagrams that wait to be sent.
+/// The two sockets of a switch, and the datagrams that wait to be sent. A switch of initiators has
+/// them the other way round: its clients are peers here, and its service is a member.
 #[derive(Debug)]
 pub(super) struct Wires {
     pub(super) front: Port,
@@ -52,12 +53,12 @@ impl Wires {
     }
 
     /// Returns what a [`Way`] sends to peers with.
-    fn peer_wire(&mut self) -> (&Port, &mut Trains) {
+    pub(super) fn peer_wire(&mut self) -> (&Port, &mut Trains) {
         (&self.front, &mut self.to_peers)
     }
 
     /// Returns what a [`Way`] sends to members with.
-    fn member_wire(&mut self) -> (&Port, &mut Trains) {
+    pub(super) fn member_wire(&mut self) -> (&Port, &mut Trains) {
         (&self.back, &mut self.to_members)
     }
 
@@ -142,11 +143,7 @@ impl SwitchSession {
             _ => {}
         }
         let header = envelope::encode(&segment, &member.cookie);
-        let path = Path {
-            remote: member.address,
-            local: None,
-        };
-        let to = (path, leg.number);
+        let to = (member.path(), leg.number);
         let wire = wires.member_wire();
         member
             .way

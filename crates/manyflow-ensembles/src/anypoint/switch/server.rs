@@ -11,12 +11,13 @@ use std::time::Duration;
 use manyflow_core::time::Time;
 use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
-use manyflow_net::udp::{Inbox, Port};
+use manyflow_net::udp::{Arrival, Inbox, Port};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Sleep;
 
 use super::config::{ServiceConfig, ServiceError, SwitchOptions};
 use super::hub::Hub;
+use super::initiators::Initiators;
 use super::output::Wires;
 use super::status::SwitchStatus;
 use super::upkeep::TICK;
@@ -39,11 +40,59 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+/// The ends that accept the connections of a switch.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// The members of a service, and a policy.
+    Members(ServiceConfig),
+    /// A service, whose clients share a connection.
+    Peer(SocketAddr),
+}
+
+impl Target {
+    fn is_of_initiators(&self) -> bool {
+        matches!(self, Target::Peer(_))
+    }
+
+    /// Returns whether the target has addresses of IPv4.
+    fn is_ipv4(&self) -> bool {
+        match self {
+            Target::Members(service) => {
+                let first = service.members.first();
+                first.is_none_or(|first| first.address.is_ipv4())
+            }
+            Target::Peer(address) => address.is_ipv4(),
+        }
+    }
+}
+
+/// The connections of a switch, as its thread serves them. The front is the socket for the ends
+/// that open connections, and the back that for the ends that accept them.
+pub(super) trait Traffic {
+    fn wires(&self) -> &Wires;
+    fn handle_front(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]);
+    fn handle_back(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]);
+    fn handle_timeouts(&mut self, now: Time);
+    /// Does periodic work, every [`TICK`].
+    fn handle_tick(&mut self, now: Time);
+    /// Sends everything that waits.
+    fn flush(&mut self, now: Time);
+    fn next_timeout(&self) -> Option<Time>;
+    fn set_target(&mut self, now: Time, target: &Target);
+    /// Refuses further connections.
+    fn begin_draining(&mut self);
+    /// Returns whether all connections are finished.
+    fn is_finished(&self) -> bool;
+    /// Ends all connections.
+    fn reset_all(&mut self);
+    fn status(&self) -> SwitchStatus;
+}
+
 /// A request to a running switch.
 #[derive(Debug)]
 enum Command {
-    /// Takes over another list of members, and another policy.
-    Service(ServiceConfig),
+    /// Takes over other members, or another service.
+    Target(Target),
     /// Accepts no further connections, and ends after this time.
     Drain(Duration),
 }
@@ -53,6 +102,7 @@ enum Command {
 pub struct SwitchHandle {
     local: SocketAddr,
     is_ipv4: bool,
+    is_of_initiators: bool,
     commands: Option<mpsc::UnboundedSender<Command>>,
     status: watch::Receiver<SwitchStatus>,
     thread: Option<JoinHandle<()>>,
@@ -81,7 +131,26 @@ impl SwitchHandle {
         {
             return Err(ServiceError::Family(other.name.clone()));
         }
-        self.send(Command::Service(service));
+        self.set_target(Target::Members(service))
+    }
+
+    /// Replaces the address of the service of a switch that [`start_initiators`] has started, for
+    /// connections that are opened from now on.
+    ///
+    /// # Errors
+    /// If the switch has members, or the address has not the IP version of the first one.
+    pub fn set_peer(&self, peer: SocketAddr) -> Result<(), ServiceError> {
+        if peer.is_ipv4() != self.is_ipv4 {
+            return Err(ServiceError::Family(peer.to_string()));
+        }
+        self.set_target(Target::Peer(peer))
+    }
+
+    fn set_target(&self, target: Target) -> Result<(), ServiceError> {
+        if target.is_of_initiators() != self.is_of_initiators {
+            return Err(ServiceError::Role);
+        }
+        self.send(Command::Target(target));
         Ok(())
     }
 
@@ -115,10 +184,35 @@ pub fn start(
     options: SwitchOptions,
 ) -> Result<SwitchHandle, StartError> {
     service.check()?;
-    let is_ipv4 = service
-        .members
-        .first()
-        .is_none_or(|first| first.address.is_ipv4());
+    start_traffic(listen, Target::Members(service), |now, wires, target| {
+        let mut hub = Hub::new(wires, &options);
+        hub.set_target(now, target);
+        hub
+    })
+}
+
+/// Starts a switch of initiators on a thread of its own: the connections that clients open at
+/// `listen` are one connection to `peer`, which is a server or the switch of a service, and have
+/// one share of the way there.
+///
+/// # Errors
+/// If there is no socket or thread.
+pub fn start_initiators(
+    listen: SocketAddr,
+    peer: SocketAddr,
+    options: SwitchOptions,
+) -> Result<SwitchHandle, StartError> {
+    start_traffic(listen, Target::Peer(peer), |now, wires, _| {
+        Initiators::new(now, wires, peer, &options)
+    })
+}
+
+fn start_traffic<T: Traffic + Send + 'static>(
+    listen: SocketAddr,
+    target: Target,
+    create: impl FnOnce(Time, Wires, &Target) -> T,
+) -> Result<SwitchHandle, StartError> {
+    let is_ipv4 = target.is_ipv4();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -130,13 +224,12 @@ pub fn start(
     };
     let (commands, received) = mpsc::unbounded_channel();
     let (reports, status) = watch::channel(SwitchStatus::default());
-    let mut hub = Hub::new(wires, &options);
     let clock = Clock::start();
-    hub.set_service(clock.now(), &service);
+    let traffic = create(clock.now(), wires, &target);
     let thread = std::thread::Builder::new().name("switch".to_owned());
     let thread = thread.spawn(move || {
         let server = Server {
-            hub,
+            traffic,
             clock,
             commands: received,
             reports,
@@ -148,6 +241,7 @@ pub fn start(
     Ok(SwitchHandle {
         local,
         is_ipv4,
+        is_of_initiators: target.is_of_initiators(),
         commands: Some(commands),
         status,
         thread: Some(thread.map_err(StartError::Thread)?),
@@ -155,8 +249,8 @@ pub fn start(
 }
 
 /// A switch at work.
-struct Server {
-    hub: Hub,
+struct Server<T> {
+    traffic: T,
     clock: Clock,
     commands: mpsc::UnboundedReceiver<Command>,
     reports: watch::Sender<SwitchStatus>,
@@ -165,7 +259,7 @@ struct Server {
     drained_by: Option<Time>,
 }
 
-impl Server {
+impl<T: Traffic> Server<T> {
     async fn run(mut self) {
         let (mut front, mut back) = (Inbox::default(), Inbox::default());
         let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
@@ -173,13 +267,13 @@ impl Server {
             let is_stopped = self.handle_commands(context);
             let is_more = self.receive(&mut front, &mut back, context);
             let now = self.clock.now();
-            self.hub.handle_timeouts(now);
+            self.traffic.handle_timeouts(now);
             if now >= self.next_tick {
                 self.next_tick = now + TICK;
-                self.hub.handle_tick(now);
-                self.reports.send_replace(self.hub.status());
+                self.traffic.handle_tick(now);
+                self.reports.send_replace(self.traffic.status());
             }
-            self.hub.flush(now);
+            self.traffic.flush(now);
             if is_stopped || self.is_drained(now) {
                 return Poll::Ready(());
             }
@@ -189,8 +283,8 @@ impl Server {
             Poll::Pending
         })
         .await;
-        self.hub.reset_all();
-        self.reports.send_replace(self.hub.status());
+        self.traffic.reset_all();
+        self.reports.send_replace(self.traffic.status());
     }
 
     /// Handles commands. Returns whether the handle was dropped.
@@ -198,9 +292,9 @@ impl Server {
         while let Poll::Ready(command) = self.commands.poll_recv(context) {
             let now = self.clock.now();
             match command {
-                Some(Command::Service(service)) => self.hub.set_service(now, &service),
+                Some(Command::Target(target)) => self.traffic.set_target(now, &target),
                 Some(Command::Drain(grace)) => {
-                    self.hub.is_draining = true;
+                    self.traffic.begin_draining();
                     self.drained_by = Some(now + grace);
                 }
                 None if self.drained_by.is_some() => return false,
@@ -227,8 +321,8 @@ impl Server {
 
     fn port(&self, is_front: bool) -> &Port {
         match is_front {
-            true => &self.hub.wires.front,
-            false => &self.hub.wires.back,
+            true => &self.traffic.wires().front,
+            false => &self.traffic.wires().back,
         }
     }
 
@@ -237,20 +331,20 @@ impl Server {
         while let Some(arrival) = inbox.next_arrival() {
             let bytes = inbox.bytes(arrival.payload.clone());
             match is_front {
-                true => self.hub.handle_peer(now, &arrival, bytes),
-                false => self.hub.handle_member(now, &arrival, bytes),
+                true => self.traffic.handle_front(now, &arrival, bytes),
+                false => self.traffic.handle_back(now, &arrival, bytes),
             }
         }
     }
 
     fn is_drained(&self, now: Time) -> bool {
         self.drained_by
-            .is_some_and(|by| now >= by || self.hub.is_finished())
+            .is_some_and(|by| now >= by || self.traffic.is_finished())
     }
 
     /// Sets the timer. Returns whether it is due already.
     fn arm(&self, mut sleep: Pin<&mut Sleep>, context: &mut Context<'_>) -> bool {
-        let due = self.hub.timers.next().into_iter();
+        let due = self.traffic.next_timeout().into_iter();
         let due = due.chain(self.drained_by).fold(self.next_tick, Time::min);
         let instant = self.clock.instant_of(due).into();
         if sleep.deadline() != instant {

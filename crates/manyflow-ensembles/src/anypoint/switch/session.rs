@@ -82,7 +82,7 @@ impl Leg {
 }
 
 /// The parameters of each connection.
-fn config() -> SwitchConfig {
+pub(super) fn config() -> SwitchConfig {
     SwitchConfig {
         // Thousands of connections may be idle. The switch probes the members itself.
         keep_alive: Duration::from_secs(10),

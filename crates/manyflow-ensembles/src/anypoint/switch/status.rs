@@ -19,6 +19,9 @@ pub struct Counters {
     pub silent: u64,
     /// Members that failed in a connection.
     pub failures: u64,
+    /// Frames of the service that a switch of initiators has dropped, because they were for clients
+    /// that are gone.
+    pub dropped: u64,
     /// Datagrams that the kernel did not take: its queue was full, or there was no route.
     pub unsent: u64,
     /// Datagrams that were longer than the MTU of the interface, which had become smaller. Their

@@ -4,9 +4,14 @@ use std::time::Duration;
 
 use manyflow_anypoint::{Body, Reason};
 use manyflow_core::time::Time;
+use manyflow_net::udp::Arrival;
 use rand::RngExt as _;
+use rand::rngs::StdRng;
 
 use super::hub::{Hub, NO_SLOT, SLOT_BITS, number_of};
+use super::members::Members;
+use super::output::Wires;
+use super::server::{Target, Traffic};
 use super::status::SwitchStatus;
 use crate::anypoint::envelope::{self, NO_COOKIE};
 use crate::anypoint::{Number, segment};
@@ -14,31 +19,19 @@ use crate::anypoint::{Number, segment};
 /// The time between two rounds of periodic work.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// The silence after which a connection ends. Ends probe each other every ten seconds.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// Sends each member a Probe of no connection. The member answers with a Reset, and so shows that
+/// it is there.
+pub(super) fn probe_members(members: &Members, wires: &mut Wires, rng: &mut StdRng) {
+    for (_, member) in members.present() {
+        let number = rng.random::<Number>() << SLOT_BITS | NO_SLOT;
+        let header = envelope::encode(&segment(number, Body::Probe), &NO_COOKIE);
+        wires.send_to_member(member.address, &header);
+    }
+}
 
 impl Hub {
-    /// Handles the timers that are due.
-    pub(super) fn handle_timeouts(&mut self, now: Time) {
-        while let Some((due, slot)) = self.timers.take_due(now) {
-            let Some(session) = self.sessions.get_mut(slot) else {
-                continue;
-            };
-            if session.timer.expire(due) {
-                session.switch.handle_timeout(now);
-                self.finish(now, slot);
-            }
-        }
-    }
-
-    /// Does the work of a tick.
-    pub(super) fn handle_tick(&mut self, now: Time) {
-        self.members.check_health(now);
-        self.note_stalled(now);
-        self.probe_members();
-        self.reconcile(now);
-        self.end_silent(now);
-    }
-
     fn note_stalled(&mut self, now: Time) {
         let mut connections = vec![0; self.members.count()];
         for (_, session) in &self.sessions {
@@ -47,16 +40,6 @@ impl Hub {
             }
         }
         self.members.note_stalled(now, &connections);
-    }
-
-    /// Sends each member a Probe of no connection. The member answers with a Reset, and so shows
-    /// that it is there.
-    fn probe_members(&mut self) {
-        for (_, member) in self.members.present() {
-            let number = self.rng.random::<Number>() << SLOT_BITS | NO_SLOT;
-            let header = envelope::encode(&segment(number, Body::Probe), &NO_COOKIE);
-            self.wires.send_to_member(member.address, &header);
-        }
     }
 
     /// Lets members join and leave connections.
@@ -83,9 +66,57 @@ impl Hub {
         self.sessions[slot].reset(reason, &mut self.wires, &mut self.members);
         self.remove(slot);
     }
+}
 
-    /// Sends everything that waits. Notes which datagrams were too long for their interface.
-    pub(super) fn flush(&mut self, now: Time) {
+impl Traffic for Hub {
+    fn wires(&self) -> &Wires {
+        &self.wires
+    }
+
+    fn handle_front(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
+        self.handle_peer(now, arrival, bytes);
+    }
+
+    fn handle_back(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
+        self.handle_member(now, arrival, bytes);
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    fn set_target(&mut self, now: Time, target: &Target) {
+        if let Target::Members(service) = target {
+            self.set_service(now, service);
+        }
+    }
+
+    fn begin_draining(&mut self) {
+        self.is_draining = true;
+    }
+
+    fn handle_timeouts(&mut self, now: Time) {
+        while let Some((due, slot)) = self.timers.take_due(now) {
+            let Some(session) = self.sessions.get_mut(slot) else {
+                continue;
+            };
+            if session.timer.expire(due) {
+                session.switch.handle_timeout(now);
+                self.finish(now, slot);
+            }
+        }
+    }
+
+    fn handle_tick(&mut self, now: Time) {
+        self.members.check_health(now);
+        self.note_stalled(now);
+        probe_members(&self.members, &mut self.wires, &mut self.rng);
+        self.reconcile(now);
+        self.end_silent(now);
+    }
+
+    // Notes which datagrams were too long for their interface as well.
+    fn flush(&mut self, now: Time) {
         self.wires.flush();
         while let Some((remote, length)) = self.wires.take_too_long_for_peer() {
             for (_, session) in &mut self.sessions {
@@ -102,8 +133,7 @@ impl Hub {
         }
     }
 
-    /// Ends all connections.
-    pub(super) fn reset_all(&mut self) {
+    fn reset_all(&mut self) {
         let slots: Vec<_> = self.sessions.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             self.reset(slot, Reason::Aborted);
@@ -111,14 +141,12 @@ impl Hub {
         self.wires.flush();
     }
 
-    /// Returns whether all connections are finished.
-    pub(super) fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         let mut sessions = self.sessions.iter();
         sessions.all(|(_, session)| session.switch.is_finished())
     }
 
-    /// Returns the status.
-    pub(super) fn status(&self) -> SwitchStatus {
+    fn status(&self) -> SwitchStatus {
         let mut status = SwitchStatus {
             connections: self.sessions.len() as u64,
             is_draining: self.is_draining,

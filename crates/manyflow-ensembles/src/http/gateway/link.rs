@@ -15,7 +15,7 @@ use super::counters::Counters;
 use super::exchange::{Event, Exchange, Unused};
 use super::roster::{Choice, Outcome, Roster};
 use super::upload::UploadRest;
-use crate::anypoint::Connection;
+use crate::anypoint::{Connection, Prefix};
 
 /// The time after which the credit of a response in progress is repeated, as a sign that the client
 /// still wants it.
@@ -50,6 +50,7 @@ pub(super) struct Link {
 /// The requests in progress by their places.
 #[derive(Debug)]
 struct Table {
+    prefix: Prefix,
     places: Vec<Place>,
     free: Vec<usize>,
     /// The number of places that may be in use.
@@ -79,7 +80,8 @@ impl Table {
         let generation = &mut self.places[place].generation;
         *generation += 1;
         debug_assert!(place < PLACES);
-        Some(RequestId(*generation * PLACES as u64 + place as u64))
+        let id = *generation * PLACES as u64 + place as u64;
+        Some(RequestId(self.prefix.id(id)))
     }
 
     fn find(&self, id: RequestId) -> Option<&Arc<Exchange>> {
@@ -96,7 +98,9 @@ impl Link {
         counters: Arc<Counters>,
     ) -> (Arc<Link>, mpsc::UnboundedReceiver<(u32, ToMember)>) {
         let (control, queue) = mpsc::unbounded_channel();
+        let prefix = connection.prefix();
         let table = Table {
+            prefix,
             places: Vec::new(),
             free: Vec::new(),
             max: options.requests_max,
@@ -105,7 +109,7 @@ impl Link {
         let link = Link {
             connection,
             table: Mutex::new(table),
-            roster: Mutex::new(Roster::new(Instant::now())),
+            roster: Mutex::new(Roster::new(Instant::now(), prefix)),
             control,
             silence_max: options.timeout * 4 / 5,
             counters,

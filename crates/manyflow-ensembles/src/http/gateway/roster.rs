@@ -21,6 +21,7 @@ use manyflow_core::estimate::rtt::RttEstimator;
 use tokio::time::Instant;
 
 use super::super::wire::{PLACES, Pulse, RequestId};
+use crate::anypoint::Prefix;
 
 /// The silence after which a member with requests in progress is probed.
 const QUIET_BUSY: Duration = Duration::from_millis(40);
@@ -100,6 +101,8 @@ pub(super) struct Roster {
     /// Probes without an answer.
     probes: Vec<SentProbe>,
     next_probe: u64,
+    /// The prefix of the gateway's keys and of the numbers of its probes.
+    prefix: Prefix,
     next_generation: u32,
     next_scout: Instant,
     /// New keys to try before `next_scout`.
@@ -188,8 +191,9 @@ enum Standing {
 }
 
 impl Roster {
-    pub(super) fn new(now: Instant) -> Roster {
+    pub(super) fn new(now: Instant, prefix: Prefix) -> Roster {
         Roster {
+            prefix,
             members: Vec::new(),
             probes: Vec::new(),
             next_probe: 1,
@@ -366,7 +370,8 @@ impl Roster {
 
     /// Handles the answer to a probe, which names the member of a key.
     pub(super) fn handle_pulse(&mut self, now: Instant, id: RequestId, member: u64, pulse: Pulse) {
-        let Some(place) = self.probes.iter().position(|probe| probe.id == id.0) else {
+        let is_it = |probe: &SentProbe| self.prefix.id(probe.id) == id.0;
+        let Some(place) = self.probes.iter().position(is_it) else {
             return;
         };
         let SentProbe { key, sent, .. } = self.probes.swap_remove(place);
@@ -506,7 +511,7 @@ impl Roster {
             let id = self.next_probe;
             self.next_probe += 1;
             self.probes.push(SentProbe { id, key, sent: now });
-            let id = RequestId(id);
+            let id = RequestId(self.prefix.id(id));
             DueProbe { id, key }
         };
         due.into_iter().map(number).collect()
@@ -543,7 +548,8 @@ impl Roster {
         let first = places - 2 * MEMBERS_MAX as u32;
         let place = (first..places).rev().find(|place| !used(*place))?;
         self.next_generation = self.next_generation.wrapping_add(1);
-        Some(self.next_generation.wrapping_mul(places) | place)
+        let key = self.next_generation.wrapping_mul(places) | place;
+        Some(self.prefix.key(key))
     }
 }
 

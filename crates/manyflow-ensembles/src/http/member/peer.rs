@@ -20,7 +20,7 @@ use super::control::Control;
 use super::counters::add_one;
 use super::flow::Flow;
 use super::{Shared, stream};
-use crate::anypoint::{Connection, ConnectionError};
+use crate::anypoint::{Connection, ConnectionError, Prefix};
 
 /// The time between two looks at the requests that are due for a sign of life.
 const ALIVE_TICK: Duration = Duration::from_millis(100);
@@ -119,8 +119,11 @@ async fn send_signs(peer: &Peer) -> Result<(), ConnectionError> {
     let mut interval = tokio::time::interval(ALIVE_TICK);
     loop {
         interval.tick().await;
-        let due = peer.take_due();
-        if !due.is_empty() {
+        loop {
+            let due = peer.take_due();
+            if due.is_empty() {
+                break;
+            }
             peer.send(MemberEvent::Alive(due)).await?;
         }
     }
@@ -139,11 +142,14 @@ impl Peer {
         self.connection.send_frame(id.key(), message).await
     }
 
-    /// Returns the requests whose sign of life is due.
+    /// Returns requests of one gateway whose sign of life is due. Several gateways may share the
+    /// connection, and a message reaches one of them.
     fn take_due(&self) -> Vec<RequestId> {
-        let mut due = Vec::new();
+        let mut due: Vec<RequestId> = Vec::new();
         for (id, request) in self.lock().iter_mut() {
-            if request.signed.elapsed() >= request.alive_interval && due.len() < PLACES {
+            let prefix = Prefix::of_id(due.first().unwrap_or(id).0);
+            let fits = Prefix::of_id(id.0) == prefix && due.len() < PLACES;
+            if fits && request.signed.elapsed() >= request.alive_interval {
                 request.signed = Instant::now();
                 due.push(*id);
             }

@@ -3,6 +3,7 @@
 mod attackers;
 mod echo;
 mod failures;
+mod initiators;
 mod large;
 mod lying_member;
 mod shares;

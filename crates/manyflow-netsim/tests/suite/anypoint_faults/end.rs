@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
+use manyflow_anypoint::switch::{MemberId, Prefix};
 use manyflow_anypoint::{AcpConfig, Body, Event, Frame, Reason, Segment};
 use manyflow_core::{Action, Contents, Endpoint, EndpointId, Packet, Time};
 use manyflow_netsim::models::anypoint::{Application, ModelledEnd};
@@ -73,6 +74,24 @@ pub(crate) struct Task {
     pub(crate) service: Duration,
     /// The time at which the end crashes.
     pub(crate) crash: Option<Time>,
+    /// The number of initiators to which the frames are addressed in turn, by the prefixes of their
+    /// keys; 0: the frames are for any member of the other side.
+    pub(crate) initiators: u16,
+}
+
+impl Task {
+    /// Returns the key of the end's frame with this number. The prefix of an addressed frame
+    /// replaces the highest bits.
+    pub(crate) fn key(&self, number: u32) -> u32 {
+        let key = self.first_key + number;
+        match self.initiators {
+            0 => key,
+            initiators => {
+                let to = MemberId((number % u32::from(initiators)) as u16);
+                Prefix::of_member(to).unwrap().key(key)
+            }
+        }
+    }
 }
 
 /// Returns the length of the frame with this key in bytes.
@@ -103,7 +122,7 @@ impl Judged {
     /// Returns the key of the next frame. Length and payload follow from the key, so that a
     /// corrupted frame is detected.
     fn next_key(&self) -> u32 {
-        self.task.first_key + self.log.read().unwrap().sent
+        self.task.key(self.log.read().unwrap().sent)
     }
 
     fn length_of(&self, key: u32) -> u32 {

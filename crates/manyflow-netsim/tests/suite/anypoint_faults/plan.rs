@@ -208,6 +208,7 @@ pub(crate) fn switch(frame_bytes_max: u32, random: &mut Pcg64Mcg) -> SwitchConfi
         suspect_timeout: random
             .random_bool(0.5)
             .then(|| Duration::from_millis(random.random_range(50..=500))),
+        bound: false,
     }
 }
 

@@ -149,6 +149,7 @@ fn task(plan: &Plan, place: usize) -> Task {
         },
         service: plan.service[place],
         crash,
+        initiators: 0,
     }
 }
 

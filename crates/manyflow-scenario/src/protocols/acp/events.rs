@@ -29,6 +29,7 @@ impl Reported for Event {
             Event::MemberFailed(_) => "member-failed",
             Event::MemberStalled(_) => "member-stalled",
             Event::MemberResumed(_) => "member-resumed",
+            Event::FrameDropped { .. } => "frame-dropped",
             other => common(other).map_or("other", |event| event.name()),
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct Lab {
     /// The addresses of the members, and behind them that of the switch.
     addresses: Vec<SocketAddr>,
     switch: Option<Manyflow>,
+    /// The switch of the clients and its address, if they share a connection.
+    initiators: Option<(Manyflow, SocketAddr)>,
     members: Vec<Option<Manyflow>>,
     /// Further options of members and clients.
     options: Vec<String>,
@@ -33,6 +35,7 @@ impl Lab {
         let mut lab = Lab {
             addresses: (0..=members).map(|_| own_address()).collect(),
             switch: None,
+            initiators: None,
             members: (0..members).map(|_| None).collect(),
             options: options(home.path()),
             home,
@@ -82,6 +85,21 @@ impl Lab {
         self.switch = Some(start(command));
     }
 
+    /// Starts a switch to which clients connect from now on, and which has one connection to the
+    /// store for all of them.
+    pub(crate) fn start_initiators(&mut self) {
+        let (listen, to) = (own_address(), self.switch_address().to_string());
+        let mut command = manyflow(&["switch", "--json", "--to", &to]);
+        command.args(["--listen", &listen.to_string()]);
+        self.initiators = Some((start(command), listen));
+    }
+
+    /// Returns the address to which clients connect.
+    fn entrance(&self) -> SocketAddr {
+        let initiators = self.initiators.as_ref();
+        initiators.map_or(self.switch_address(), |(_, address)| *address)
+    }
+
     /// Kills a member (SIGKILL). Its folder remains.
     pub(crate) fn kill_member(&mut self, member: usize) {
         self.members[member].take().unwrap().kill();
@@ -117,7 +135,7 @@ impl Lab {
 
     /// Starts `put` with these arguments.
     pub(crate) fn start_put(&self, arguments: &[&str]) -> Manyflow {
-        let switch = self.switch_address().to_string();
+        let switch = self.entrance().to_string();
         let mut command = manyflow(&["put", "--json", "--to", &switch]);
         command.args(&self.options).args(arguments);
         Manyflow::start(command)
@@ -125,7 +143,7 @@ impl Lab {
 
     /// Starts `get` with these arguments.
     pub(crate) fn start_get(&self, arguments: &[&str]) -> Manyflow {
-        let switch = self.switch_address().to_string();
+        let switch = self.entrance().to_string();
         let mut command = manyflow(&["get", "--json", "--from", &switch]);
         command.args(&self.options).args(arguments);
         command.current_dir(self.home.path());
@@ -134,7 +152,7 @@ impl Lab {
 
     /// Starts another command for files with these arguments: `ls` or `rm`.
     pub(crate) fn start_files(&self, command: &str, arguments: &[&str]) -> Manyflow {
-        let switch = self.switch_address().to_string();
+        let switch = self.entrance().to_string();
         let mut command = manyflow(&[command, "--json", "--from", &switch]);
         command.args(&self.options).args(arguments);
         Manyflow::start(command)
@@ -142,7 +160,7 @@ impl Lab {
 
     /// Starts a task of operators with these arguments.
     pub(crate) fn start_task(&self, task: &str, arguments: &[&str]) -> Manyflow {
-        let switch = self.switch_address().to_string();
+        let switch = self.entrance().to_string();
         let mut command = manyflow(&["store", task, "--json", "--at", &switch]);
         command.args(&self.options).args(arguments);
         Manyflow::start(command)

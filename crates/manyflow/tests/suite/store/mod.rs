@@ -1,6 +1,7 @@
 //! `manyflow store`, `put` and `get` as processes, behind a switch on loopback.
 
 use crate::common;
+mod cluster;
 mod faults;
 mod lab;
 mod maintenance;

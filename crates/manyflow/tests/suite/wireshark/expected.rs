@@ -15,7 +15,7 @@ use manyflow_webrc::Cci;
 /// All compared fields. Not compared are reserved bytes, which decoders do not return, and flags
 /// as a whole, which have a field each.
 #[rustfmt::skip]
-pub(crate) const COLUMNS: [&str; 144] = [
+pub(crate) const COLUMNS: [&str; 145] = [
     "manyflow_webrc.ctsi", "manyflow_webrc.channel", "manyflow_webrc.psn",
     "manyflow_tfmcc.kind", "manyflow_tfmcc.round", "manyflow_tfmcc.has_echo", "manyflow_tfmcc.is_clr",
     "manyflow_tfmcc.have_rtt", "manyflow_tfmcc.have_loss", "manyflow_tfmcc.leaving",
@@ -42,7 +42,7 @@ pub(crate) const COLUMNS: [&str; 144] = [
     "manyflow_acp.fragment.last", "manyflow_acp.fragment.sealed", "manyflow_acp.fragment.index",
     "manyflow_acp.fragment.message", "manyflow_acp.path.id", "manyflow_acp.path.bytes",
     "manyflow_acp.part.index", "manyflow_acp.part.count", "manyflow_acp.part.datagram",
-    "manyflow_acp.part.total",
+    "manyflow_acp.part.total", "manyflow_acp.prefix",
     "manyflow_overlay.length", "manyflow_overlay.kind", "manyflow_overlay.repaired", "manyflow_overlay.marked",
     "manyflow_overlay.count",
     "manyflow_overlay.origin", "manyflow_overlay.priority", "manyflow_overlay.group", "manyflow_overlay.tree",
@@ -395,6 +395,11 @@ pub(crate) fn acp(bytes: &[u8]) -> Option<Fields> {
                 ("manyflow_acp.part.datagram", part.datagram.into()),
                 ("manyflow_acp.part.total", u64::from(part.total)),
             ]);
+        }
+        (Ok(Datagram::Admission(connection, prefix, credit)), _) => {
+            put_path(&mut fields, 12, connection);
+            fields.put("manyflow_acp.prefix", prefix.number());
+            fields.put("manyflow_acp.credit", credit);
         }
         (Ok(Datagram::Segment(segment, header)), _) | (Err(_), Ok((segment, header))) => {
             put_segment(&mut fields, &segment, &bytes[header..]);

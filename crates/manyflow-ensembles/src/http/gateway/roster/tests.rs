@@ -29,7 +29,7 @@ impl Service {
     fn new(members: &[u64]) -> Service {
         let now = Instant::now();
         let mut service = Service {
-            roster: Roster::new(now),
+            roster: Roster::new(now, Prefix::NONE),
             now,
             members: members.iter().map(|member| (*member, WELL)).collect(),
             silent: Vec::new(),
@@ -259,7 +259,7 @@ fn a_policy_that_keeps_no_keys_is_noticed_at_once() {
     let now = Instant::now();
     let mut service = Service::new(&[1, 2]);
     service.keeps_keys = false;
-    service.roster = Roster::new(now);
+    service.roster = Roster::new(now, Prefix::NONE);
     service.now = now;
     service.on_the_way.clear();
     service.run(50);

@@ -1,0 +1,478 @@
+//! The switch of clients that share one connection to a service.
+//!
+//! ```text
+//!   clients --UDP--> [ front: (address, number) ] -- Group: InitiatorSwitch<Bytes> -- [ back ] --UDP--> service
+//! ```
+//!
+//! The service is a server or the switch of others. Clients join the connection that is open; the
+//! first one opens it. A [`Prefix`](manyflow_anypoint::switch::Prefix) in the key of each answer
+//! says which client it is for. Once all clients of a connection have closed it, or it has had as
+//! many as there are prefixes, the next client opens another one.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use manyflow_anypoint::switch::MemberId;
+use manyflow_anypoint::{Body, Reason, Segment};
+use manyflow_core::time::Time;
+use manyflow_net::udp::Arrival;
+use rand::rngs::StdRng;
+use slab::Slab;
+
+use super::config::{MemberConfig, PolicyName, ServiceConfig, SwitchOptions};
+use super::group::Group;
+use super::hub::{NO_SLOT, number_of};
+use super::members::{Member, Members};
+use super::output::Wires;
+use super::server::{Target, Traffic};
+use super::status::{Counters, SwitchStatus};
+use super::upkeep::{SILENCE_MAX, probe_members};
+use crate::anypoint::answers::Answers;
+use crate::anypoint::arena::Arena;
+use crate::anypoint::cookies::Cookies;
+use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
+use crate::anypoint::timers::Timers;
+use crate::anypoint::way::{Parts, Path};
+use crate::anypoint::{Number, rng, segment};
+
+/// The name of the service in the log and in the status.
+const SERVICE: &str = "service";
+
+/// The connections of a switch of initiators.
+pub(super) struct Initiators {
+    wires: Wires,
+    /// The service, and those that were the service before.
+    services: Members,
+    groups: Slab<Group>,
+    /// The connection that further clients join.
+    current: Option<usize>,
+    /// The connection of each client, and its number there, by its address and its own number.
+    places: HashMap<(SocketAddr, Number), (usize, MemberId)>,
+    timers: Timers,
+    arena: Arena,
+    client_parts: Parts,
+    service_parts: Parts,
+    cookies: Cookies,
+    answers: Answers,
+    rng: StdRng,
+    clients_max: usize,
+    is_draining: bool,
+    counters: Counters,
+}
+
+impl Initiators {
+    pub(super) fn new(
+        now: Time,
+        wires: Wires,
+        service: SocketAddr,
+        options: &SwitchOptions,
+    ) -> Self {
+        let mut initiators = Initiators {
+            wires,
+            services: Members::default(),
+            groups: Slab::new(),
+            current: None,
+            places: HashMap::new(),
+            timers: Timers::default(),
+            arena: Arena::default(),
+            client_parts: Parts::default(),
+            service_parts: Parts::default(),
+            cookies: Cookies::new(),
+            answers: Answers::new(),
+            rng: rng(),
+            clients_max: options.connections_max,
+            is_draining: false,
+            counters: Counters::default(),
+        };
+        initiators.set_service(now, service);
+        initiators
+    }
+
+    /// Sets the address of the service for further connections.
+    fn set_service(&mut self, now: Time, address: SocketAddr) {
+        let is_it = |(_, service): (u16, &Member)| service.address == address;
+        if self.services.present().any(is_it) {
+            return;
+        }
+        let service = MemberConfig {
+            name: SERVICE.to_owned(),
+            address,
+            weight: 1.0,
+            keys: Vec::new(),
+        };
+        let config = ServiceConfig {
+            members: vec![service],
+            policy: PolicyName::default(),
+        };
+        self.services.set(now, &config);
+        self.current = None;
+    }
+
+    fn handle_client_segment(&mut self, now: Time, path: Path, segment: &Segment, frame: &[u8]) {
+        let number = segment.connection;
+        let Some((slot, id)) = self.find(path.remote, number) else {
+            if !matches!(segment.body, Body::Reset(_)) {
+                self.answer_client(now, path, number, Reason::Unknown);
+            }
+            return;
+        };
+        let payload = self.payload(segment, frame);
+        self.groups[slot].handle_client(now, id, segment.body, payload);
+        self.finish(now, slot);
+    }
+
+    fn handle_client_part(&mut self, now: Time, path: Path, part: &Part, bytes: &[u8]) {
+        if self.find(path.remote, part.connection).is_none() {
+            return self.answer_client(now, path, part.connection, Reason::Unknown);
+        }
+        if let Some(whole) = self.client_parts.join(path.remote, part, bytes) {
+            if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
+                self.handle_client_segment(now, path, &segment, &whole[header..]);
+            }
+            self.client_parts.recycle(whole);
+        }
+    }
+
+    /// Copies the frame of a segment.
+    fn payload(&mut self, segment: &Segment, frame: &[u8]) -> Bytes {
+        match segment.body {
+            Body::Data(_) => self.arena.copy(frame),
+            _ => Bytes::new(),
+        }
+    }
+
+    fn find(&self, remote: SocketAddr, number: Number) -> Option<(usize, MemberId)> {
+        self.places.get(&(remote, number)).copied()
+    }
+
+    fn handle_open(&mut self, now: Time, path: Path, open: &Segment, cookie: &Cookie) {
+        let number = open.connection;
+        let (slot, id) = match self.find(path.remote, number) {
+            Some(place) => place,
+            None if !self.cookies.is_valid(now, path.remote, cookie) => {
+                return self.challenge(now, path, number);
+            }
+            None => match self.admit(now, path, number) {
+                Some(place) => place,
+                None => {
+                    self.counters.refused += 1;
+                    return self.answer_client(now, path, number, Reason::Refused);
+                }
+            },
+        };
+        self.groups[slot].handle_client(now, id, open.body, Bytes::new());
+        self.finish(now, slot);
+    }
+
+    /// Adds a client to the connection that takes clients.
+    fn admit(&mut self, now: Time, path: Path, number: Number) -> Option<(usize, MemberId)> {
+        if self.is_draining || self.places.len() >= self.clients_max {
+            return None;
+        }
+        let slot = match self.current {
+            Some(slot) if self.groups[slot].takes_clients() => slot,
+            _ => self.begin()?,
+        };
+        let id = self.groups[slot].join(now, path, number);
+        self.places.insert((path.remote, number), (slot, id));
+        self.counters.opened += 1;
+        Some((slot, id))
+    }
+
+    /// Creates a connection to the present service.
+    fn begin(&mut self) -> Option<usize> {
+        let (service, _) = self.services.present().next()?;
+        if self.groups.len() >= NO_SLOT as usize {
+            return None;
+        }
+        let entry = self.groups.vacant_entry();
+        let slot = entry.key();
+        entry.insert(Group::new(service, number_of(slot, &mut self.rng)).ok()?);
+        self.current = Some(slot);
+        Some(slot)
+    }
+
+    fn challenge(&mut self, now: Time, path: Path, number: Number) {
+        if self.answers.may_challenge(now) {
+            self.counters.challenges += 1;
+            let cookie = self.cookies.cookie(now, path.remote);
+            let challenge = envelope::encode_challenge(number, cookie);
+            self.wires.send_to_peer(path, &challenge);
+        }
+    }
+
+    /// Answers a client's segment of no connection with a Reset, at a limited rate.
+    fn answer_client(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
+        if self.answers.may_reset(now, path.remote.ip()) {
+            self.counters.resets += 1;
+            let reset = segment(number, Body::Reset(reason));
+            let header = envelope::encode(&reset, &NO_COOKIE);
+            self.wires.send_to_peer(path, &header);
+        }
+    }
+
+    /// Returns the slot of the connection that has this number at the service.
+    fn find_group(&self, service: u16, number: Number) -> Option<usize> {
+        let slot = (number & NO_SLOT) as usize;
+        let group = self.groups.get(slot)?;
+        (group.service == service && group.number == number).then_some(slot)
+    }
+
+    fn handle_service_segment(&mut self, now: Time, service: u16, segment: &Segment, frame: &[u8]) {
+        let number = segment.connection;
+        let Some(slot) = self.find_group(service, number) else {
+            return self.answer_service(now, service, number, segment.body);
+        };
+        if let Body::Data(_) = segment.body {
+            let status = &mut self.services.get_mut(service).status;
+            status.frames_from += 1;
+            status.bytes_from += frame.len() as u64;
+        }
+        let payload = self.payload(segment, frame);
+        self.groups[slot].handle_service(now, segment.body, payload);
+        self.finish(now, slot);
+    }
+
+    fn handle_service_part(&mut self, now: Time, service: u16, part: &Part, bytes: &[u8]) {
+        if self.find_group(service, part.connection).is_none() {
+            return self.answer_service(now, service, part.connection, Body::Probe);
+        }
+        let address = self.services.get_mut(service).address;
+        if let Some(whole) = self.service_parts.join(address, part, bytes) {
+            if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
+                self.handle_service_segment(now, service, &segment, &whole[header..]);
+            }
+            self.service_parts.recycle(whole);
+        }
+    }
+
+    /// Repeats the Open of a connection with the service's cookie.
+    fn handle_challenge(&mut self, service: u16, number: Number, cookie: Cookie) {
+        let slot = self.find_group(service, number);
+        if let Some(open) = slot.and_then(|slot| self.groups[slot].open) {
+            let service = self.services.get_mut(service);
+            service.cookie = cookie;
+            let header = envelope::encode(&open, &cookie);
+            self.wires.send_to_member(service.address, &header);
+        }
+    }
+
+    /// Ends a connection whose other end is a switch of initiators too: it would take the clients
+    /// of this switch for one.
+    fn handle_admission(&mut self, service: u16, number: Number) {
+        if let Some(slot) = self.find_group(service, number) {
+            tracing::error!(
+                "{} is a switch of initiators, too; name the service or its own switch instead",
+                self.services.get_mut(service).address
+            );
+            self.reset(slot, Reason::Refused);
+        }
+    }
+
+    /// Answers a segment of no connection with a Reset, at a limited rate.
+    fn answer_service(&mut self, now: Time, service: u16, number: Number, body: Body) {
+        let address = self.services.get_mut(service).address;
+        let is_reset = matches!(body, Body::Reset(_));
+        if !is_reset && self.answers.may_reset(now, address.ip()) {
+            self.counters.resets += 1;
+            let reset = segment(number, Body::Reset(Reason::Unknown));
+            let header = envelope::encode(&reset, &NO_COOKIE);
+            self.wires.send_to_member(address, &header);
+        }
+    }
+
+    /// Sends what a connection has to send, sets its timer, and forgets it if it is over.
+    fn finish(&mut self, now: Time, slot: usize) {
+        let group = &mut self.groups[slot];
+        let service = self.services.get_mut(group.service);
+        // An event can end a client's part, and so have further output.
+        group.handle_events(now);
+        group.send_output(now, &mut self.wires, service);
+        group.handle_events(now);
+        group.send_output(now, &mut self.wires, service);
+        if group.switch.is_idle() {
+            self.remove(slot);
+        } else {
+            let due = group.switch.poll_timeout();
+            self.timers.set(&mut group.timer, slot, due);
+        }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let group = self.groups.remove(slot);
+        self.counters.dropped += group.dropped;
+        for client in &group.clients {
+            self.places.remove(&(client.path.remote, client.number));
+        }
+        self.current.take_if(|current| *current == slot);
+    }
+
+    fn reset(&mut self, slot: usize, reason: Reason) {
+        let group = &mut self.groups[slot];
+        let address = self.services.get_mut(group.service).address;
+        group.reset(reason, &mut self.wires, address);
+        self.remove(slot);
+    }
+
+    fn slots(&self) -> Vec<usize> {
+        self.groups.iter().map(|(slot, _)| slot).collect()
+    }
+}
+
+impl Traffic for Initiators {
+    fn wires(&self) -> &Wires {
+        &self.wires
+    }
+
+    /// Handles a datagram of a client.
+    fn handle_front(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
+        let path = Path {
+            remote: arrival.source,
+            local: arrival.destination,
+        };
+        match envelope::decode(bytes) {
+            Ok(Datagram::Open(open, cookie)) => self.handle_open(now, path, &open, &cookie),
+            Ok(Datagram::Segment(segment, header)) => {
+                self.handle_client_segment(now, path, &segment, &bytes[header..]);
+            }
+            Ok(Datagram::PathProbe(number, id, size)) => {
+                if self.find(path.remote, number).is_some() {
+                    let answer = envelope::encode_path_answer(number, id, size);
+                    self.wires.send_to_peer(path, &answer);
+                }
+            }
+            Ok(Datagram::PathAnswer(number, id, size)) => {
+                if let Some((slot, client)) = self.find(path.remote, number) {
+                    let client = &mut self.groups[slot].clients[client.index()];
+                    client.way.handle_answer(now, id, size);
+                }
+            }
+            Ok(Datagram::Part(part)) => {
+                self.handle_client_part(now, path, &part, &bytes[PATH_HEADER_BYTES..]);
+            }
+            Ok(Datagram::Challenge(..) | Datagram::Admission(..)) | Err(_) => {
+                self.counters.invalid += 1;
+            }
+        }
+    }
+
+    /// Handles a datagram of the service. Datagrams from other addresses are ignored.
+    fn handle_back(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
+        let Some(service) = self.services.find(arrival.source) else {
+            self.counters.invalid += 1;
+            return;
+        };
+        let Ok(datagram) = envelope::decode(bytes) else {
+            self.counters.invalid += 1;
+            return;
+        };
+        self.services.note_heard(now, service);
+        match datagram {
+            Datagram::Segment(segment, header) => {
+                self.handle_service_segment(now, service, &segment, &bytes[header..]);
+            }
+            Datagram::Challenge(number, cookie) => self.handle_challenge(service, number, cookie),
+            Datagram::PathProbe(number, id, size) => {
+                if self.find_group(service, number).is_some() {
+                    let answer = envelope::encode_path_answer(number, id, size);
+                    self.wires.send_to_member(arrival.source, &answer);
+                }
+            }
+            Datagram::PathAnswer(_, id, size) => {
+                let way = &mut self.services.get_mut(service).way;
+                way.handle_answer(now, id, size);
+            }
+            Datagram::Part(part) => {
+                self.handle_service_part(now, service, &part, &bytes[PATH_HEADER_BYTES..]);
+            }
+            Datagram::Admission(number, ..) => self.handle_admission(service, number),
+            Datagram::Open(..) => self.counters.invalid += 1,
+        }
+    }
+
+    fn handle_timeouts(&mut self, now: Time) {
+        while let Some((due, slot)) = self.timers.take_due(now) {
+            if let Some(group) = self.groups.get_mut(slot)
+                && group.timer.expire(due)
+            {
+                group.switch.handle_timeout(now);
+                self.finish(now, slot);
+            }
+        }
+    }
+
+    fn handle_tick(&mut self, now: Time) {
+        self.services.check_health(now);
+        probe_members(&self.services, &mut self.wires, &mut self.rng);
+        for slot in self.slots() {
+            self.counters.silent += self.groups[slot].give_up_silent(now, SILENCE_MAX);
+            self.finish(now, slot);
+        }
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.wires.flush();
+        while let Some((remote, length)) = self.wires.take_too_long_for_peer() {
+            let groups = self.groups.iter_mut();
+            let clients = groups.flat_map(|(_, group)| &mut group.clients);
+            for client in clients.filter(|client| client.path.remote == remote) {
+                client.way.handle_too_long(now, remote, length);
+            }
+        }
+        while let Some((remote, length)) = self.wires.take_too_long_for_member() {
+            if let Some(service) = self.services.find(remote) {
+                let way = &mut self.services.get_mut(service).way;
+                way.handle_too_long(now, remote, length);
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    fn set_target(&mut self, now: Time, target: &Target) {
+        if let Target::Peer(address) = target {
+            self.set_service(now, *address);
+        }
+    }
+
+    fn begin_draining(&mut self) {
+        self.is_draining = true;
+    }
+
+    fn is_finished(&self) -> bool {
+        let mut groups = self.groups.iter();
+        groups.all(|(_, group)| group.switch.is_finished())
+    }
+
+    fn reset_all(&mut self) {
+        for slot in self.slots() {
+            self.reset(slot, Reason::Aborted);
+        }
+        self.wires.flush();
+    }
+
+    fn status(&self) -> SwitchStatus {
+        let mut status = SwitchStatus {
+            connections: 0,
+            is_draining: self.is_draining,
+            window_bytes: 0,
+            counters: self.counters,
+            members: self.services.statuses(),
+        };
+        status.counters.unsent = self.wires.unsent();
+        status.counters.too_long = self.wires.too_long();
+        for (_, group) in &self.groups {
+            status.counters.dropped += group.dropped;
+            status.connections += group.active().count() as u64;
+            let windows = group.active().map(|client| u64::from(client.window));
+            status.window_bytes += windows.sum::<u64>();
+            let service = &mut status.members[usize::from(group.service)];
+            service.connections += 1;
+            service.outstanding += u64::from(group.sent - group.acknowledged);
+        }
+        status
+    }
+}
