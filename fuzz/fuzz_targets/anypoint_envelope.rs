@@ -2,8 +2,8 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use manyflow_ensembles::anypoint::envelope::{
-    Datagram, NO_COOKIE, decode, encode, encode_challenge, encode_part, encode_path_answer,
-    encode_path_probe,
+    Datagram, NO_COOKIE, decode, encode, encode_admission, encode_challenge, encode_part,
+    encode_path_answer, encode_path_probe,
 };
 use manyflow_ensembles::anypoint::fragment::{HEADER_BYTES, Header};
 
@@ -11,10 +11,12 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
     // Few inputs have a known version and type, so set these.
     let mut known = bytes.to_vec();
     if let [version, kind, reason, reserved, ..] = known.as_mut_slice() {
-        (*version, *kind) = (*version & 0x80 | 1, 1 + *kind % 11);
+        (*version, *kind) = (*version & 0x80 | 1, 1 + *kind % 12);
         (*reason, *reserved) = match *kind {
             // A part has its place here.
             11 => (*reason % 4, 2 + *reserved % 3),
+            // An admission has its prefix here, of ten bits.
+            12 => (*reason % 4, *reserved),
             _ => (0, 0),
         };
     }
@@ -26,6 +28,9 @@ manyflow_fuzz::target!(|bytes: &[u8]| {
             Ok(Datagram::Segment(segment, _)) => encode(&segment, &NO_COOKIE),
             Ok(Datagram::PathProbe(number, id, _)) => encode_path_probe(number, id),
             Ok(Datagram::PathAnswer(number, id, size)) => encode_path_answer(number, id, size),
+            Ok(Datagram::Admission(number, prefix, credit)) => {
+                encode_admission(number, prefix, credit)
+            }
             Ok(Datagram::Part(part)) => {
                 assert!(part.range().end <= usize::from(part.total));
                 encode_part(&part)

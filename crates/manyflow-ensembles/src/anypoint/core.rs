@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
-use bytes::Bytes;
 use manyflow_anypoint::{Body, ConfigError, Reason, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::clock::Clock;
@@ -21,6 +20,7 @@ use super::arena::Arena;
 use super::cookies::Cookies;
 use super::end::End;
 use super::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
+use super::fragment::Fragment;
 use super::options::Options;
 use super::timers::Timers;
 use super::way::{Parts, Path};
@@ -224,8 +224,8 @@ impl EndCore {
             Some(slot) => {
                 let slot = *slot;
                 let payload = match segment.body {
-                    Body::Data(_) => self.arena.copy(frame),
-                    _ => Bytes::new(),
+                    Body::Data(_) => Fragment::copy(&mut self.arena, frame),
+                    _ => Fragment::default(),
                 };
                 self.ends[slot].handle_segment(now, segment, payload);
                 self.mark(slot);
@@ -280,7 +280,7 @@ impl EndCore {
                 Err(_) => return,
             },
         };
-        self.ends[slot].handle_segment(now, open, Bytes::new());
+        self.ends[slot].handle_segment(now, open, Fragment::default());
         self.mark(slot);
     }
 

@@ -11,7 +11,7 @@ use manyflow_net::udp::Port;
 
 use super::arena::Arena;
 use super::envelope::{self, Cookie, NO_COOKIE};
-use super::fragment::Divided;
+use super::fragment::{Divided, Fragment};
 use super::options::{FRAME_BYTES_MAX, Options};
 use super::reassembly::{Message, Reassembly};
 use super::seal::{Role, SegmentOpener, SegmentSealer};
@@ -28,7 +28,7 @@ const DATA_HEADER_BYTES: usize = 28;
 pub(super) struct End {
     pub(super) path: Path,
     pub(super) number: Number,
-    acp: acp::Connection<Bytes>,
+    acp: acp::Connection<Fragment>,
     way: Way,
     /// The number of frames that were sent at least once.
     sent: u32,
@@ -132,7 +132,7 @@ impl End {
         self.reassembly.discarded()
     }
 
-    pub(super) fn handle_segment(&mut self, now: Time, segment: &Segment, payload: Bytes) {
+    pub(super) fn handle_segment(&mut self, now: Time, segment: &Segment, payload: Fragment) {
         self.acp.handle_segment(now, segment, payload);
     }
 
@@ -180,7 +180,7 @@ impl End {
         arena: &mut Arena,
         key: u32,
         message: &mut Divided,
-        pending: &mut Option<Bytes>,
+        pending: &mut Option<Fragment>,
     ) -> Result<bool, ()> {
         let frame_bytes_max = (self.way.limit() - DATA_HEADER_BYTES).min(FRAME_BYTES_MAX as usize);
         loop {
@@ -237,15 +237,18 @@ impl End {
             if matches!(segment.body, Body::Open { .. }) {
                 self.open = Some(segment);
             }
-            let header = envelope::encode(&segment, &self.cookie);
-            let payload = payload.unwrap_or_default();
+            let mut header = envelope::encode(&segment, &self.cookie);
+            let fragment = payload.unwrap_or_default();
+            if let Some(of_fragment) = fragment.header {
+                header.append(&of_fragment.encode());
+            }
             let mut is_repeated = false;
             if let Body::Data(data) = segment.body {
                 is_repeated = data.sequence < self.sent;
                 self.sent = self.sent.max(data.sequence.saturating_add(1));
             }
             let to = (self.path, self.number);
-            let datagram = (&header, &payload[..]);
+            let datagram = (&header, &fragment.part[..]);
             self.way
                 .send(now, (port, trains), to, datagram, is_repeated);
         }

@@ -264,7 +264,8 @@ impl Short {
         short
     }
 
-    fn append(&mut self, part: &[u8]) {
+    /// Appends bytes, of at most the space of a cookie after a segment.
+    pub(super) fn append(&mut self, part: &[u8]) {
         self.bytes[self.length..][..part.len()].copy_from_slice(part);
         self.length += part.len();
     }

@@ -12,11 +12,43 @@
 //! number that its sender uses once in a connection; the first is random, so those of two members
 //! differ. The header is visible to switches, which give all fragments of a message to one member.
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::{BufMut as _, Bytes};
+use manyflow_core::Payload;
 
 use super::arena::Arena;
 pub use super::header::{HEADER_BYTES, Header};
 use super::seal::{SALT_BYTES, SegmentSealer, TAG_BYTES};
+
+/// A frame at an end of a connection: the header of a fragment and its part of a message, which
+/// are next to each other only in a datagram. So the part of a message that is sent is not copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fragment {
+    /// `None` if the frame has no valid header; then `part` is the whole frame.
+    pub(super) header: Option<Header>,
+    /// A part of the message; if it is sealed, also its salt and its tag.
+    pub(super) part: Bytes,
+}
+
+impl Fragment {
+    /// Copies a frame that has arrived.
+    pub(super) fn copy(arena: &mut Arena, frame: &[u8]) -> Fragment {
+        let header = Header::decode(frame);
+        let start = if header.is_some() { HEADER_BYTES } else { 0 };
+        let part = arena.copy(&frame[start..]);
+        Fragment { header, part }
+    }
+}
+
+impl Payload for Fragment {
+    fn length(&self) -> u32 {
+        let header = if self.header.is_some() {
+            HEADER_BYTES
+        } else {
+            0
+        };
+        (header + self.part.len()) as u32
+    }
+}
 
 /// A message that is divided while it is sent.
 #[derive(Debug)]
@@ -46,7 +78,7 @@ impl Divided {
         arena: &mut Arena,
         sealer: Option<&SegmentSealer>,
         frame_bytes_max: usize,
-    ) -> Option<Bytes> {
+    ) -> Option<Fragment> {
         if self.rest.is_empty() {
             return None;
         }
@@ -61,19 +93,20 @@ impl Divided {
             index: self.index,
             message: self.message,
         };
-        let frame = arena.reserve(HEADER_BYTES + salt_bytes + length + tag_bytes);
-        frame.put_slice(&header.encode());
-        if let (Some(sealer), true) = (sealer, has_salt) {
-            frame.put_slice(sealer.salt());
-        }
-        frame.put_slice(&self.rest[..length]);
+        let mut part = self.rest.split_to(length);
         if let Some(sealer) = sealer {
-            let tag = sealer.seal(&header, self.key, &mut frame[HEADER_BYTES + salt_bytes..]);
-            frame.put_slice(tag.as_ref());
+            let sealed = arena.reserve(salt_bytes + length + tag_bytes);
+            if has_salt {
+                sealed.put_slice(sealer.salt());
+            }
+            sealed.put_slice(&part);
+            let tag = sealer.seal(&header, self.key, &mut sealed[salt_bytes..]);
+            sealed.put_slice(tag.as_ref());
+            part = arena.take();
         }
-        self.rest.advance(length);
         self.index += 1;
-        Some(arena.take())
+        let header = Some(header);
+        Some(Fragment { header, part })
     }
 }
 
@@ -87,15 +120,25 @@ mod tests {
         let mut divided = Divided::new(7, 0, vec![5; 3000].into());
         let mut arena = Arena::default();
         let frames: Vec<_> = std::iter::from_fn(|| divided.next(&mut arena, None, 1412)).collect();
-        let lengths: Vec<_> = frames.iter().map(Bytes::len).collect();
+        let lengths: Vec<_> = frames.iter().map(Fragment::length).collect();
         assert_eq!(lengths, [1412, 1412, 12 + 200]);
-        let headers: Vec<_> = frames.iter().flat_map(|f| Header::decode(f)).collect();
+        let headers: Vec<_> = frames.iter().flat_map(|f| f.header).collect();
         assert_eq!(
             headers.iter().map(|h| h.index).collect::<Vec<_>>(),
             [0, 1, 2]
         );
         assert_eq!(headers.iter().filter(|h| h.is_last).count(), 1);
         assert!(headers[2].is_last);
+    }
+
+    #[test]
+    fn a_frame_without_a_valid_header_keeps_its_length() {
+        let mut arena = Arena::default();
+        for length in 0..30 {
+            let fragment = Fragment::copy(&mut arena, &vec![9; length]);
+            assert_eq!(fragment.header, None);
+            assert_eq!(fragment.length(), length as u32);
+        }
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use manyflow_anypoint::Frame;
 
 use super::MESSAGE_BYTES_MAX;
-use super::fragment::{HEADER_BYTES, Header};
+use super::fragment::{Fragment, Header};
 use super::seal::{SALT_BYTES, SegmentOpener};
 
 /// Maximum number of messages that are incomplete at one time. Senders interleave that many.
@@ -62,7 +62,7 @@ impl Reassembly {
     }
 
     /// Handles a frame. Returns the message that it completes.
-    pub(super) fn handle_frame(&mut self, frame: Frame<Bytes>) -> Option<Message> {
+    pub(super) fn handle_frame(&mut self, frame: Frame<Fragment>) -> Option<Message> {
         let Frame { key, payload } = frame;
         let part = self.take_part(key, payload);
         if part.is_none() {
@@ -76,13 +76,17 @@ impl Reassembly {
     }
 
     /// Checks a fragment, and opens it if it is sealed.
-    fn take_part(&mut self, key: u32, frame: Bytes) -> Option<(Header, Bytes, [u8; SALT_BYTES])> {
-        let header = Header::decode(&frame)?;
+    fn take_part(
+        &mut self,
+        key: u32,
+        fragment: Fragment,
+    ) -> Option<(Header, Bytes, [u8; SALT_BYTES])> {
+        let header = fragment.header?;
         let is_wanted = header.is_sealed == self.opener.is_some();
         if !is_wanted {
             return None;
         }
-        let mut body = frame.slice(HEADER_BYTES..);
+        let mut body = fragment.part;
         let Some(opener) = &mut self.opener else {
             return (!body.is_empty()).then_some((header, body, [0; SALT_BYTES]));
         };
@@ -173,14 +177,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn divide(message: u64, payload: &[u8], sealer: Option<&SegmentSealer>) -> Vec<Bytes> {
+    fn divide(message: u64, payload: &[u8], sealer: Option<&SegmentSealer>) -> Vec<Fragment> {
         let mut divided = Divided::new(message, 3, Bytes::copy_from_slice(payload));
         let mut arena = Arena::default();
         std::iter::from_fn(|| divided.next(&mut arena, sealer, 1412)).collect()
     }
 
-    fn frame(payload: Bytes) -> Frame<Bytes> {
+    fn frame(payload: Fragment) -> Frame<Fragment> {
         Frame { key: 3, payload }
+    }
+
+    /// Returns a fragment as it is on the wire.
+    fn bytes(fragment: &Fragment) -> Vec<u8> {
+        [&fragment.header.unwrap().encode()[..], &fragment.part].concat()
+    }
+
+    fn copy(bytes: &[u8]) -> Fragment {
+        Fragment::copy(&mut Arena::default(), bytes)
     }
 
     fn sealed() -> (SegmentSealer, Reassembly) {
@@ -226,17 +239,18 @@ mod tests {
         let (sealer, mut reassembly) = sealed();
         let payload = vec![7; 4000];
         let fragments = divide(1, &payload, Some(&sealer));
-        let visible = fragments.concat();
+        let visible: Vec<u8> = fragments.iter().flat_map(bytes).collect();
         assert!(!visible.windows(16).any(|window| window == [7; 16]));
         let last = fragments
             .iter()
             .map(|f| reassembly.handle_frame(frame(f.clone())));
         assert_eq!(last.last().flatten().unwrap().payload, payload);
 
-        for place in 0..fragments[0].len() {
-            let mut changed = fragments[0].to_vec();
+        let first = bytes(&fragments[0]);
+        for place in 0..first.len() {
+            let mut changed = first.clone();
             changed[place] ^= 1;
-            reassembly.handle_frame(frame(changed.into()));
+            reassembly.handle_frame(frame(copy(&changed)));
         }
         assert!(reassembly.partials.is_empty(), "nothing was accepted");
         let other_key = Frame {
@@ -292,7 +306,7 @@ mod tests {
             let (_, sealed) = sealed();
             for mut reassembly in [Reassembly::default(), sealed] {
                 for bytes in &frames {
-                    reassembly.handle_frame(frame(bytes.clone().into()));
+                    reassembly.handle_frame(frame(copy(bytes)));
                 }
                 let total: usize = reassembly.partials.iter().map(|p| p.bytes.len()).sum();
                 prop_assert_eq!(total, reassembly.bytes);

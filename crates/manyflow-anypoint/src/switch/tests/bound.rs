@@ -123,18 +123,18 @@ fn frames_wait_for_a_stalled_member() {
         let now = 0.1 * f64::from(repeat);
         deliver(&mut switch, now, &[bound_to(0, 0)]);
     }
-    for second in 1..14 {
-        let now = f64::from(second);
-        wait(&mut switch, now, now + 1.0);
+    for half_second in 1..28 {
+        let now = 0.5 * f64::from(half_second);
         for number in 0..2 {
             hear(&mut switch, now, member(number), Body::Alive);
         }
+        wait(&mut switch, now, now + 0.5);
+        sent(&mut switch);
     }
     let events = core::iter::from_fn(|| switch.poll_event());
-    assert!(
-        events
-            .into_iter()
-            .any(|event| event == Event::MemberStalled(MemberId(0)))
+    assert_eq!(
+        events.collect::<Vec<_>>(),
+        [Event::MemberStalled(MemberId(0))]
     );
     let (to, _) = deliver(&mut switch, 14.0, &[bound_to(0, 1), bound_to(1, 2)]);
     assert_eq!(to, [member(0), member(1)]);

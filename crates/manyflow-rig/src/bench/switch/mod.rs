@@ -133,6 +133,11 @@ async fn measure_frames(
         let switch = Proxy::switch(&members.addresses, "round-robin").await?;
         let flow = load::measure_throughput(&switch, &members, bytes, args.duration).await?;
         report.add_flow("switch", bytes, &flow, bound)?;
+        if let (LONG, Some(theirs)) = (bytes, theirs) {
+            let ratio = flow.bytes as f64 * 8.0 / flow.seconds / theirs;
+            let name = format!("switch, {bytes} B frames: rate over HAProxy's");
+            report.add(&name, ratio, 1.0, Bound::None)?;
+        }
         if bytes == SHORT {
             let per_cpu = flow.bytes as f64 / bytes as f64 / flow.cpu_s;
             let name = format!("switch, {bytes} B frames: thousand per processor s");
