@@ -50,9 +50,9 @@ enum Takes {
 /// others: the overlay keeps the order of messages. Those that are not, because a site was away,
 /// count as lost and take no room, so that the owner can read them again.
 ///
-/// A site that lacks messages and reports none is absent after a while. It must not take the room
-/// of the others: messages that only absent sites lack do not count, and few of them leave again
-/// until one of these sites reports a message. Then the owner asks for those that the site
+/// A site that lacks messages and reports none becomes absent. Messages that only absent sites lack
+/// take no room, so that the other sites get new ones, and few of them leave again. Once an absent
+/// site reports a message, it is back, and the owner asks for those that it
 /// [missed](Outbox::missed).
 #[derive(Debug)]
 pub struct Outbox<A> {

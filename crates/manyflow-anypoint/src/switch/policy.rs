@@ -41,8 +41,8 @@ pub struct Round {
 /// member has not acknowledged are routed again, when the peer retransmits them.
 pub trait Policy<P>: Send {
     /// Returns the index in `candidates` of the member that gets the frame. `candidates` is sorted
-    /// by member number and never empty; an index beyond its end means the last candidate, or none
-    /// of them if frames are [bound](super::SwitchConfig::bound) to members.
+    /// by member number and never empty. An index beyond its end means the last candidate; if
+    /// frames are [bound](super::SwitchConfig::bound) to members, it means no member.
     fn route(&mut self, frame: &Data, payload: &P, candidates: &[Candidate]) -> usize;
 
     /// Learns that a member has answered a frame for the first time. `feedback` is what the path

@@ -3,8 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use manyflow_anypoint::{Body, Reason};
 use manyflow_core::time::Time;
 use siphasher::sip::SipHasher24;
+
+use super::envelope::{self, NO_COOKIE, Short};
+use super::{Number, segment};
 
 /// The shortest time between two Resets to one address for unknown connections.
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
@@ -36,8 +40,22 @@ impl Answers {
         }
     }
 
+    /// Returns the Reset that answers a segment of connection `number`, which is not known, unless
+    /// too many go to this address.
+    pub(super) fn reset(
+        &mut self,
+        now: Time,
+        address: IpAddr,
+        number: Number,
+        reason: Reason,
+    ) -> Option<Short> {
+        let reset = segment(number, Body::Reset(reason));
+        self.may_reset(now, address)
+            .then(|| envelope::encode(&reset, &NO_COOKIE))
+    }
+
     /// Returns whether a Reset may go to this address now, and counts it.
-    pub(super) fn may_reset(&mut self, now: Time, address: IpAddr) -> bool {
+    fn may_reset(&mut self, now: Time, address: IpAddr) -> bool {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         std::hash::Hash::hash(&address, &mut hasher);
         let place = std::hash::Hasher::finish(&hasher) as usize % PLACES;

@@ -19,7 +19,7 @@ use super::answers::Answers;
 use super::arena::Arena;
 use super::cookies::Cookies;
 use super::end::End;
-use super::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
+use super::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 use super::fragment::Fragment;
 use super::options::Options;
 use super::timers::Timers;
@@ -295,11 +295,9 @@ impl EndCore {
 
     /// Answers a segment of no connection with a Reset, at a limited rate.
     fn refuse(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
-        if self.answers.may_reset(now, path.remote.ip()) {
-            let reset = segment(number, Body::Reset(reason));
-            let header = envelope::encode(&reset, &NO_COOKIE);
+        if let Some(reset) = self.answers.reset(now, path.remote.ip(), number, reason) {
             let (trains, port) = (&mut self.trains, &self.port);
-            trains.push(port, path.local, path.remote, header.as_bytes(), &[]);
+            trains.push(port, path.local, path.remote, reset.as_bytes(), &[]);
         }
     }
 

@@ -17,8 +17,8 @@
 //! datagram of `total` bytes that is too long for its path is sent as `count` Parts of `total /
 //! count` bytes, rounded up. The last Part has the rest. The next host joins the Parts.
 //!
-//! An Admission is the Accept of a switch whose initiators share a connection. It states the prefix
-//! of the keys of this initiator ([`Prefix`]), 1 to 1023.
+//! A switch whose initiators share a connection sends an Admission in place of an Accept. It states
+//! the initiator's [`Prefix`], 1 to 1023, which all keys of answers to it have.
 //!
 //! A Challenge answers an Open whose cookie is not valid. It is shorter than an Open, so a forged
 //! source address gains an attacker nothing. Decoding is strict, as in

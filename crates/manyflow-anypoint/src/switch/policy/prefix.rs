@@ -5,8 +5,8 @@ use crate::Data;
 
 /// The number of one of the initiators that share a connection, in the high bits of a frame's key.
 ///
-/// A service that answers one of them names it by the key of the answer. [`Prefix::NONE`] is that
-/// of an initiator that has the connection for itself.
+/// A service names the initiator that it answers by the key of the answer. An initiator that has a
+/// connection for itself has [`Prefix::NONE`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix(u16);
 

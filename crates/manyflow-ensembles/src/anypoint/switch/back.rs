@@ -6,8 +6,8 @@ use manyflow_core::time::Time;
 use manyflow_net::udp::Arrival;
 
 use super::hub::{Hub, NO_SLOT};
-use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
-use crate::anypoint::{Number, segment};
+use crate::anypoint::Number;
+use crate::anypoint::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 
 impl Hub {
     /// Handles a datagram of a member. Datagrams from other addresses are ignored.
@@ -43,8 +43,8 @@ impl Hub {
                 self.members.note_heard(now, member);
                 self.handle_member_part(now, member, &part, &bytes[PATH_HEADER_BYTES..]);
             }
-            // Members open no connections. A switch of initiators is none: it would share one
-            // connection among clients that know no prefix.
+            // Members open no connections. An Admission comes from a switch of initiators, which
+            // cannot be a member: clients of this switch do not know prefixes.
             Ok(Datagram::Open(..) | Datagram::Admission(..)) | Err(_) => self.counters.invalid += 1,
         }
     }
@@ -100,12 +100,15 @@ impl Hub {
     /// Answers a member's segment of no connection with a Reset, at a limited rate.
     fn answer_member(&mut self, now: Time, member: u16, number: Number, body: Body) {
         let address = self.members.get_mut(member).address;
-        let is_reset = matches!(body, Body::Reset(_));
-        if !is_reset && self.answers.may_reset(now, address.ip()) {
+        if matches!(body, Body::Reset(_)) {
+            return;
+        }
+        let answer = self
+            .answers
+            .reset(now, address.ip(), number, Reason::Unknown);
+        if let Some(reset) = answer {
             self.counters.resets += 1;
-            let reset = segment(number, Body::Reset(Reason::Unknown));
-            let header = envelope::encode(&reset, &NO_COOKIE);
-            self.wires.send_to_member(address, &header);
+            self.wires.send_to_member(address, &reset);
         }
     }
 }

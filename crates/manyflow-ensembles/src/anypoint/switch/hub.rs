@@ -21,11 +21,11 @@ use super::status::Counters;
 use crate::anypoint::answers::Answers;
 use crate::anypoint::arena::Arena;
 use crate::anypoint::cookies::Cookies;
-use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
+use crate::anypoint::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
 use crate::anypoint::way::Parts;
 use crate::anypoint::way::Path;
-use crate::anypoint::{Number, rng, segment};
+use crate::anypoint::{Number, rng};
 
 /// The low bits of a number toward members, which give the connection's slot. The others are
 /// random.
@@ -212,11 +212,9 @@ impl Hub {
 
     /// Answers a segment of no connection with a Reset, at a limited rate.
     fn answer_unknown(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
-        if self.answers.may_reset(now, path.remote.ip()) {
+        if let Some(reset) = self.answers.reset(now, path.remote.ip(), number, reason) {
             self.counters.resets += 1;
-            let reset = segment(number, Body::Reset(reason));
-            let header = envelope::encode(&reset, &NO_COOKIE);
-            self.wires.send_to_peer(path, &header);
+            self.wires.send_to_peer(path, &reset);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The switch of clients that share one connection to a service.
 //!
 //! ```text
-//!   clients --UDP--> [ front: (address, number) ] -- Group: InitiatorSwitch<Bytes> -- [ back ] --UDP--> service
+//!   clients --UDP--> [ front ] -- Group: InitiatorSwitch<Bytes> -- [ back ] --UDP--> service
 //! ```
 //!
 //! The service is a server or the switch of others. Clients join the connection that is open; the
@@ -31,10 +31,10 @@ use super::upkeep::{SILENCE_MAX, probe_members};
 use crate::anypoint::answers::Answers;
 use crate::anypoint::arena::Arena;
 use crate::anypoint::cookies::Cookies;
-use crate::anypoint::envelope::{self, Cookie, Datagram, NO_COOKIE, PATH_HEADER_BYTES, Part};
+use crate::anypoint::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
 use crate::anypoint::way::{Parts, Path};
-use crate::anypoint::{Number, rng, segment};
+use crate::anypoint::{Number, rng};
 
 /// The name of the service in the log and in the status.
 const SERVICE: &str = "service";
@@ -204,11 +204,9 @@ impl Initiators {
 
     /// Answers a client's segment of no connection with a Reset, at a limited rate.
     fn answer_client(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
-        if self.answers.may_reset(now, path.remote.ip()) {
+        if let Some(reset) = self.answers.reset(now, path.remote.ip(), number, reason) {
             self.counters.resets += 1;
-            let reset = segment(number, Body::Reset(reason));
-            let header = envelope::encode(&reset, &NO_COOKIE);
-            self.wires.send_to_peer(path, &header);
+            self.wires.send_to_peer(path, &reset);
         }
     }
 
@@ -258,8 +256,8 @@ impl Initiators {
         }
     }
 
-    /// Ends a connection whose other end is a switch of initiators too: it would take the clients
-    /// of this switch for one.
+    /// Ends a connection whose other end is a switch of initiators, too. That switch gives one
+    /// prefix to this connection, and so could not tell its clients apart.
     fn handle_admission(&mut self, service: u16, number: Number) {
         if let Some(slot) = self.find_group(service, number) {
             tracing::error!(
@@ -273,12 +271,15 @@ impl Initiators {
     /// Answers a segment of no connection with a Reset, at a limited rate.
     fn answer_service(&mut self, now: Time, service: u16, number: Number, body: Body) {
         let address = self.services.get_mut(service).address;
-        let is_reset = matches!(body, Body::Reset(_));
-        if !is_reset && self.answers.may_reset(now, address.ip()) {
+        if matches!(body, Body::Reset(_)) {
+            return;
+        }
+        let answer = self
+            .answers
+            .reset(now, address.ip(), number, Reason::Unknown);
+        if let Some(reset) = answer {
             self.counters.resets += 1;
-            let reset = segment(number, Body::Reset(Reason::Unknown));
-            let header = envelope::encode(&reset, &NO_COOKIE);
-            self.wires.send_to_member(address, &header);
+            self.wires.send_to_member(address, &reset);
         }
     }
 
