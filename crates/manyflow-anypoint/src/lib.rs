@@ -18,7 +18,7 @@
 //! | `config.rs` | the parameters of a connection | section V |
 //! | `connection.rs` | one end: opening, closing, keep-alive, and the two halves below | |
 //! | `frame.rs` | the numbered items of a direction: frames, and the closing | |
-//! | `sender.rs`, `window.rs`, `losses.rs` | frames in flight, losses, time-outs; the window under XCP, Reno and CUBIC | sections IV, V |
+//! | `sender.rs`, `window.rs`, `losses.rs`, `pacer.rs` | frames in flight, losses, time-outs; the window under XCP, Reno and CUBIC; when frames leave | sections IV, V |
 //! | `receiver.rs` | order, the receive buffer, acknowledgements | section V |
 //! | `soft.rs`, `soft/` | soft flow control: the receive buffer as an XCP queue, by the paper's law and by one that follows the application | section IV-A |
 //! | `path.rs` | the longest datagram that a path carries (RFC 8899) | |
@@ -64,6 +64,7 @@ mod connection;
 mod event;
 mod frame;
 mod losses;
+mod pacer;
 pub mod path;
 mod receiver;
 mod segment;

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use super::Payload;
 use super::config::AcpConfig;
 use super::frame::{FLIGHT_FRAMES_MAX, Frame, Item, SendError, frame_header_bytes};
+use super::pacer::Pacer;
 use super::segment::{Ack, Body, Data, Gap};
 use super::window::Window;
 use crate::Event;
@@ -73,10 +74,7 @@ pub(super) struct Sender<P> {
     is_window_limited: bool,
     is_closed: bool,
     last_sent: Time,
-    /// The time before which no frame is sent while others are in flight.
-    paced_until: Time,
-    /// A frame waits only for `paced_until`.
-    is_paced: bool,
+    pacer: Pacer,
     /// When the frames in flight are given up as lost. With none in flight, when a closed credit is
     /// probed.
     timer: Option<Time>,
@@ -134,8 +132,7 @@ impl<P: Payload> Sender<P> {
             is_window_limited: true,
             is_closed: false,
             last_sent: Time::ZERO,
-            paced_until: Time::ZERO,
-            is_paced: false,
+            pacer: Pacer::default(),
             timer: None,
             timeouts: 0,
             reported: 0,
@@ -171,8 +168,10 @@ impl<P: Payload> Sender<P> {
 
     /// Returns when to call [`handle_timeout`](Sender::handle_timeout) next, if at all.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let paced = self.is_paced.then_some(self.paced_until);
-        self.timer.into_iter().chain(paced).min()
+        self.timer
+            .into_iter()
+            .chain(self.pacer.poll_timeout())
+            .min()
     }
 
     /// Sets the first credit in bytes, which the other end grants with its Open or Accept.
@@ -258,34 +257,34 @@ impl<P: Payload> Sender<P> {
 
     /// Returns the next frame to send, lost frames first.
     pub(super) fn poll_transmit(&mut self, now: Time) -> Option<(Body, Option<P>)> {
-        self.is_paced = false;
         let Some(number) = self.next_lost().or_else(|| self.next_new(now)) else {
+            self.pacer.rest();
             self.is_window_limited = false;
             return None;
         };
         self.restart_if_idle(now);
         let wire_bytes = self.frame(number).item.wire_bytes();
         let is_repair = self.is_repair_due && self.lost > 0;
-        let has_room = is_repair || self.window.has_room(self.pipe, wire_bytes);
-        // With nothing in flight, frames are not paced: the round-trip time may have changed since
-        // it was measured.
-        let is_early = now + self.window.burst() < self.paced_until;
-        self.is_paced = has_room && self.pipe > 0 && is_early;
-        if !has_room || self.is_paced {
+        let in_flight = self.pipe > 0;
+        let reserve = match in_flight && !self.is_last(number) {
+            true => self.pacer.reserve(&self.window, wire_bytes),
+            false => 0,
+        };
+        let has_room = is_repair || self.window.has_room(self.pipe + reserve, wire_bytes);
+        if !self.pacer.permits(now, &self.window, in_flight, has_room) {
             self.is_window_limited = true;
             return None;
         }
-        self.pace(now, wire_bytes);
+        let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
+        self.pacer.note(now, &self.window, spacing);
         Some(self.transmit(now, number))
     }
 
-    /// Reserves the time that this frame takes at the paced rate; the next frame is sent after it.
-    /// A world whose timers are late may catch up.
-    fn pace(&mut self, now: Time, wire_bytes: u32) {
-        let spacing = self.window.spacing(wire_bytes, self.rtt.average_s());
-        let is_late = now > self.paced_until + self.window.lateness(spacing);
-        let due = if is_late { now } else { self.paced_until };
-        self.paced_until = due + spacing;
+    /// Returns whether no frame but this one is lost or new.
+    fn is_last(&self, number: u32) -> bool {
+        let new = self.frames.len() - (self.next - self.first) as usize;
+        let is_new = number == self.next;
+        self.lost as usize + new <= 1 || (is_new && self.next + 1 - self.first >= FLIGHT_FRAMES_MAX)
     }
 
     /// Returns the entry of a frame that is in the send buffer.

@@ -18,6 +18,8 @@ use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 /// acknowledgements on which the window grows.
 const SLOW_START_PACE: f64 = 2.0;
 const AVOIDANCE_PACE: f64 = 1.2;
+/// The window in frames from which frames leave in pairs.
+const PAIRED_FRAMES_MIN: f64 = 4.0;
 /// The time by which [`Control::Auto`] sends frames before their turn, so that a world whose timers
 /// are coarse sends small bursts at the right rate. Linux paces in bursts of a millisecond, too.
 const BURST: Duration = Duration::from_millis(1);
@@ -90,6 +92,12 @@ impl Window {
             Control::Reno => pipe + u64::from(wire_bytes),
         };
         pipe == 0 || used as f64 <= self.losses.bytes
+    }
+
+    /// Returns whether frames leave in pairs, because no router answers and TCP's would. A window
+    /// of few frames has none to wait for.
+    pub(super) fn sends_pairs(&self) -> bool {
+        self.control == Control::Auto && self.falls_back() && self.frames() >= PAIRED_FRAMES_MIN
     }
 
     /// Returns the time from one packet to the next. Under XCP, frames are sent at the rate that

@@ -163,6 +163,26 @@ fn frames_are_spaced_as_their_headers_say() {
 }
 
 #[test]
+fn in_fallback_frames_leave_in_pairs_as_those_of_tcp() {
+    let mut sender = sender_by(Control::Auto, 110);
+    assert_eq!(sent(&mut sender, Time::ZERO).len(), 100);
+    let mut acked = 0;
+    // Returns how many frames leave at each of the next acknowledgements, one in a millisecond.
+    let mut next = |count: u32| {
+        let left = (0..count).map(|_| {
+            acked += 1;
+            let now = Time::ZERO + acked * MS;
+            take(&mut sender, now, &ack(acked, acked - 1, &[]));
+            sender.send(frame(acked)).unwrap();
+            sent(&mut sender, now).len()
+        });
+        left.collect::<Vec<_>>()
+    };
+    assert_eq!(next(99), [1; 99], "a router may answer");
+    assert_eq!(next(32), [0, 2].repeat(16));
+}
+
+#[test]
 fn losses_of_one_round_trip_are_one_event() {
     let mut sender = sender(60);
     sent(&mut sender, Time::ZERO);
