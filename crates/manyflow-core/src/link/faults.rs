@@ -6,8 +6,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use super::shape::normal;
-use super::{JitterDistribution, LossModel};
-use crate::time::seconds;
+use super::{Item, JitterDistribution, Link, LossModel, extras};
+use crate::time::{Time, seconds};
 
 /// The state of a loss model: the state of its Markov chain.
 #[derive(Clone, Debug, Default)]
@@ -61,5 +61,24 @@ impl JitterDistribution {
                 seconds(scale_s * (libm::pow(share, -1.0 / index) - 1.0))
             }
         }
+    }
+}
+
+impl<T: Item> Link<T> {
+    /// Puts a packet on a wire that may lose or duplicate it. Returns how many copies of it will
+    /// arrive.
+    #[inline(never)]
+    pub(super) fn put_on_faulty_wire(&mut self, sent: Time, item: T, bytes: u32) -> u32 {
+        let config = &*self.config;
+        let extras = extras(&mut self.extras, config, self.seed);
+        if extras.loses_next(&config.loss) {
+            return 0;
+        }
+        let is_doubled = extras.duplicates_next(config.duplication);
+        if is_doubled {
+            self.deliver_later(sent, item.clone(), bytes);
+        }
+        self.deliver_later(sent, item, bytes);
+        1 + u32::from(is_doubled)
     }
 }

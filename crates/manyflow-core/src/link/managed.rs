@@ -352,6 +352,13 @@ impl<T: Item> Link<T> {
         }
     }
 
+    /// Returns whether [`pop_fate`](Link::pop_fate) has a fate.
+    #[inline]
+    pub fn has_fates(&self) -> bool {
+        let managed = self.managed.as_deref();
+        managed.is_some_and(|managed| !managed.store.fates.is_empty())
+    }
+
     /// Removes and returns the next fate of a packet that the link had taken. Only worlds that
     /// [store](Item::IS_STORED) packets get any; they take them after each call that can have
     /// moved packets, and before they use a packet that has arrived.

@@ -239,7 +239,9 @@ impl<T: Item> Link<T> {
     /// # Errors
     /// Returns an error if the queue dropped the packet or the link is cut. The packet is counted
     /// and not delivered.
-    #[inline]
+    // The way of a packet over a drop-tail link without faults is inlined as a whole, and the rest
+    // is not: calls would save and restore registers for each step.
+    #[inline(always)]
     pub fn push(
         &mut self,
         now: Time,
@@ -251,15 +253,23 @@ impl<T: Item> Link<T> {
             self.extras().lost += 1;
             return Err(Dropped::Cut);
         }
-        self.retire(now);
         match self.kind {
-            Kind::DropTail if self.free_at > now && !self.has_room(bytes) => {
-                self.extras().dropped += 1;
-                return Err(Dropped::Full);
+            // An idle transmitter has room, whatever it has not yet retired.
+            Kind::DropTail if self.free_at <= now => {}
+            Kind::DropTail => {
+                self.retire(now);
+                if !self.has_room(bytes) {
+                    return self.drop_full();
+                }
             }
-            Kind::DropTail => {}
-            Kind::Judge => self.judge(now, &mut item, bytes)?,
-            Kind::Managed => return self.push_managed(now, item, bytes),
+            Kind::Judge => {
+                self.retire(now);
+                self.judge(now, &mut item, bytes)?;
+            }
+            Kind::Managed => {
+                self.retire(now);
+                return self.push_managed(now, item, bytes);
+            }
         }
         Ok(self.accept(now, item.into(), bytes))
     }
@@ -271,8 +281,15 @@ impl<T: Item> Link<T> {
         self.kind != Kind::DropTail
     }
 
+    /// Drops a packet that a full queue has no room for.
+    #[inline(never)]
+    fn drop_full(&mut self) -> Result<u32, Dropped> {
+        self.extras().dropped += 1;
+        Err(Dropped::Full)
+    }
+
     /// Queues a packet. Returns how many copies of it will arrive.
-    #[inline]
+    #[inline(always)]
     fn accept(&mut self, now: Time, item: T, bytes: u32) -> u32 {
         let begins = now.max(self.free_at);
         self.free_at = self.transmitted(begins, bytes);
@@ -428,7 +445,7 @@ impl<T: Item> Link<T> {
 
     /// Decides whether the packet enters the queue of a link with RED or XCP. RED may mark it, and
     /// XCP's router may lower its window change.
-    #[inline(always)]
+    #[inline(never)]
     fn judge(&mut self, now: Time, item: &mut impl Carried, bytes: u32) -> Result<(), Dropped> {
         let (waiting, waiting_bytes) = self.queued();
         let is_busy = self.free_at > now;
@@ -506,32 +523,23 @@ impl<T: Item> Link<T> {
     }
 
     /// Returns how many copies of the packet will arrive.
-    #[inline]
+    #[inline(always)]
     fn put_on_wire(&mut self, sent: Time, item: T, bytes: u32) -> u32 {
         let config = &*self.config;
-        let mut copies = 1;
         if config.loss != LossModel::None || config.duplication > 0.0 {
-            let extras = extras(&mut self.extras, config, self.seed);
-            if extras.loses_next(&config.loss) {
-                return 0;
-            }
-            if extras.duplicates_next(config.duplication) {
-                self.deliver_later(sent, item.clone(), bytes);
-                copies = 2;
-            }
+            return self.put_on_faulty_wire(sent, item, bytes);
         }
         self.deliver_later(sent, item, bytes);
-        copies
+        1
     }
 
-    // Not inlined: links without jitter would save more registers.
     #[inline(never)]
     fn draw_jitter(&mut self) -> Duration {
         let (jitter, distribution) = (self.config.jitter, self.config.jitter_distribution);
         distribution.draw(jitter, &mut self.extras().random)
     }
 
-    #[inline]
+    #[inline(always)]
     fn deliver_later(&mut self, sent: Time, item: T, bytes: u32) {
         let mut arrives = sent + self.config.delay;
         if self.config.jitter > Duration::ZERO {
@@ -539,23 +547,30 @@ impl<T: Item> Link<T> {
         }
         make_room(&mut self.wire);
         let last = self.wire.back().map_or(Time::ZERO, |last| last.arrives);
-        let overtakes = arrives < last && self.config.reorder;
-        let packet = InTransit {
-            arrives: if overtakes {
-                arrives
-            } else {
-                arrives.max(last)
-            },
+        if arrives < last {
+            if self.config.reorder {
+                return self.overtake(InTransit {
+                    arrives,
+                    bytes,
+                    item,
+                });
+            }
+            arrives = last;
+        }
+        self.wire.push_back(InTransit {
+            arrives,
             bytes,
             item,
-        };
-        if overtakes {
-            let place = self.wire.iter().rposition(|other| other.arrives <= arrives);
-            let place = place.map_or(0, |before| before + 1);
-            self.wire.insert(place, packet);
-        } else {
-            self.wire.push_back(packet);
-        }
+        });
+    }
+
+    /// Puts a packet on the wire that overtakes others.
+    #[inline(never)]
+    fn overtake(&mut self, packet: InTransit<T>) {
+        let is_before = |other: &InTransit<T>| other.arrives <= packet.arrives;
+        let place = self.wire.iter().rposition(is_before);
+        self.wire
+            .insert(place.map_or(0, |before| before + 1), packet);
     }
 }
 

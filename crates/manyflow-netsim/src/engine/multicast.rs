@@ -194,6 +194,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn on_message(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let Message {
             kind,

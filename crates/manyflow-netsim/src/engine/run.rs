@@ -62,7 +62,9 @@ impl<H: Header, E> Network<H, E> {
         self.drain(endpoint.0, observer);
     }
 
-    #[inline]
+    // The way of a packet from one link to the next is inlined into the main loop, and all other
+    // events are not.
+    #[inline(always)]
     pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer<H, E>) {
         self.limits.steps += 1;
         match due {
@@ -126,6 +128,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
+    #[inline(always)]
     fn on_link(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let Some(entry) = self.links.get_mut(index as usize) else {
             return self.on_arrivals(index, observer);
@@ -149,6 +152,11 @@ impl<H: Header, E> Network<H, E> {
             if let Some(endpoint) = self.arrive(to, id, observer) {
                 self.drain(endpoint, observer);
             }
+            // Nearly always, the next packet arrives later.
+            let next = self.links[index as usize].link.next_time();
+            if next.is_none_or(|next| next > self.now) {
+                break;
+            }
         }
         self.rearm_link(index);
     }
@@ -166,7 +174,7 @@ impl<H: Header, E> Network<H, E> {
 
     /// Hands a packet to its endpoints at `node`, or forwards it. Returns the endpoint that has
     /// received a unicast packet: the caller has to [drain](Network::drain) it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arrive(
         &mut self,
         node: NodeId,
@@ -192,7 +200,7 @@ impl<H: Header, E> Network<H, E> {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn transmit(
         &mut self,
         link: LinkId,
@@ -214,8 +222,15 @@ impl<H: Header, E> Network<H, E> {
 
     /// Accounts for the packets that a managed queue has dropped or marked, and for those that its
     /// wire is going to lose or duplicate.
-    #[inline]
+    #[inline(always)]
     fn learn_fates(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
+        if self.links[index as usize].link.has_fates() {
+            self.learn_all_fates(index, observer);
+        }
+    }
+
+    #[inline(never)]
+    fn learn_all_fates(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         while let Some(fate) = self.links[index as usize].link.pop_fate() {
             self.learn_fate(LinkId(index), fate, observer);
         }
@@ -306,6 +321,7 @@ impl<H: Header, E> Network<H, E> {
         self.packets.release(id);
     }
 
+    #[inline(never)]
     fn on_timer(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let entry = &mut self.endpoints[index as usize];
         if entry.armed != self.now {
@@ -412,6 +428,7 @@ impl<H: Header, E> Network<H, E> {
         }
     }
 
+    #[inline(never)]
     fn on_change(&mut self, index: u32, observer: &mut dyn Observer<H, E>) {
         let change = self.changes[index as usize].clone();
         self.free_changes.push(index);
@@ -448,7 +465,7 @@ impl<H: Header, E> Network<H, E> {
 
 impl LinkEntry {
     /// Hands a packet to the link, which takes over the reference if one copy will arrive.
-    #[inline]
+    #[inline(always)]
     fn push<H: Header>(
         &mut self,
         now: Time,
