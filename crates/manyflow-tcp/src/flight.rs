@@ -189,7 +189,10 @@ impl Flight {
     pub(super) fn acknowledge(&mut self, upto: u32) -> u32 {
         let acknowledged = upto.saturating_sub(self.first).min(self.len());
         self.note_deliveries(acknowledged);
-        for mark in self.marks.drain(..acknowledged as usize) {
+        for _ in 0..acknowledged {
+            let Some(mark) = self.marks.pop_front() else {
+                break;
+            };
             self.delivered += u32::from(mark != SACKED);
             self.in_network -= u32::from(in_network(mark));
             self.lost -= u32::from(mark == LOST);

@@ -325,8 +325,13 @@ impl Endpoint for Sender {
     fn poll_timeout(&self) -> Option<Time> {
         let probe = self.persist.as_ref().map(Persist::at);
         let tail = self.tail.as_ref().and_then(|tail| tail.due);
-        let timers = [self.release, self.timer, probe, self.reordering_timer, tail];
-        timers.into_iter().flatten().min()
+        let or_never = |timer: Option<Time>| timer.unwrap_or(Time::MAX);
+        let first = or_never(self.release)
+            .min(or_never(self.timer))
+            .min(or_never(self.reordering_timer))
+            .min(or_never(probe))
+            .min(or_never(tail));
+        (first != Time::MAX).then_some(first)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -119,9 +119,11 @@ impl Sender {
     /// Reduces the window of a stream that has sent nothing for a time-out to the restart window,
     /// to avoid a burst (RFC 5681 section 4.1).
     fn restart_if_idle(&mut self, now: Time) {
+        if !self.is_stream || self.flight.len() > 0 {
+            return;
+        }
         let timeout = self.rtt.timeout();
-        let is_idle = self.last_sent.is_some_and(|sent| now > sent + timeout);
-        if self.is_stream && self.flight.len() == 0 && is_idle {
+        if self.last_sent.is_some_and(|sent| now > sent + timeout) {
             self.window.restart(self.config.initial_window);
         }
     }
