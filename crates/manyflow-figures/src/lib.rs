@@ -28,20 +28,47 @@
 mod templates;
 
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use flate2::read::DeflateDecoder;
 
 pub use templates::{TEMPLATES, Template, template};
 
 /// The folder that is read if it exists and no other is named.
 const FOLDER: &str = "scenarios";
 
-/// The id and the text of each scenario of the repository, in the order of the ids.
-pub const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
+/// The id of each scenario of the repository, and the length of its text in bytes.
+const LENGTHS: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
+
+/// The texts of the scenarios, and after them the schema.
+static TEXTS: LazyLock<String> = LazyLock::new(|| {
+    let packed = &include_bytes!(concat!(env!("OUT_DIR"), "/texts.deflate"))[..];
+    let mut texts = String::new();
+    let unpacked = DeflateDecoder::new(packed).read_to_string(&mut texts);
+    unpacked.expect("build.rs has packed texts");
+    texts
+});
+
+/// The id and the text of each scenario of the repository, in the order of the ids. The texts are
+/// unpacked at the first use.
+pub static BUILT_IN: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    let mut rest = TEXTS.as_str();
+    let texts = LENGTHS.iter().map(|(id, length)| {
+        let (text, others) = rest.split_at(*length);
+        rest = others;
+        (*id, text)
+    });
+    texts.collect()
+});
 
 /// A JSON schema of scenario files, for editors. `scripts/keys` makes it from the declarations that
 /// read the files.
-pub const SCHEMA: &str = include_str!("../scenario.schema.json");
+pub static SCHEMA: LazyLock<&str> = LazyLock::new(|| {
+    let scenarios = LENGTHS.iter().map(|(_, length)| length).sum();
+    &TEXTS[scenarios..]
+});
 
 /// A reason why there is no scenario.
 #[derive(Debug, thiserror::Error)]

@@ -80,7 +80,7 @@ impl LocalLab {
                     .ok_or_else(|| format!("there is no figure `{id}`"))
             }
             Question::Schema => {
-                serde_json::from_str(manyflow_figures::SCHEMA).map_err(|error| error.to_string())
+                serde_json::from_str(&manyflow_figures::SCHEMA).map_err(|error| error.to_string())
             }
             Question::Check { wanted } => Ok(wanted.check()),
             Question::Run { wanted } => Ok(self.begin(wanted.run())),

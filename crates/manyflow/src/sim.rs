@@ -26,7 +26,7 @@ const PATHS_SHOWN: usize = 4;
 
 pub(crate) fn sim(args: &SimArgs, display: &Display) -> Result<()> {
     if let Some(path) = &args.schema {
-        return write_new(path, manyflow_figures::SCHEMA, display);
+        return write_new(path, &manyflow_figures::SCHEMA, display);
     }
     // The command line demands a scenario without `--schema`.
     let name = args.scenario.as_deref().unwrap_or_default();

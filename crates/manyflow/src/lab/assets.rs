@@ -1,47 +1,34 @@
-//! The files of the page.
+//! The files of the page, which `build.rs` packs.
 
+use std::io::Read as _;
+
+use flate2::read::DeflateDecoder;
 use hyper::StatusCode;
 
 use super::reply::{Reply, page};
 
-macro_rules! assets {
-    ($($path:literal: $media_type:literal, $file:literal;)*) => {
-        /// Returns the file at a path of the page, if there is one.
-        pub(super) fn find(path: &str) -> Option<Reply> {
-            match path {
-                $($path => Some(page(
-                    StatusCode::OK,
-                    $media_type,
-                    &include_bytes!(concat!("../../web/", $file))[..],
-                )),)*
-                _ => None,
-            }
-        }
+/// The path of each file below `web`, the length of its text, and the packed text.
+const FILES: &[(&str, usize, &[u8])] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
+
+/// Returns the file at a path of the page, if there is one.
+pub(super) fn find(path: &str) -> Option<Reply> {
+    let path = match path {
+        "" => "index.html",
+        path => path,
     };
+    let (_, length, packed) = FILES.iter().find(|(known, ..)| *known == path)?;
+    let mut file = Vec::with_capacity(*length);
+    let unpacked = DeflateDecoder::new(*packed).read_to_end(&mut file);
+    unpacked.expect("build.rs has packed the file");
+    Some(page(StatusCode::OK, media_type(path), file))
 }
 
-assets! {
-    "": "text/html; charset=utf-8", "index.html";
-    "style.css": "text/css; charset=utf-8", "style.css";
-    "app.js": "text/javascript; charset=utf-8", "app.js";
-    "chart.js": "text/javascript; charset=utf-8", "chart.js";
-    "editor.js": "text/javascript; charset=utf-8", "editor.js";
-    "expectations.js": "text/javascript; charset=utf-8", "expectations.js";
-    "format.js": "text/javascript; charset=utf-8", "format.js";
-    "gallery.js": "text/javascript; charset=utf-8", "gallery.js";
-    "link.js": "text/javascript; charset=utf-8", "link.js";
-    "live.js": "text/javascript; charset=utf-8", "live.js";
-    "order.js": "text/javascript; charset=utf-8", "order.js";
-    "page.js": "text/javascript; charset=utf-8", "page.js";
-    "run.js": "text/javascript; charset=utf-8", "run.js";
-    "schema.js": "text/javascript; charset=utf-8", "schema.js";
-    "server.js": "text/javascript; charset=utf-8", "server.js";
-    "sweep.js": "text/javascript; charset=utf-8", "sweep.js";
-    "topology.js": "text/javascript; charset=utf-8", "topology.js";
-    "icon.svg": "image/svg+xml", "icon.svg";
-    "vendor/codemirror/codemirror.min.js": "text/javascript; charset=utf-8", "vendor/codemirror/codemirror.min.js";
-    "vendor/codemirror/LICENSE": "text/plain; charset=utf-8", "vendor/codemirror/LICENSE";
-    "vendor/uplot/uPlot.iife.min.js": "text/javascript; charset=utf-8", "vendor/uplot/uPlot.iife.min.js";
-    "vendor/uplot/uPlot.min.css": "text/css; charset=utf-8", "vendor/uplot/uPlot.min.css";
-    "vendor/uplot/LICENSE": "text/plain; charset=utf-8", "vendor/uplot/LICENSE";
+fn media_type(path: &str) -> &'static str {
+    match path.rsplit_once('.') {
+        Some((_, "html")) => "text/html; charset=utf-8",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "js")) => "text/javascript; charset=utf-8",
+        Some((_, "svg")) => "image/svg+xml",
+        _ => "text/plain; charset=utf-8",
+    }
 }

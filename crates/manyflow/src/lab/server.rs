@@ -121,7 +121,11 @@ async fn get(lab: &Arc<Lab>, request: &Request<Incoming>, path: &str, segments: 
             let text = id.and_then(|id| lab.figures.text(&id));
             text.map_or_else(not_found, |text| page(StatusCode::OK, TEXT, text))
         }
-        ["schema.json"] => page(StatusCode::OK, "application/json", manyflow_figures::SCHEMA),
+        ["schema.json"] => page(
+            StatusCode::OK,
+            "application/json",
+            *manyflow_figures::SCHEMA,
+        ),
         ["attached.json"] => {
             let urls = lab.attached.as_ref().map(|attached| attached.urls());
             json(StatusCode::OK, &urls.unwrap_or_default())
