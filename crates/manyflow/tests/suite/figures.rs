@@ -16,10 +16,6 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
         "any-weights",
         "inbound, learned shares: the same, 2 s after one link has almost stopped",
     ),
-    (
-        "any-weights",
-        "inbound, learned shares without XCP routers: the same, 2 s after one link has almost stopped",
-    ),
     ("webrc-9", "WEBRC's rate varies less than TCP's"),
     (
         "webrc-9",
