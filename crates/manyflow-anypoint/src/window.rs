@@ -18,7 +18,7 @@ use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 /// acknowledgements on which the window grows.
 const SLOW_START_PACE: f64 = 2.0;
 const AVOIDANCE_PACE: f64 = 1.2;
-/// The window in frames from which frames leave in pairs.
+/// The smallest window, in frames, whose frames leave in pairs.
 const PAIRED_FRAMES_MIN: f64 = 4.0;
 /// The time by which [`Control::Auto`] sends frames before their turn, so that a world whose timers
 /// are coarse sends small bursts at the right rate. Linux paces in bursts of a millisecond, too.
@@ -94,8 +94,9 @@ impl Window {
         pipe == 0 || used as f64 <= self.losses.bytes
     }
 
-    /// Returns whether frames leave in pairs, because no router answers and TCP's would. A window
-    /// of few frames has none to wait for.
+    /// Returns whether frames leave in pairs, as TCP's segments do: in fallback, if the window has
+    /// at least four frames. In a smaller one, a frame that waits for a second would leave the path
+    /// idle.
     pub(super) fn sends_pairs(&self) -> bool {
         self.control == Control::Auto && self.falls_back() && self.frames() >= PAIRED_FRAMES_MIN
     }

@@ -62,9 +62,7 @@ impl Hub {
             return self.answer_member(now, member, number, segment.body);
         };
         if let Body::Data(_) = segment.body {
-            let status = &mut self.members.get_mut(member).status;
-            status.frames_from += 1;
-            status.bytes_from += frame.len() as u64;
+            self.members.get_mut(member).status.count_from(frame.len());
         }
         let payload = self.payload(segment, frame);
         self.sessions[slot].handle_member(now, id, segment.body, payload);

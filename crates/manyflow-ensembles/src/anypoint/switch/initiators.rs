@@ -223,9 +223,10 @@ impl Initiators {
             return self.answer_service(now, service, number, segment.body);
         };
         if let Body::Data(_) = segment.body {
-            let status = &mut self.services.get_mut(service).status;
-            status.frames_from += 1;
-            status.bytes_from += frame.len() as u64;
+            self.services
+                .get_mut(service)
+                .status
+                .count_from(frame.len());
         }
         let payload = self.payload(segment, frame);
         self.groups[slot].handle_service(now, segment.body, payload);

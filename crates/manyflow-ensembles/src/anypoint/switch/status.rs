@@ -61,6 +61,14 @@ pub struct MemberStatus {
     pub failures: u64,
 }
 
+impl MemberStatus {
+    /// Counts a frame of `bytes` from the member.
+    pub(super) fn count_from(&mut self, bytes: usize) {
+        self.frames_from += 1;
+        self.bytes_from += bytes as u64;
+    }
+}
+
 /// The status of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SwitchStatus {
