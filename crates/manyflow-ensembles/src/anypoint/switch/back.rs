@@ -1,7 +1,7 @@
 //! The datagrams of members.
 
 use manyflow_anypoint::switch::MemberId;
-use manyflow_anypoint::{Body, Reason, Segment};
+use manyflow_anypoint::{Body, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::udp::Arrival;
 
@@ -13,7 +13,7 @@ impl Hub {
     /// Handles a datagram of a member. Datagrams from other addresses are ignored.
     pub(super) fn handle_member(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
         let Some(member) = self.members.find(arrival.source) else {
-            self.counters.invalid += 1;
+            self.gate.counters.invalid += 1;
             return;
         };
         match envelope::decode(bytes) {
@@ -29,7 +29,7 @@ impl Hub {
                 self.members.note_heard(now, member);
                 if self.find_leg(member, number).is_some() {
                     let answer = envelope::encode_path_answer(number, id, size);
-                    self.wires.send_to_member(arrival.source, &answer);
+                    self.gate.wires.send_to_member(arrival.source, &answer);
                 }
             }
             Ok(Datagram::PathAnswer(_, id, size)) => {
@@ -45,7 +45,9 @@ impl Hub {
             }
             // Members open no connections. An Admission comes from a switch of initiators, which
             // cannot be a member: clients of this switch do not know prefixes.
-            Ok(Datagram::Open(..) | Datagram::Admission(..)) | Err(_) => self.counters.invalid += 1,
+            Ok(Datagram::Open(..) | Datagram::Admission(..)) | Err(_) => {
+                self.gate.counters.invalid += 1
+            }
         }
     }
 
@@ -59,21 +61,23 @@ impl Hub {
     fn handle_member_segment(&mut self, now: Time, member: u16, segment: &Segment, frame: &[u8]) {
         let number = segment.connection;
         let Some((slot, id)) = self.find_leg(member, number) else {
-            return self.answer_member(now, member, number, segment.body);
+            let address = self.members.get_mut(member).address;
+            return self.gate.answer_member(now, address, number, segment.body);
         };
         if let Body::Data(_) = segment.body {
             self.members.get_mut(member).status.count_from(frame.len());
         }
-        let payload = self.payload(segment, frame);
+        let payload = self.gate.payload(segment, frame);
         self.sessions[slot].handle_member(now, id, segment.body, payload);
         self.finish(now, slot);
     }
 
     fn handle_member_part(&mut self, now: Time, member: u16, part: &Part, bytes: &[u8]) {
-        if self.find_leg(member, part.connection).is_none() {
-            return self.answer_member(now, member, part.connection, Body::Probe);
-        }
         let address = self.members.get_mut(member).address;
+        if self.find_leg(member, part.connection).is_none() {
+            let number = part.connection;
+            return self.gate.answer_member(now, address, number, Body::Probe);
+        }
         if let Some(whole) = self.member_parts.join(address, part, bytes) {
             if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
                 self.handle_member_segment(now, member, &segment, &whole[header..]);
@@ -91,22 +95,7 @@ impl Hub {
             let member = self.members.get_mut(member);
             member.cookie = cookie;
             let header = envelope::encode(&open, &cookie);
-            self.wires.send_to_member(member.address, &header);
-        }
-    }
-
-    /// Answers a member's segment of no connection with a Reset, at a limited rate.
-    fn answer_member(&mut self, now: Time, member: u16, number: Number, body: Body) {
-        let address = self.members.get_mut(member).address;
-        if matches!(body, Body::Reset(_)) {
-            return;
-        }
-        let answer = self
-            .answers
-            .reset(now, address.ip(), number, Reason::Unknown);
-        if let Some(reset) = answer {
-            self.counters.resets += 1;
-            self.wires.send_to_member(address, &reset);
+            self.gate.wires.send_to_member(member.address, &header);
         }
     }
 }

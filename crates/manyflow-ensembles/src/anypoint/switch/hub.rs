@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use manyflow_anypoint::{Body, Reason, Segment};
+use manyflow_anypoint::{Body, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::udp::Arrival;
 use rand::RngExt as _;
@@ -13,14 +13,11 @@ use rand::rngs::StdRng;
 use slab::Slab;
 
 use super::config::{ServiceConfig, SwitchOptions};
+use super::gate::Gate;
 use super::members::Members;
 use super::output::Wires;
 use super::routing::Rules;
 use super::session::SwitchSession;
-use super::status::Counters;
-use crate::anypoint::answers::Answers;
-use crate::anypoint::arena::Arena;
-use crate::anypoint::cookies::Cookies;
 use crate::anypoint::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
 use crate::anypoint::way::Parts;
@@ -35,7 +32,7 @@ pub(super) const NO_SLOT: Number = (1 << SLOT_BITS) - 1;
 
 /// All connections of a switch.
 pub(super) struct Hub {
-    pub(super) wires: Wires,
+    pub(super) gate: Gate,
     pub(super) members: Members,
     pub(super) rules: Arc<Rules>,
     pub(super) sessions: Slab<SwitchSession>,
@@ -44,37 +41,29 @@ pub(super) struct Hub {
     /// The connection of the peers' last datagram: most come in a row.
     last: Option<((SocketAddr, Number), usize)>,
     pub(super) timers: Timers,
-    pub(super) arena: Arena,
     /// The parts of peers' datagrams, and those of members'.
     peer_parts: Parts,
     pub(super) member_parts: Parts,
-    cookies: Cookies,
-    pub(super) answers: Answers,
     pub(super) rng: StdRng,
     connections_max: usize,
     pub(super) is_draining: bool,
-    pub(super) counters: Counters,
 }
 
 impl Hub {
     pub(super) fn new(wires: Wires, options: &SwitchOptions) -> Hub {
         Hub {
-            wires,
+            gate: Gate::new(wires),
             members: Members::default(),
             rules: Arc::default(),
             sessions: Slab::new(),
             places: HashMap::new(),
             last: None,
             timers: Timers::default(),
-            arena: Arena::default(),
             peer_parts: Parts::default(),
             member_parts: Parts::default(),
-            cookies: Cookies::new(),
-            answers: Answers::new(),
             rng: rng(),
             connections_max: options.connections_max.min(NO_SLOT as usize),
             is_draining: false,
-            counters: Counters::default(),
         }
     }
 
@@ -102,7 +91,7 @@ impl Hub {
             Ok(Datagram::PathProbe(number, id, size)) => {
                 if self.find(path.remote, number).is_some() {
                     let answer = envelope::encode_path_answer(number, id, size);
-                    self.wires.send_to_peer(path, &answer);
+                    self.gate.wires.send_to_peer(path, &answer);
                 }
             }
             Ok(Datagram::PathAnswer(number, id, size)) => {
@@ -115,7 +104,7 @@ impl Hub {
             }
             // Peers accept no connections, so they challenge nobody.
             Ok(Datagram::Challenge(..) | Datagram::Admission(..)) | Err(_) => {
-                self.counters.invalid += 1;
+                self.gate.counters.invalid += 1;
             }
         }
     }
@@ -123,33 +112,24 @@ impl Hub {
     fn handle_peer_segment(&mut self, now: Time, path: Path, segment: &Segment, frame: &[u8]) {
         let number = segment.connection;
         let Some(slot) = self.find(path.remote, number) else {
-            if !matches!(segment.body, Body::Reset(_)) {
-                self.answer_unknown(now, path, number, Reason::Unknown);
-            }
-            return;
+            return self.gate.answer_peer(now, path, number, segment.body);
         };
-        let payload = self.payload(segment, frame);
+        let payload = self.gate.payload(segment, frame);
         self.sessions[slot].handle_peer(now, segment.body, payload);
         self.finish(now, slot);
     }
 
     fn handle_peer_part(&mut self, now: Time, path: Path, part: &Part, bytes: &[u8]) {
         if self.find(path.remote, part.connection).is_none() {
-            return self.answer_unknown(now, path, part.connection, Reason::Unknown);
+            return self
+                .gate
+                .answer_peer(now, path, part.connection, Body::Probe);
         }
         if let Some(whole) = self.peer_parts.join(path.remote, part, bytes) {
             if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
                 self.handle_peer_segment(now, path, &segment, &whole[header..]);
             }
             self.peer_parts.recycle(whole);
-        }
-    }
-
-    /// Copies the frame of a segment.
-    pub(super) fn payload(&mut self, segment: &Segment, frame: &[u8]) -> Bytes {
-        match segment.body {
-            Body::Data(_) => self.arena.copy(frame),
-            _ => Bytes::new(),
         }
     }
 
@@ -169,15 +149,10 @@ impl Hub {
         let number = open.connection;
         let slot = match self.find(path.remote, number) {
             Some(slot) => slot,
-            None if !self.cookies.is_valid(now, path.remote, cookie) => {
-                return self.challenge(now, path, number);
-            }
+            None if !self.gate.lets_in(now, path, number, cookie) => return,
             None => match self.admit(now, path, number) {
                 Some(slot) => slot,
-                None => {
-                    self.counters.refused += 1;
-                    return self.answer_unknown(now, path, number, Reason::Refused);
-                }
+                None => return self.gate.refuse(now, path, number),
             },
         };
         self.sessions[slot].handle_peer(now, open.body, Bytes::new());
@@ -197,32 +172,15 @@ impl Hub {
         let session = SwitchSession::new(now, path, number, &self.rules, members, draw).ok()?;
         entry.insert(session);
         self.places.insert((path.remote, number), slot);
-        self.counters.opened += 1;
+        self.gate.counters.opened += 1;
         Some(slot)
-    }
-
-    fn challenge(&mut self, now: Time, path: Path, number: Number) {
-        if self.answers.may_challenge(now) {
-            self.counters.challenges += 1;
-            let cookie = self.cookies.cookie(now, path.remote);
-            let challenge = envelope::encode_challenge(number, cookie);
-            self.wires.send_to_peer(path, &challenge);
-        }
-    }
-
-    /// Answers a segment of no connection with a Reset, at a limited rate.
-    fn answer_unknown(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
-        if let Some(reset) = self.answers.reset(now, path.remote.ip(), number, reason) {
-            self.counters.resets += 1;
-            self.wires.send_to_peer(path, &reset);
-        }
     }
 
     /// Sends what a connection has to send, sets its timer, and forgets it if it is over.
     pub(super) fn finish(&mut self, now: Time, slot: usize) {
         let session = &mut self.sessions[slot];
-        session.send_output(now, &mut self.wires, &mut self.members);
-        self.counters.failures += session.handle_events(now, &mut self.members);
+        session.send_output(now, &mut self.gate.wires, &mut self.members);
+        self.gate.counters.failures += session.handle_events(now, &mut self.members);
         if session.is_over() {
             self.remove(slot);
         } else {

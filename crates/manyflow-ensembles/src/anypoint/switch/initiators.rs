@@ -21,16 +21,14 @@ use rand::rngs::StdRng;
 use slab::Slab;
 
 use super::config::{MemberConfig, PolicyName, ServiceConfig, SwitchOptions};
+use super::gate::Gate;
 use super::group::Group;
 use super::hub::{NO_SLOT, number_of};
 use super::members::{Member, Members};
 use super::output::Wires;
 use super::server::{Target, Traffic};
-use super::status::{Counters, SwitchStatus};
+use super::status::SwitchStatus;
 use super::upkeep::{SILENCE_MAX, probe_members};
-use crate::anypoint::answers::Answers;
-use crate::anypoint::arena::Arena;
-use crate::anypoint::cookies::Cookies;
 use crate::anypoint::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
 use crate::anypoint::way::{Parts, Path};
@@ -41,7 +39,7 @@ const SERVICE: &str = "service";
 
 /// The connections of a switch of initiators.
 pub(super) struct Initiators {
-    wires: Wires,
+    gate: Gate,
     /// The service, and those that were the service before.
     services: Members,
     groups: Slab<Group>,
@@ -50,15 +48,11 @@ pub(super) struct Initiators {
     /// The connection of each client, and its number there, by its address and its own number.
     places: HashMap<(SocketAddr, Number), (usize, MemberId)>,
     timers: Timers,
-    arena: Arena,
     client_parts: Parts,
     service_parts: Parts,
-    cookies: Cookies,
-    answers: Answers,
     rng: StdRng,
     clients_max: usize,
     is_draining: bool,
-    counters: Counters,
 }
 
 impl Initiators {
@@ -69,21 +63,17 @@ impl Initiators {
         options: &SwitchOptions,
     ) -> Self {
         let mut initiators = Initiators {
-            wires,
+            gate: Gate::new(wires),
             services: Members::default(),
             groups: Slab::new(),
             current: None,
             places: HashMap::new(),
             timers: Timers::default(),
-            arena: Arena::default(),
             client_parts: Parts::default(),
             service_parts: Parts::default(),
-            cookies: Cookies::new(),
-            answers: Answers::new(),
             rng: rng(),
             clients_max: options.connections_max,
             is_draining: false,
-            counters: Counters::default(),
         };
         initiators.set_service(now, service);
         initiators
@@ -112,33 +102,24 @@ impl Initiators {
     fn handle_client_segment(&mut self, now: Time, path: Path, segment: &Segment, frame: &[u8]) {
         let number = segment.connection;
         let Some((slot, id)) = self.find(path.remote, number) else {
-            if !matches!(segment.body, Body::Reset(_)) {
-                self.answer_client(now, path, number, Reason::Unknown);
-            }
-            return;
+            return self.gate.answer_peer(now, path, number, segment.body);
         };
-        let payload = self.payload(segment, frame);
+        let payload = self.gate.payload(segment, frame);
         self.groups[slot].handle_client(now, id, segment.body, payload);
         self.finish(now, slot);
     }
 
     fn handle_client_part(&mut self, now: Time, path: Path, part: &Part, bytes: &[u8]) {
         if self.find(path.remote, part.connection).is_none() {
-            return self.answer_client(now, path, part.connection, Reason::Unknown);
+            return self
+                .gate
+                .answer_peer(now, path, part.connection, Body::Probe);
         }
         if let Some(whole) = self.client_parts.join(path.remote, part, bytes) {
             if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
                 self.handle_client_segment(now, path, &segment, &whole[header..]);
             }
             self.client_parts.recycle(whole);
-        }
-    }
-
-    /// Copies the frame of a segment.
-    fn payload(&mut self, segment: &Segment, frame: &[u8]) -> Bytes {
-        match segment.body {
-            Body::Data(_) => self.arena.copy(frame),
-            _ => Bytes::new(),
         }
     }
 
@@ -150,15 +131,10 @@ impl Initiators {
         let number = open.connection;
         let (slot, id) = match self.find(path.remote, number) {
             Some(place) => place,
-            None if !self.cookies.is_valid(now, path.remote, cookie) => {
-                return self.challenge(now, path, number);
-            }
+            None if !self.gate.lets_in(now, path, number, cookie) => return,
             None => match self.admit(now, path, number) {
                 Some(place) => place,
-                None => {
-                    self.counters.refused += 1;
-                    return self.answer_client(now, path, number, Reason::Refused);
-                }
+                None => return self.gate.refuse(now, path, number),
             },
         };
         self.groups[slot].handle_client(now, id, open.body, Bytes::new());
@@ -176,7 +152,7 @@ impl Initiators {
         };
         let id = self.groups[slot].join(now, path, number);
         self.places.insert((path.remote, number), (slot, id));
-        self.counters.opened += 1;
+        self.gate.counters.opened += 1;
         Some((slot, id))
     }
 
@@ -193,23 +169,6 @@ impl Initiators {
         Some(slot)
     }
 
-    fn challenge(&mut self, now: Time, path: Path, number: Number) {
-        if self.answers.may_challenge(now) {
-            self.counters.challenges += 1;
-            let cookie = self.cookies.cookie(now, path.remote);
-            let challenge = envelope::encode_challenge(number, cookie);
-            self.wires.send_to_peer(path, &challenge);
-        }
-    }
-
-    /// Answers a client's segment of no connection with a Reset, at a limited rate.
-    fn answer_client(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
-        if let Some(reset) = self.answers.reset(now, path.remote.ip(), number, reason) {
-            self.counters.resets += 1;
-            self.wires.send_to_peer(path, &reset);
-        }
-    }
-
     /// Returns the slot of the connection that has this number at the service.
     fn find_group(&self, service: u16, number: Number) -> Option<usize> {
         let slot = (number & NO_SLOT) as usize;
@@ -220,7 +179,8 @@ impl Initiators {
     fn handle_service_segment(&mut self, now: Time, service: u16, segment: &Segment, frame: &[u8]) {
         let number = segment.connection;
         let Some(slot) = self.find_group(service, number) else {
-            return self.answer_service(now, service, number, segment.body);
+            let address = self.services.get_mut(service).address;
+            return self.gate.answer_member(now, address, number, segment.body);
         };
         if let Body::Data(_) = segment.body {
             self.services
@@ -228,16 +188,17 @@ impl Initiators {
                 .status
                 .count_from(frame.len());
         }
-        let payload = self.payload(segment, frame);
+        let payload = self.gate.payload(segment, frame);
         self.groups[slot].handle_service(now, segment.body, payload);
         self.finish(now, slot);
     }
 
     fn handle_service_part(&mut self, now: Time, service: u16, part: &Part, bytes: &[u8]) {
-        if self.find_group(service, part.connection).is_none() {
-            return self.answer_service(now, service, part.connection, Body::Probe);
-        }
         let address = self.services.get_mut(service).address;
+        if self.find_group(service, part.connection).is_none() {
+            let number = part.connection;
+            return self.gate.answer_member(now, address, number, Body::Probe);
+        }
         if let Some(whole) = self.service_parts.join(address, part, bytes) {
             if let Ok(Datagram::Segment(segment, header)) = envelope::decode(&whole) {
                 self.handle_service_segment(now, service, &segment, &whole[header..]);
@@ -253,7 +214,7 @@ impl Initiators {
             let service = self.services.get_mut(service);
             service.cookie = cookie;
             let header = envelope::encode(&open, &cookie);
-            self.wires.send_to_member(service.address, &header);
+            self.gate.wires.send_to_member(service.address, &header);
         }
     }
 
@@ -269,30 +230,15 @@ impl Initiators {
         }
     }
 
-    /// Answers a segment of no connection with a Reset, at a limited rate.
-    fn answer_service(&mut self, now: Time, service: u16, number: Number, body: Body) {
-        let address = self.services.get_mut(service).address;
-        if matches!(body, Body::Reset(_)) {
-            return;
-        }
-        let answer = self
-            .answers
-            .reset(now, address.ip(), number, Reason::Unknown);
-        if let Some(reset) = answer {
-            self.counters.resets += 1;
-            self.wires.send_to_member(address, &reset);
-        }
-    }
-
     /// Sends what a connection has to send, sets its timer, and forgets it if it is over.
     fn finish(&mut self, now: Time, slot: usize) {
         let group = &mut self.groups[slot];
         let service = self.services.get_mut(group.service);
         // An event can end a client's part, and so have further output.
         group.handle_events(now);
-        group.send_output(now, &mut self.wires, service);
+        group.send_output(now, &mut self.gate.wires, service);
         group.handle_events(now);
-        group.send_output(now, &mut self.wires, service);
+        group.send_output(now, &mut self.gate.wires, service);
         if group.switch.is_idle() {
             self.remove(slot);
         } else {
@@ -303,7 +249,7 @@ impl Initiators {
 
     fn remove(&mut self, slot: usize) {
         let group = self.groups.remove(slot);
-        self.counters.dropped += group.dropped;
+        self.gate.counters.dropped += group.dropped;
         for client in &group.clients {
             self.places.remove(&(client.path.remote, client.number));
         }
@@ -313,7 +259,7 @@ impl Initiators {
     fn reset(&mut self, slot: usize, reason: Reason) {
         let group = &mut self.groups[slot];
         let address = self.services.get_mut(group.service).address;
-        group.reset(reason, &mut self.wires, address);
+        group.reset(reason, &mut self.gate.wires, address);
         self.remove(slot);
     }
 
@@ -324,7 +270,7 @@ impl Initiators {
 
 impl Traffic for Initiators {
     fn wires(&self) -> &Wires {
-        &self.wires
+        &self.gate.wires
     }
 
     /// Handles a datagram of a client.
@@ -341,7 +287,7 @@ impl Traffic for Initiators {
             Ok(Datagram::PathProbe(number, id, size)) => {
                 if self.find(path.remote, number).is_some() {
                     let answer = envelope::encode_path_answer(number, id, size);
-                    self.wires.send_to_peer(path, &answer);
+                    self.gate.wires.send_to_peer(path, &answer);
                 }
             }
             Ok(Datagram::PathAnswer(number, id, size)) => {
@@ -354,7 +300,7 @@ impl Traffic for Initiators {
                 self.handle_client_part(now, path, &part, &bytes[PATH_HEADER_BYTES..]);
             }
             Ok(Datagram::Challenge(..) | Datagram::Admission(..)) | Err(_) => {
-                self.counters.invalid += 1;
+                self.gate.counters.invalid += 1;
             }
         }
     }
@@ -362,11 +308,11 @@ impl Traffic for Initiators {
     /// Handles a datagram of the service. Datagrams from other addresses are ignored.
     fn handle_back(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
         let Some(service) = self.services.find(arrival.source) else {
-            self.counters.invalid += 1;
+            self.gate.counters.invalid += 1;
             return;
         };
         let Ok(datagram) = envelope::decode(bytes) else {
-            self.counters.invalid += 1;
+            self.gate.counters.invalid += 1;
             return;
         };
         self.services.note_heard(now, service);
@@ -378,7 +324,7 @@ impl Traffic for Initiators {
             Datagram::PathProbe(number, id, size) => {
                 if self.find_group(service, number).is_some() {
                     let answer = envelope::encode_path_answer(number, id, size);
-                    self.wires.send_to_member(arrival.source, &answer);
+                    self.gate.wires.send_to_member(arrival.source, &answer);
                 }
             }
             Datagram::PathAnswer(_, id, size) => {
@@ -389,7 +335,7 @@ impl Traffic for Initiators {
                 self.handle_service_part(now, service, &part, &bytes[PATH_HEADER_BYTES..]);
             }
             Datagram::Admission(number, ..) => self.handle_admission(service, number),
-            Datagram::Open(..) => self.counters.invalid += 1,
+            Datagram::Open(..) => self.gate.counters.invalid += 1,
         }
     }
 
@@ -406,23 +352,23 @@ impl Traffic for Initiators {
 
     fn handle_tick(&mut self, now: Time) {
         self.services.check_health(now);
-        probe_members(&self.services, &mut self.wires, &mut self.rng);
+        probe_members(&self.services, &mut self.gate.wires, &mut self.rng);
         for slot in self.slots() {
-            self.counters.silent += self.groups[slot].give_up_silent(now, SILENCE_MAX);
+            self.gate.counters.silent += self.groups[slot].give_up_silent(now, SILENCE_MAX);
             self.finish(now, slot);
         }
     }
 
     fn flush(&mut self, now: Time) {
-        self.wires.flush();
-        while let Some((remote, length)) = self.wires.take_too_long_for_peer() {
+        self.gate.wires.flush();
+        while let Some((remote, length)) = self.gate.wires.take_too_long_for_peer() {
             let groups = self.groups.iter_mut();
             let clients = groups.flat_map(|(_, group)| &mut group.clients);
             for client in clients.filter(|client| client.path.remote == remote) {
                 client.way.handle_too_long(now, remote, length);
             }
         }
-        while let Some((remote, length)) = self.wires.take_too_long_for_member() {
+        while let Some((remote, length)) = self.gate.wires.take_too_long_for_member() {
             if let Some(service) = self.services.find(remote) {
                 let way = &mut self.services.get_mut(service).way;
                 way.handle_too_long(now, remote, length);
@@ -453,7 +399,7 @@ impl Traffic for Initiators {
         for slot in self.slots() {
             self.reset(slot, Reason::Aborted);
         }
-        self.wires.flush();
+        self.gate.wires.flush();
     }
 
     fn status(&self) -> SwitchStatus {
@@ -461,11 +407,11 @@ impl Traffic for Initiators {
             connections: 0,
             is_draining: self.is_draining,
             window_bytes: 0,
-            counters: self.counters,
+            counters: self.gate.counters,
             members: self.services.statuses(),
         };
-        status.counters.unsent = self.wires.unsent();
-        status.counters.too_long = self.wires.too_long();
+        status.counters.unsent = self.gate.wires.unsent();
+        status.counters.too_long = self.gate.wires.too_long();
         for (_, group) in &self.groups {
             status.counters.dropped += group.dropped;
             status.connections += group.active().count() as u64;

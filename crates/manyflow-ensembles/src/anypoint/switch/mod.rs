@@ -10,6 +10,7 @@
 //! | `server.rs` | the thread of a switch: sockets, commands, timer |
 //! | `hub.rs`, `back.rs`, `upkeep.rs` | all connections: datagrams of peers, datagrams of members, periodic work |
 //! | `initiators.rs`, `group.rs` | the switch of clients that share a connection to a service; such a connection |
+//! | `gate.rs` | datagrams that belong to no connection: cookies and Resets |
 //! | `session.rs`, `output.rs` | one connection, and the datagrams that it sends |
 //! | `members.rs` | the members and their health |
 //! | `routing.rs` | the policy: fragments of a message stay together |
@@ -25,6 +26,7 @@
 
 mod back;
 mod config;
+mod gate;
 mod group;
 mod hub;
 mod initiators;

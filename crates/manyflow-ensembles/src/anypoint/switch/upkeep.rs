@@ -56,21 +56,21 @@ impl Hub {
         let silent = self.sessions.iter();
         let silent = silent.filter(|(_, session)| now - session.heard >= SILENCE_MAX);
         let silent: Vec<_> = silent.map(|(slot, _)| slot).collect();
-        self.counters.silent += silent.len() as u64;
+        self.gate.counters.silent += silent.len() as u64;
         for slot in silent {
             self.reset(slot, Reason::TimedOut);
         }
     }
 
     fn reset(&mut self, slot: usize, reason: Reason) {
-        self.sessions[slot].reset(reason, &mut self.wires, &mut self.members);
+        self.sessions[slot].reset(reason, &mut self.gate.wires, &mut self.members);
         self.remove(slot);
     }
 }
 
 impl Traffic for Hub {
     fn wires(&self) -> &Wires {
-        &self.wires
+        &self.gate.wires
     }
 
     fn handle_front(&mut self, now: Time, arrival: &Arrival, bytes: &[u8]) {
@@ -110,22 +110,22 @@ impl Traffic for Hub {
     fn handle_tick(&mut self, now: Time) {
         self.members.check_health(now);
         self.note_stalled(now);
-        probe_members(&self.members, &mut self.wires, &mut self.rng);
+        probe_members(&self.members, &mut self.gate.wires, &mut self.rng);
         self.reconcile(now);
         self.end_silent(now);
     }
 
     // Notes which datagrams were too long for their interface as well.
     fn flush(&mut self, now: Time) {
-        self.wires.flush();
-        while let Some((remote, length)) = self.wires.take_too_long_for_peer() {
+        self.gate.wires.flush();
+        while let Some((remote, length)) = self.gate.wires.take_too_long_for_peer() {
             for (_, session) in &mut self.sessions {
                 if session.path.remote == remote {
                     session.way.handle_too_long(now, remote, length);
                 }
             }
         }
-        while let Some((remote, length)) = self.wires.take_too_long_for_member() {
+        while let Some((remote, length)) = self.gate.wires.take_too_long_for_member() {
             if let Some(member) = self.members.find(remote) {
                 let way = &mut self.members.get_mut(member).way;
                 way.handle_too_long(now, remote, length);
@@ -138,7 +138,7 @@ impl Traffic for Hub {
         for slot in slots {
             self.reset(slot, Reason::Aborted);
         }
-        self.wires.flush();
+        self.gate.wires.flush();
     }
 
     fn is_finished(&self) -> bool {
@@ -151,11 +151,11 @@ impl Traffic for Hub {
             connections: self.sessions.len() as u64,
             is_draining: self.is_draining,
             window_bytes: 0,
-            counters: self.counters,
+            counters: self.gate.counters,
             members: self.members.statuses(),
         };
-        status.counters.unsent = self.wires.unsent();
-        status.counters.too_long = self.wires.too_long();
+        status.counters.unsent = self.gate.wires.unsent();
+        status.counters.too_long = self.gate.wires.too_long();
         for (_, session) in &self.sessions {
             status.window_bytes += u64::from(session.window);
             for leg in session.legs.iter().filter(|leg| leg.is_active) {
