@@ -143,9 +143,10 @@ impl<S: Shelf> Member<S> {
             ));
         }
         let address = Address::Chunk(hash);
-        match self.shelf.get(address)? {
-            Some(held) if held == *bytes => self.shelf.refresh(address)?,
-            _ => self.shelf.put(address, bytes)?,
+        // Chunks that are old may be removed before they are young again.
+        let is_held = self.shelf.get(address)?.is_some_and(|held| held == *bytes);
+        if !(is_held && self.shelf.refresh(address)?) {
+            self.shelf.put(address, bytes)?;
         }
         Ok(Outcome::Stored)
     }
@@ -274,10 +275,10 @@ impl<S: Shelf> Member<S> {
             true => self.shelf.get(address)?.is_some(),
             false => self.shelf.find(address)?.is_some(),
         };
-        if is_held && refreshes {
-            self.shelf.refresh(address)?;
-        }
-        Ok(is_held)
+        Ok(match is_held && refreshes {
+            true => self.shelf.refresh(address)?,
+            false => is_held,
+        })
     }
 
     fn list_chunks(&self, after: Option<Hash>) -> Result<Reply, ShelfError> {
@@ -306,24 +307,25 @@ impl<S: Shelf> Member<S> {
         let mut catalogue = self.lock_catalogue();
         let (mut count, mut bytes) = (0, 0);
         for (address, version) in items {
-            let held = self.shelf.find(*address)?;
-            if held.is_none_or(|held| held.age < age) {
+            let manifest = match address {
+                Address::Chunk(_) => None,
+                Address::Name(_) => self.shelf.get(*address)?,
+            };
+            let manifest = manifest.and_then(|held| Manifest::decode(&held).ok());
+            if manifest
+                .as_ref()
+                .is_some_and(|held| held.version > *version)
+            {
                 continue;
             }
-            if let Address::Name(_) = address {
-                let held = self.shelf.get(*address)?;
-                let held = held.and_then(|held| Manifest::decode(&held).ok());
-                if held.as_ref().is_some_and(|held| held.version > *version) {
-                    continue;
-                }
-                if let (Some(catalogue), Some(held)) = (catalogue.as_mut(), held) {
-                    catalogue.remove(&held.name);
-                }
+            let Some(length) = self.shelf.remove(*address, age)? else {
+                continue;
+            };
+            if let (Some(catalogue), Some(manifest)) = (catalogue.as_mut(), manifest) {
+                catalogue.remove(&manifest.name);
             }
-            if let Some(length) = self.shelf.remove(*address)? {
-                count += 1;
-                bytes += length;
-            }
+            count += 1;
+            bytes += length;
         }
         Ok(Reply::Removed { count, bytes })
     }

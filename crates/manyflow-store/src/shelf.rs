@@ -56,17 +56,18 @@ pub trait Shelf {
     /// If the shelf cannot be read.
     fn find(&self, address: Address) -> Result<Option<Held>, ShelfError>;
 
-    /// Makes bytes as young as if they were put now. Does nothing if there are none.
+    /// Makes bytes as young as if they were put now. Returns false if there are none.
     ///
     /// # Errors
     /// If the shelf cannot be written.
-    fn refresh(&self, address: Address) -> Result<(), ShelfError>;
+    fn refresh(&self, address: Address) -> Result<bool, ShelfError>;
 
-    /// Removes the bytes under an address. Returns their length; `None` if there were none.
+    /// Removes the bytes under an address if they have at least this age, also when others put or
+    /// refresh them at the same time. Returns their length; `None` if none were removed.
     ///
     /// # Errors
     /// If the shelf cannot be written.
-    fn remove(&self, address: Address) -> Result<Option<u64>, ShelfError>;
+    fn remove(&self, address: Address, age: Duration) -> Result<Option<u64>, ShelfError>;
 
     /// Returns all addresses, in order.
     ///
@@ -135,15 +136,19 @@ impl Shelf for MemoryShelf {
         }))
     }
 
-    fn refresh(&self, address: Address) -> Result<(), ShelfError> {
-        if let Some((_, put_at)) = lock(&self.stored).get_mut(&address) {
-            *put_at = *lock(&self.now);
-        }
-        Ok(())
+    fn refresh(&self, address: Address) -> Result<bool, ShelfError> {
+        let mut stored = lock(&self.stored);
+        let held = stored.get_mut(&address);
+        Ok(held.map(|(_, put_at)| *put_at = *lock(&self.now)).is_some())
     }
 
-    fn remove(&self, address: Address) -> Result<Option<u64>, ShelfError> {
-        let removed = lock(&self.stored).remove(&address);
+    fn remove(&self, address: Address, age: Duration) -> Result<Option<u64>, ShelfError> {
+        let (mut stored, now) = (lock(&self.stored), *lock(&self.now));
+        let is_old = |(_, put_at): &(Bytes, Duration)| now - *put_at >= age;
+        if !stored.get(&address).is_some_and(is_old) {
+            return Ok(None);
+        }
+        let removed = stored.remove(&address);
         Ok(removed.map(|(bytes, _)| bytes.len() as u64))
     }
 

@@ -13,6 +13,7 @@ mod journal;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -28,12 +29,17 @@ use journal::Journal;
 /// The beginning of the names of files that are not complete.
 const PARTIAL: &str = ".partial-";
 
+/// Held while a file of a shelf gets or loses its name. So bytes that are put are not taken for
+/// those that were there a moment before, which are damaged or old.
+type Changes = Mutex<()>;
+
 /// A shelf in a folder. A file appears under its name when all its bytes are on disk.
 #[derive(Debug)]
 pub struct DiskShelf {
     folder: PathBuf,
     name: MemberName,
     journal: Journal,
+    changes: Changes,
     /// Keeps other processes out of the folder.
     _lock: Flock<File>,
 }
@@ -106,7 +112,8 @@ impl DiskShelf {
             },
             None => {
                 let name = wanted.unwrap_or_else(random_name);
-                write_synced(folder, "name", name.as_str().as_bytes()).map_err(unusable)?;
+                let bytes = name.as_str().as_bytes();
+                write_synced(folder, "name", bytes, &Changes::default()).map_err(unusable)?;
                 name
             }
         };
@@ -120,6 +127,7 @@ impl DiskShelf {
             folder: folder.to_owned(),
             name,
             journal,
+            changes: Changes::default(),
             _lock: lock,
         })
     }
@@ -180,8 +188,17 @@ impl DiskShelf {
         }
     }
 
-    /// Moves damaged bytes aside, so that they are found by a person and by nobody else.
-    fn set_aside(&self, path: &Path, file: &str) -> io::Result<()> {
+    /// Moves bytes that were damaged when they were read aside, so that they are found by a person
+    /// and by nobody else. Others may have moved or replaced them meanwhile.
+    fn set_aside(&self, address: Address) -> io::Result<()> {
+        let (folder, file) = self.place(address);
+        let path = folder.join(&file);
+        let _changes = lock(&self.changes);
+        match read_at_most(&path, STORED_BYTES_MAX + 1) {
+            Ok(bytes) if matches_address(address, &bytes) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            bytes => bytes?,
+        };
         tracing::warn!(
             "{}: the bytes do not match their digest; moved to the folder damaged",
             path.display()
@@ -193,7 +210,7 @@ impl DiskShelf {
 impl Shelf for DiskShelf {
     fn put(&self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
         let (folder, file) = self.place(address);
-        write_synced(&folder, &file, bytes).map_err(unwritable)
+        write_synced(&folder, &file, bytes, &self.changes).map_err(unwritable)
     }
 
     fn put_all(&self, items: &[(Address, Bytes)]) -> Result<(), ShelfError> {
@@ -201,7 +218,7 @@ impl Shelf for DiskShelf {
             .iter()
             .all(|(address, _)| matches!(address, Address::Name(_)));
         match items.len() > 1 && are_names {
-            true => self.journal.put(items).map_err(unwritable),
+            true => self.journal.put(items, &self.changes).map_err(unwritable),
             false => items
                 .iter()
                 .try_for_each(|(address, bytes)| self.put(*address, bytes)),
@@ -210,8 +227,7 @@ impl Shelf for DiskShelf {
 
     fn get(&self, address: Address) -> Result<Option<Bytes>, ShelfError> {
         let (folder, file) = self.place(address);
-        let path = folder.join(&file);
-        let bytes = match read_at_most(&path, STORED_BYTES_MAX + 1) {
+        let bytes = match read_at_most(&folder.join(&file), STORED_BYTES_MAX + 1) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return self.miss(address, &file);
@@ -221,7 +237,7 @@ impl Shelf for DiskShelf {
         if matches_address(address, &bytes) {
             return Ok(Some(bytes.into()));
         }
-        self.set_aside(&path, &file).map_err(unreadable)?;
+        self.set_aside(address).map_err(unreadable)?;
         self.miss(address, &file)
     }
 
@@ -241,23 +257,25 @@ impl Shelf for DiskShelf {
         }))
     }
 
-    fn refresh(&self, address: Address) -> Result<(), ShelfError> {
+    fn refresh(&self, address: Address) -> Result<bool, ShelfError> {
         let (folder, file) = self.place(address);
+        let _changes = lock(&self.changes);
         let refreshed =
             File::open(folder.join(file)).and_then(|file| file.set_modified(SystemTime::now()));
         match refreshed {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            refreshed => refreshed.map_err(unwritable),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            refreshed => refreshed.map(|()| true).map_err(unwritable),
         }
     }
 
-    fn remove(&self, address: Address) -> Result<Option<u64>, ShelfError> {
-        let Some(held) = self.find(address)? else {
-            return Ok(None);
-        };
+    fn remove(&self, address: Address, age: Duration) -> Result<Option<u64>, ShelfError> {
         if let Address::Name(_) = address {
             self.journal.flush().map_err(unwritable)?;
         }
+        let _changes = lock(&self.changes);
+        let Some(held) = self.find(address)?.filter(|held| held.age >= age) else {
+            return Ok(None);
+        };
         let (folder, file) = self.place(address);
         match fs::remove_file(folder.join(file)) {
             Ok(()) => Ok(Some(held.bytes)),
@@ -321,16 +339,16 @@ fn matches_address(address: Address, bytes: &[u8]) -> bool {
 }
 
 /// Writes a file so that it has its name only when it is complete and on disk.
-fn write_synced(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<()> {
+fn write_synced(folder: &Path, file: &str, bytes: &[u8], changes: &Changes) -> io::Result<()> {
     let partial = write_partial(folder, bytes)?;
     partial.as_file().sync_all()?;
-    name_partial(partial, folder, file)?;
+    name_partial(partial, folder, file, changes)?;
     sync_folder(folder)
 }
 
 /// Writes a file whose bytes may be lost if the system crashes.
-fn write_unsynced(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<()> {
-    name_partial(write_partial(folder, bytes)?, folder, file)
+fn write_unsynced(folder: &Path, file: &str, bytes: &[u8], changes: &Changes) -> io::Result<()> {
+    name_partial(write_partial(folder, bytes)?, folder, file, changes)
 }
 
 fn write_partial(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
@@ -341,9 +359,19 @@ fn write_partial(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
     Ok(partial)
 }
 
-fn name_partial(partial: NamedTempFile, folder: &Path, file: &str) -> io::Result<()> {
+fn name_partial(
+    partial: NamedTempFile,
+    folder: &Path,
+    file: &str,
+    changes: &Changes,
+) -> io::Result<()> {
+    let _changes = lock(changes);
     let persisted = NamedTempFile::persist(partial, folder.join(file));
     persisted.map(drop).map_err(|error| error.error)
+}
+
+fn lock(changes: &Changes) -> MutexGuard<'_, ()> {
+    changes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes a folder to disk: only then does a new name in it survive a power cut.

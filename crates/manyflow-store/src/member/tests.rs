@@ -278,3 +278,55 @@ fn only_old_bytes_are_removed_and_a_put_makes_them_young() {
     assert_eq!(removed, Reply::Removed { count: 2, bytes: 6 });
     assert_eq!(member.counters().removed, 3);
 }
+
+/// A shelf from which another thread removes bytes as soon as they were read.
+#[derive(Default)]
+struct Swept(MemoryShelf);
+
+impl Shelf for Swept {
+    fn put(&self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
+        self.0.put(address, bytes)
+    }
+
+    fn get(&self, address: Address) -> Result<Option<Bytes>, ShelfError> {
+        let bytes = self.0.get(address)?;
+        self.0.remove(address, Duration::ZERO)?;
+        Ok(bytes)
+    }
+
+    fn find(&self, address: Address) -> Result<Option<crate::Held>, ShelfError> {
+        self.0.find(address)
+    }
+
+    fn refresh(&self, address: Address) -> Result<bool, ShelfError> {
+        self.0.refresh(address)
+    }
+
+    fn remove(&self, address: Address, age: Duration) -> Result<Option<u64>, ShelfError> {
+        self.0.remove(address, age)
+    }
+
+    fn list(&self) -> Result<Vec<Address>, ShelfError> {
+        self.0.list()
+    }
+
+    fn usage(&self) -> Result<crate::Usage, ShelfError> {
+        self.0.usage()
+    }
+}
+
+#[test]
+fn a_chunk_that_is_swept_while_it_is_put_again_is_stored() {
+    let member = Member::new(MemberName::new("m").unwrap(), Swept::default());
+    let bytes = Bytes::from_static(b"chunk");
+    let address = Address::Chunk(Hash::of(&bytes));
+    for _ in 0..2 {
+        let request = Request::Put {
+            id: 5,
+            address,
+            bytes: bytes.clone(),
+        };
+        assert_eq!(member.handle_request(&request).outcome, Outcome::Stored);
+        assert!(member.shelf().find(address).unwrap().is_some());
+    }
+}

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use manyflow_store::{Address, Batch, Hash, Manifest};
 
-use super::{PARTIAL, sync_folder, write_synced, write_unsynced};
+use super::{Changes, PARTIAL, sync_folder, write_synced, write_unsynced};
 
 /// The batches after which the file system is synced.
 const BATCHES_MAX: usize = 64;
@@ -59,14 +59,14 @@ impl Journal {
             let file = Address::of_name(&manifest.name).hash().to_string();
             let held = fs::read(self.names.join(&file)).unwrap_or_default();
             if Manifest::is_newer(&bytes, &held) {
-                write_synced(&self.names, &file, &bytes)?;
+                write_synced(&self.names, &file, &bytes, &Changes::default())?;
             }
         }
         Ok(())
     }
 
     /// Stores manifests. When the call returns, they survive a crash.
-    pub(super) fn put(&self, items: &[(Address, Bytes)]) -> io::Result<()> {
+    pub(super) fn put(&self, items: &[(Address, Bytes)], changes: &Changes) -> io::Result<()> {
         // A flush must not come between a batch and the files of its manifests.
         let mut batches = self.lock();
         let mut batch = Batch::default();
@@ -79,7 +79,7 @@ impl Journal {
         }
         batches.push(self.write(batch)?);
         for (address, manifest) in items {
-            write_unsynced(&self.names, &address.hash().to_string(), manifest)?;
+            write_unsynced(&self.names, &address.hash().to_string(), manifest, changes)?;
         }
         match batches.len() > BATCHES_MAX {
             true => self.flush_batches(&mut batches),
@@ -91,7 +91,7 @@ impl Journal {
     fn write(&self, batch: Batch) -> io::Result<PathBuf> {
         let bytes = batch.into_bytes();
         let file = Hash::of(&bytes).to_string();
-        write_synced(&self.folder, &file, &bytes)?;
+        write_synced(&self.folder, &file, &bytes, &Changes::default())?;
         Ok(self.folder.join(file))
     }
 
@@ -150,7 +150,7 @@ mod tests {
         fs::create_dir(folder.path().join("names")).unwrap();
         let journal = Journal::open(folder.path()).unwrap();
         let items = ["lost", "cut", "newer", "whole"].map(|name| manifest(name, 5));
-        journal.put(&items).unwrap();
+        journal.put(&items, &Changes::default()).unwrap();
         drop(journal);
         let path = |name| path_of(folder.path(), name);
         fs::remove_file(path("lost")).unwrap();
@@ -175,10 +175,14 @@ mod tests {
         fs::create_dir(folder.path().join("names")).unwrap();
         let journal = Journal::open(folder.path()).unwrap();
         for version in 0..=BATCHES_MAX as u64 {
-            journal.put(&[manifest("a", version)]).unwrap();
+            journal
+                .put(&[manifest("a", version)], &Changes::default())
+                .unwrap();
         }
         assert_eq!(journal.lock().len(), 0);
-        journal.put(&[manifest("b", 1)]).unwrap();
+        journal
+            .put(&[manifest("b", 1)], &Changes::default())
+            .unwrap();
         assert_eq!(journal.lock().len(), 1);
         journal.flush().unwrap();
         fs::remove_file(path_of(folder.path(), "b")).unwrap();

@@ -38,6 +38,30 @@ fn damaged_bytes_are_set_aside_and_can_be_put_again() {
 }
 
 #[test]
+fn bytes_that_were_put_after_others_had_read_damaged_ones_stay_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = DiskShelf::open(folder.path(), None).unwrap();
+    let (address, bytes) = chunk("some bytes");
+    shelf.put(address, &bytes).unwrap();
+    shelf.set_aside(address).unwrap();
+    assert_eq!(shelf.get(address).unwrap(), Some(bytes));
+    assert_eq!(shelf.usage().unwrap().damaged, 0);
+}
+
+#[test]
+fn two_readers_of_damaged_bytes_both_miss_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = DiskShelf::open(folder.path(), None).unwrap();
+    let (address, _) = chunk("some bytes");
+    let file = address.hash().to_string();
+    fs::write(folder.path().join("chunks").join(&file), "same bytes").unwrap();
+    assert_eq!(shelf.get(address).unwrap(), None);
+    // The other reader had read the bytes before the first one moved them.
+    shelf.set_aside(address).unwrap();
+    assert_eq!(shelf.usage().unwrap().damaged, 1);
+}
+
+#[test]
 fn a_damaged_manifest_is_not_taken_for_a_name_that_was_never_put() {
     let folder = tempfile::tempdir().unwrap();
     let shelf = DiskShelf::open(folder.path(), None).unwrap();
@@ -98,17 +122,18 @@ fn bytes_have_an_age_that_a_refresh_ends_and_can_be_removed() {
     file.set_modified(SystemTime::now() - hour).unwrap();
     let held = shelf.find(address).unwrap().unwrap();
     assert!(held.bytes == 10 && held.age >= hour, "{held:?}");
-    shelf.refresh(address).unwrap();
+    assert!(shelf.refresh(address).unwrap());
     assert!(shelf.find(address).unwrap().unwrap().age < hour);
+    assert_eq!(shelf.remove(address, hour).unwrap(), None, "it is young");
     // A time in the future does not make a file old.
     file.set_modified(SystemTime::now() + hour).unwrap();
     assert_eq!(shelf.find(address).unwrap().unwrap().age, Duration::ZERO);
     let usage = shelf.usage().unwrap();
     assert_eq!((usage.chunks, usage.chunk_bytes, usage.names), (1, 10, 0));
     assert!(usage.free_bytes > 0 && usage.disk_bytes >= usage.free_bytes);
-    assert_eq!(shelf.remove(address).unwrap(), Some(10));
-    assert_eq!(shelf.remove(address).unwrap(), None);
-    shelf.refresh(address).unwrap();
+    assert_eq!(shelf.remove(address, Duration::ZERO).unwrap(), Some(10));
+    assert_eq!(shelf.remove(address, Duration::ZERO).unwrap(), None);
+    assert!(!shelf.refresh(address).unwrap());
     assert_eq!(shelf.get(address).unwrap(), None);
 }
 

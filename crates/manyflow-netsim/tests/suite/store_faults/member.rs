@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use manyflow_anypoint::{AcpConfig, Body, Connection, Event, Segment};
@@ -38,12 +39,12 @@ impl Shelf for Disk {
         self.0.lock().unwrap().find(address)
     }
 
-    fn refresh(&self, address: Address) -> Result<(), ShelfError> {
+    fn refresh(&self, address: Address) -> Result<bool, ShelfError> {
         self.0.lock().unwrap().refresh(address)
     }
 
-    fn remove(&self, address: Address) -> Result<Option<u64>, ShelfError> {
-        self.0.lock().unwrap().remove(address)
+    fn remove(&self, address: Address, age: Duration) -> Result<Option<u64>, ShelfError> {
+        self.0.lock().unwrap().remove(address, age)
     }
 
     fn list(&self) -> Result<Vec<Address>, ShelfError> {
