@@ -230,6 +230,7 @@ tunnel: build ## Pass git, HTTP/2, WebSockets and PostgreSQL through TCP tunnels
 
 faults: ## Test Anypoint's connections, overlays and the chunk store with a thousand random sequences of faults each
 	MANYFLOW_SEEDS=1000 cargo test --locked --release --config 'profile.release.package."*".opt-level=0' -p manyflow-netsim --test suite
+	MANYFLOW_SEEDS=1000 cargo test --locked -p manyflow-anypoint --test suite switch::members_join
 
 faults-order: ## Test ordered groups with a million random sequences of faults, on all processors (hours)
 	@scripts/faults-order

@@ -259,8 +259,8 @@ impl<P: Payload + Default> Connection<P> {
             Body::Data(data) => inbound.watch_frame(now, &data, payload.length()),
             Body::Close { sequence } => inbound.watch_close(now, PeerSeq::from_wire(sequence)),
             Body::Ack(ack) => outbound.watch_ack(&Acknowledgement::from_wire(&ack)),
-            Body::Open { credit } => outbound.watch_open(credit),
-            Body::Accept { .. } | Body::Probe | Body::Alive | Body::Reset(_) => {}
+            Body::Open { credit } | Body::Accept { credit } => outbound.watch_opening(credit),
+            Body::Probe | Body::Alive | Body::Reset(_) => {}
         }
         let to = Leg::Member(ONLY_MEMBER);
         self.out.send_with(to, segment.body, payload);

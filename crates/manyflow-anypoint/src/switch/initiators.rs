@@ -300,7 +300,8 @@ impl<P: Payload + Default, R: Policy<P>> InitiatorSwitch<P, R> {
 mod tests {
     use super::*;
     use crate::switch::RoundRobin;
-    use crate::{Length, UNLIMITED};
+    use crate::{Data, Length, UNLIMITED};
+    use manyflow_core::xcp::Congestion;
 
     const OPEN: Body = Body::Open { credit: UNLIMITED };
     const ACCEPT: Body = Body::Accept { credit: UNLIMITED };
@@ -370,6 +371,35 @@ mod tests {
         assert!(
             matches!(late[..], [(to, Body::Reset(_))] if to == MEMBERS[1]),
             "{late:?}"
+        );
+    }
+
+    #[test]
+    fn a_member_uses_the_credit_of_a_repeated_accept_after_another_has_joined() {
+        let config = SwitchConfig::default();
+        let mut switch: Initiators =
+            InitiatorSwitch::new(config, RoundRobin::default(), 1).expect("a switch");
+        answers(&mut switch, 0, MEMBERS[0], OPEN);
+        answers(&mut switch, 10, Leg::Peer, Body::Accept { credit: 0 });
+        let renewed = Body::Accept { credit: 5000 };
+        let passed = answers(&mut switch, 20, Leg::Peer, renewed);
+        assert_eq!(passed, [(MEMBERS[0], renewed)]);
+        switch.join(Time::from_nanos(30_000_000));
+        let frame = Body::Data(Data {
+            sequence: 0,
+            key: 0,
+            congestion: Congestion::default(),
+        });
+        let segment = Segment {
+            connection: 7,
+            body: frame,
+        };
+        switch.handle_segment(switch.now, MEMBERS[0], &segment, Length(1000));
+        let sent = drain(&mut switch);
+        assert!(
+            sent.iter()
+                .any(|(to, body)| *to == Leg::Peer && matches!(body, Body::Data(_))),
+            "{sent:?}"
         );
     }
 }

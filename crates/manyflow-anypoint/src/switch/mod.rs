@@ -63,10 +63,12 @@
 //! - Inbound feedback depends on a member only while frames are on their way to it.
 //! - Strict credit divides the peer's credit among the members (section V), but never grants the
 //!   same room twice: an earlier, larger grant counts until the member has used it. The part of a
-//!   member that waits to join is reserved. There is one exception: a member that has waited for
-//!   the failure time-out while nothing was on its way to the peer joins beside the grants of
-//!   others. If those then use them, frames can exceed the peer's buffer, which drops them. They
-//!   are sent again.
+//!   member that waits to join is reserved.
+//! - Members with nothing to send never use their grants. So when a member has waited for the
+//!   failure time-out, and no frame is on its way to the peer, larger grants are reduced to parts.
+//!   A receiver of TCP should not reduce its window, and a sender must cope with it (RFC 9293
+//!   section 3.8.6). Frames that a member sends beyond its reduced grant wait at the switch, like
+//!   those beyond a gap, until the peer has room.
 //! - A member that is silent while others answer is suspected before it fails: the switch answers
 //!   the retransmissions of its frames, so that the peer's window stays open for the others
 //!   (`inbound/suspicion.rs`).

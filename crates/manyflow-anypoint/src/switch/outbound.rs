@@ -119,28 +119,38 @@ impl<P: Payload + Default> Outbound<P> {
             Arrival::Known => self.repeat(cx, id, sequence, item),
             // No frame follows the Close that was sent to the peer.
             _ if self.sent.is_full() || self.close.is_some() => {}
-            Arrival::Next => self.forward_all(cx, id, item),
-            Arrival::Beyond => {
-                stream.hold(sequence, item);
+            Arrival::Next if self.has_room(cx.members, id, &item) => {
+                self.forward_all(cx, id, item);
+            }
+            Arrival::Next | Arrival::Beyond => {
+                self.streams[id.index()].hold(sequence, item);
                 self.acknowledge(cx, id, sequence, Feedback::default());
             }
             Arrival::TooFar => {}
         }
     }
 
-    /// Forwards the frames that members sent before the connection was accepted.
-    pub(super) fn forward_early(&mut self, cx: &mut Context<'_, P>) {
+    /// Forwards the frames that do not wait for an earlier one: their members sent them before the
+    /// connection was accepted, or there was no room for them.
+    pub(super) fn forward_waiting(&mut self, cx: &mut Context<'_, P>) {
         for id in cx.members.open() {
-            if let Some(first) = self.streams[id.index()].take_next() {
+            if !self.sent.is_full()
+                && let Some(first) = self.streams[id.index()].take_next()
+            {
                 self.forward_all(cx, id, first);
             }
         }
     }
 
-    /// Forwards a member's next frame, and the held frames that follow it.
+    /// Forwards a member's next frame, and the held frames that follow it, as far as the member was
+    /// granted room for them.
     fn forward_all(&mut self, cx: &mut Context<'_, P>, id: MemberId, first: Numbered<P>) {
         let mut next = Some(first);
         while let Some(item) = next {
+            if !self.has_room(cx.members, id, &item) {
+                self.streams[id.index()].hold_next(item);
+                break;
+            }
             let stream = &mut self.streams[id.index()];
             if matches!(item, Numbered::Close) {
                 stream.close_next();
@@ -155,6 +165,19 @@ impl<P: Payload + Default> Outbound<P> {
             self.sent.len() <= FLIGHT_FRAMES_MAX as usize + self.held_frames_max as usize,
             "more frames are kept than may be in flight"
         );
+    }
+
+    /// Returns whether a member was granted room at the peer for its next element, or can be now.
+    ///
+    /// A member exceeds its grant only if it does not know yet that the grant was reduced.
+    fn has_room(&mut self, members: &Ensemble, id: MemberId, item: &Numbered<P>) -> bool {
+        if self.streams[id.index()].has_room(item.bytes()) {
+            return true;
+        }
+        let credit = self.credit_for(members, id);
+        let stream = &mut self.streams[id.index()];
+        stream.grant(credit.max(stream.granted()));
+        stream.has_room(item.bytes())
     }
 
     /// Gives a member's frame the next number towards the peer, and sends it.
@@ -198,10 +221,19 @@ impl<P: Payload + Default> Outbound<P> {
         }
         let (body, payload) = item.to_packet(number);
         let next = self.sent.next();
-        if let Some(sent) = self.sent.get_mut(number) {
-            sent.send(next, own, item);
-        }
+        self.keep(number, |sent| sent.send(next, own, item));
         cx.out.send_with(Leg::Peer, body, payload);
+    }
+
+    /// Puts a frame into the state of a number by `change`, and counts the frame's bytes.
+    fn keep(&mut self, number: PeerSeq, change: impl FnOnce(&mut Sent<P>)) {
+        if let Some(sent) = self.sent.get_mut(number) {
+            let before = sent.bytes();
+            change(sent);
+            if let Retransmitter::Member(id, _) = sent.retransmitter() {
+                self.streams[id.index()].count_bytes(before, sent.bytes());
+            }
+        }
     }
 
     /// Returns the header for the peer, which describes everything that the service sends.
@@ -236,6 +268,7 @@ impl<P: Payload + Default> Outbound<P> {
         }
         self.acknowledge_progress(cx, informed);
         self.offer_credit(cx);
+        self.forward_waiting(cx);
         answered.is_some_and(|answered| answered.retransmitter == Retransmitter::Switch)
     }
 
@@ -486,6 +519,26 @@ impl<P: Payload + Default> Outbound<P> {
         let part = self.credit.part_of_buffer(members);
         self.credit
             .within(part, self.granted_to_others(members, id), 0)
+    }
+
+    /// Reduces each larger grant to a part of the peer's credit, and reports that to the member. No
+    /// frame may be on its way to the peer.
+    ///
+    /// A sender must cope with a smaller credit (RFC 9293 section 3.8.6). But it may have sent more
+    /// before, and the report may be lost. Frames beyond the grant wait at the switch for room.
+    pub(super) fn reduce_grants(&mut self, cx: &mut Context<'_, P>) {
+        debug_assert!(
+            self.is_idle(),
+            "a grant that frames use cannot be taken back"
+        );
+        let part = self.credit.part(cx.members);
+        for id in cx.members.all() {
+            let stream = &mut self.streams[id.index()];
+            if stream.granted() > part {
+                stream.grant(part);
+                self.repeat_acknowledgement(cx, id);
+            }
+        }
     }
 
     /// Iterates over the bytes that the other members were granted and may still use.

@@ -25,7 +25,7 @@ pub(super) enum Arrival {
 #[derive(Debug)]
 pub(super) struct Reorder<S, P> {
     next: S,
-    /// The elements from `next` on. `next` itself is held only while no frame may be forwarded.
+    /// The elements from `next` on. `next` itself is held only while it may not be forwarded.
     held: VecDeque<Option<Numbered<P>>>,
     /// How far beyond `next` elements are held.
     limit: u32,

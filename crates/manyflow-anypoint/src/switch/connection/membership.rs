@@ -55,24 +55,24 @@ impl<P: Payload + Default> Connection<P> {
 
     /// Opens the connection to a member that has joined, if there is credit for it.
     ///
-    /// The other members must have used enough of the credit that they were granted when they were
-    /// fewer; what they use is reserved for the new member. Members that have nothing to send may
-    /// keep their grants; the new member does not wait for those. But it waits until half its part
-    /// of the peer's buffer is free: no further credit can reach it before its first frame, so the
-    /// grant must suffice for that frame.
+    /// It waits until half its part of the peer's buffer is free: no further credit can reach it
+    /// before its first frame, so the grant must suffice for that frame. The other members must
+    /// have used enough of the credit that they were granted when they were fewer; what they use is
+    /// reserved for the new member. Members with nothing to send use nothing, so after the failure
+    /// time-out their grants are reduced as soon as no frame is on its way to the peer.
     fn admit(&mut self, now: Time, id: MemberId) {
         let credit = self.outbound.credit();
-        let (part, of_buffer) = (
-            credit.part(&self.members),
-            credit.part_of_buffer(&self.members),
-        );
-        let waited = self.members.silence(now, id);
-        let is_quiet = self.outbound.is_idle() && waited >= self.config.failure_timeout;
-        let grant = match is_quiet {
-            true => part,
-            false => self.outbound.credit_for_joining(&self.members, id),
-        };
-        if grant < of_buffer / 2 {
+        let enough = credit.part_of_buffer(&self.members) / 2;
+        let is_part_enough = credit.part(&self.members) >= enough;
+        let is_due = self.members.silence(now, id) >= self.config.failure_timeout;
+        let mut grant = self.outbound.credit_for_joining(&self.members, id);
+        if grant < enough && is_part_enough && is_due && self.outbound.is_idle() {
+            let (_, outbound, mut cx) = self.parts(now);
+            outbound.reduce_grants(&mut cx);
+            grant = self.outbound.credit_for_joining(&self.members, id);
+            debug_assert!(grant >= enough, "the others keep only their parts");
+        }
+        if grant < enough {
             return;
         }
         self.members.begin_opening(now, id);
@@ -140,7 +140,7 @@ impl<P: Payload + Default> Connection<P> {
         }
         if self.lifecycle.is_accepted() && !passes {
             let (_, outbound, mut cx) = self.parts(now);
-            outbound.forward_early(&mut cx);
+            outbound.forward_waiting(&mut cx);
         }
     }
 

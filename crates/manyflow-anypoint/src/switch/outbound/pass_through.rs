@@ -11,9 +11,13 @@ use crate::Payload;
 use manyflow_core::time::Time;
 
 impl<P: Payload + Default> Outbound<P> {
-    /// Watches an Open of the peer, which grants this credit.
-    pub(in super::super) fn watch_open(&mut self, credit: u32) {
-        self.credit.grant(credit);
+    /// Watches an Open or an Accept of the peer, which grants this credit unless an acknowledgement
+    /// has replaced it.
+    pub(in super::super) fn watch_opening(&mut self, credit: u32) {
+        if self.sent.base() == PeerSeq::FIRST {
+            self.credit.grant(credit);
+            self.streams[ONLY_MEMBER.index()].grant(credit);
+        }
     }
 
     /// Watches an acknowledgement of the peer, which passes unchanged.
@@ -40,28 +44,29 @@ impl<P: Payload + Default> Outbound<P> {
             return;
         }
         while self.sent.next().is_before(number) {
-            self.watch_next(None);
+            self.watch_next();
         }
         if matches!(item, Numbered::Close) && is_new {
             self.streams[ONLY_MEMBER.index()].note_close(sequence);
             self.close = Some(number);
             let close = Sent::new(Retransmitter::Switch, number, Some(item));
             self.sent.push(close);
-        } else if is_new {
-            self.watch_next(Some(item));
-        } else if let Some(sent) = self.sent.get_mut(number) {
-            sent.keep(item);
+        } else {
+            if is_new {
+                self.watch_next();
+            }
+            self.keep(number, |sent| sent.keep(item));
         }
         let next = self.sent.next().passed_to_member();
         self.streams[ONLY_MEMBER.index()].skip_to(next);
     }
 
     /// Records the next number as that of a frame of the only member.
-    fn watch_next(&mut self, item: Option<Numbered<P>>) {
+    fn watch_next(&mut self) {
         let number = self.sent.next();
         let sequence = self.streams[ONLY_MEMBER.index()].forward(number);
         debug_assert_eq!(sequence, number.passed_to_member());
         let retransmitter = Retransmitter::Member(ONLY_MEMBER, sequence);
-        self.sent.push(Sent::new(retransmitter, number, item));
+        self.sent.push(Sent::new(retransmitter, number, None));
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Stream<P> {
     missing: Missing<MemberSeq>,
     /// The credit that the member was granted, in bytes from the first frame in `forwarded`.
     granted: u32,
+    /// The bytes of the frames in `forwarded`, except those that the switch has never seen.
+    used: u32,
     /// The peer has acknowledged frames whose acknowledgement was not yet sent to the member.
     has_progress: bool,
     /// The next number towards the peer at the last loss event on the leg to the peer in which the
@@ -54,6 +56,7 @@ impl<P> Stream<P> {
             forwarded: Ring::new(),
             missing: Missing::new(),
             granted: 0,
+            used: 0,
             has_progress: false,
             reduced_before: PeerSeq::FIRST,
             close: None,
@@ -100,6 +103,11 @@ impl<P> Stream<P> {
         self.missing.extend(self.arrivals.find_missing());
     }
 
+    /// Holds the element with the next number, for which there is no room at present.
+    pub(super) fn hold_next(&mut self, item: Numbered<P>) {
+        self.arrivals.hold(self.arrivals.next(), item);
+    }
+
     /// Removes and returns the element that is held under the next number.
     pub(super) fn take_next(&mut self) -> Option<Numbered<P>> {
         self.arrivals.take_next()
@@ -126,6 +134,12 @@ impl<P> Stream<P> {
         self.forwarded.push(number);
         self.missing.remove(sequence);
         sequence
+    }
+
+    /// Counts the `bytes` of a forwarded frame that was counted with `before` bytes: 0 if the
+    /// switch had not seen the frame.
+    pub(super) fn count_bytes(&mut self, before: u32, bytes: u32) {
+        self.used = self.used.saturating_sub(before).saturating_add(bytes);
     }
 
     /// Returns the number towards the peer of a frame that the peer has not acknowledged.
@@ -174,6 +188,7 @@ impl<P> Stream<P> {
         self.forwarded.pop();
         self.missing.remove(number);
         self.granted = self.granted.saturating_sub(bytes);
+        self.count_bytes(bytes, 0);
         self.has_progress = true;
     }
 
@@ -220,6 +235,11 @@ impl<P> Stream<P> {
     /// Returns the bytes that the member was granted.
     pub(super) fn granted(&self) -> u32 {
         self.granted
+    }
+
+    /// Returns whether the member was granted room for a further frame of `bytes`.
+    pub(super) fn has_room(&self, bytes: u32) -> bool {
+        self.used.saturating_add(bytes) <= self.granted
     }
 
     /// Sets the credit that the member is granted, in bytes.

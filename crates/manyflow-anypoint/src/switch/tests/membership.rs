@@ -365,6 +365,45 @@ fn the_credit_of_an_idle_peer_is_asked_for_while_a_member_waits() {
 }
 
 #[test]
+fn frames_beyond_a_reduced_grant_wait_at_the_switch_until_the_peer_has_room() {
+    let mut switch = opened(SwitchConfig::default(), 1, 4000);
+    hear(&mut switch, 0.0, member(0), data(0));
+    hear(&mut switch, 0.0, PEER, granted(4000, 1, 0));
+    let late = Leg::Member(switch.join(at(0.1)));
+    sent(&mut switch);
+    wait(&mut switch, 0.1, 1.9);
+    assert_eq!(sent_to(&mut switch, late), [], "member 0 may send 4 frames");
+    wait(&mut switch, 1.9, 2.6);
+    let reduced = sent(&mut switch);
+    let of = |leg, sent: &[(Leg, Body)]| -> Vec<Body> {
+        let sent = sent.iter().filter(|(to, _)| *to == leg);
+        sent.map(|(_, body)| *body).collect()
+    };
+    assert_eq!(of(late, &reduced)[0], Body::Open { credit: 2000 });
+    assert_eq!(acks(&of(member(0), &reduced))[0].credit, 2000);
+
+    // That acknowledgement is lost: member 0 uses the grant that it had.
+    let credit = UNLIMITED;
+    hear(&mut switch, 2.6, late, Body::Accept { credit });
+    hear(&mut switch, 2.6, late, data(0));
+    (1..5).for_each(|number| hear(&mut switch, 2.6, member(0), data(number)));
+    hear(&mut switch, 2.6, late, data(1));
+    let full = sent(&mut switch);
+    let keys = |sent: &[(Leg, Body)]| -> Vec<u32> {
+        let frames = frames(&of(PEER, sent)).into_iter();
+        frames.map(|frame| frame.key).collect()
+    };
+    assert_eq!(keys(&full), [0, 1, 2, 1], "4 frames fill the peer's buffer");
+    let answers = acks(&of(member(0), &full)).into_iter();
+    let answers: Vec<_> = answers.map(|ack| (ack.of, ack.credit)).collect();
+    assert_eq!(answers, [(3, 2000), (4, 2000)], "these frames wait");
+
+    // The peer has received and read three of the four, of which two are member 0's.
+    hear(&mut switch, 2.7, PEER, granted(4000, 4, 3));
+    assert_eq!(keys(&sent(&mut switch)), [3, 4]);
+}
+
+#[test]
 fn a_finished_connection_answers_late_closes_and_gives_way_to_another() {
     let mut switch = opened(SwitchConfig::default(), 2, UNLIMITED);
     let close = Body::Close { sequence: 0 };
