@@ -158,6 +158,11 @@ fn serve(name: &str, stream: TcpStream, log: &Mutex<Vec<Seen>>, held: &Mutex<usi
             "/no-content" => {
                 writer.write_all(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
             }
+            "/many-headers" => {
+                let others = "X: 1\r\n".repeat(127);
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n{others}\r\n");
+                writer.write_all(format!("{head}hello").as_bytes())
+            }
             "/upgraded" => {
                 return drop(writer.write_all(
                     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",

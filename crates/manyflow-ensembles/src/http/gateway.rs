@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::framing::Checked;
+use super::wire::HEADERS_MAX;
 use crate::anypoint::{Options, connect};
 use counters::Counters;
 pub use counters::{GATEWAY_COUNTERS, GatewayCounters};
@@ -393,6 +394,7 @@ async fn serve_client(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(CLIENT_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(Checked::new(stream)), respond);
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {

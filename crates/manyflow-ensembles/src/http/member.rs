@@ -26,6 +26,7 @@ use rand::rngs::{StdRng, SysRng};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::wire::HEADERS_MAX;
 use crate::anypoint::{self, Options};
 use body::RequestBody;
 use counters::Counters;
@@ -160,6 +161,7 @@ pub fn serve_members(member: anypoint::Member, options: MemberOptions) -> HttpMe
     let client = Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
+        .http1_max_headers(HEADERS_MAX)
         .build(connector);
     let mut rng = StdRng::try_from_rng(&mut SysRng).expect("the system has a random generator");
     let (drain, draining) = watch::channel(false);

@@ -134,6 +134,8 @@ fn each_hop_frames_messages_by_their_bodies() {
     assert_eq!(client.answer().status(), 200);
     client.send(b"GET http://other.example/absolute HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.answer().status(), 200);
+    client.send(b"GET http://other.example?absolute-query HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
     client.send(b"OPTIONS /far HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n");
     assert_eq!(client.answer().status(), 200);
     client.send(b"OPTIONS /near HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n");
@@ -142,8 +144,25 @@ fn each_hop_frames_messages_by_their_bodies() {
     let find = |path: &str| seen.iter().find(|request| request.line.contains(path));
     assert_eq!(find("/named").unwrap().headers["host"], "example.net");
     assert_eq!(find("/absolute").unwrap().headers["host"], "other.example");
+    let target = &find("absolute-query").unwrap().line;
+    assert_eq!(target, "GET /?absolute-query HTTP/1.1");
     assert_eq!(find("/far").unwrap().headers["max-forwards"], "0");
     assert!(find("/near").is_none(), "it ends at the gateway");
+}
+
+#[test]
+fn heads_with_up_to_128_headers_pass_in_both_directions() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let mut client = stage.client();
+    let answer = client.ask("GET", "/many-headers");
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
+    // The gateway adds Via and X-Forwarded-For.
+    for (others, expected) in [(125, 200), (126, 431), (128, 431)] {
+        let others = "X: 1\r\n".repeat(others);
+        let mut client = stage.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{others}\r\n").as_bytes());
+        assert_eq!(client.answer().status(), expected, "{} B", others.len());
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, MAX_FORWARDS};
 use hyper::http::uri::{PathAndQuery, Scheme};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 
 use super::super::framing::is_host;
 use super::super::headers::{add_forwarded_for, add_via, content_length, remove_hop_by_hop};
@@ -108,10 +108,9 @@ fn take_head(
     headers.remove(EXPECT);
     add_forwarded_for(&mut headers, client);
     add_via(&mut headers);
-    let target = parts.uri.path_and_query().cloned();
     let head = RequestHead {
         method: parts.method,
-        target: target.unwrap_or_else(|| PathAndQuery::from_static("/")),
+        target: origin_form(&parts.uri),
         headers,
     };
     match head.check() {
@@ -120,6 +119,20 @@ fn take_head(
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             Err(text(status, format!("{error}\n")).into())
         }
+    }
+}
+
+/// Returns the path and the query of a target. An empty path is `/` (RFC 9112 section 3.2.1), also
+/// before a query, as in `http://example.net?a=b`.
+fn origin_form(target: &Uri) -> PathAndQuery {
+    let root = || PathAndQuery::from_static("/");
+    match target.path_and_query() {
+        Some(given) if given.as_str().starts_with('?') => {
+            let path = format!("/{}", given.as_str());
+            PathAndQuery::from_maybe_shared(path).unwrap_or_else(|_| root())
+        }
+        Some(given) => given.clone(),
+        None => root(),
     }
 }
 
