@@ -204,14 +204,17 @@ fn violation(reason: Option<JwtError>) -> String {
     }
 }
 
-/// Reads the options of CONNECT.
+/// Reads the options of CONNECT as nats-server does, with the JSON of Go: null is an option that is
+/// not there, the last of several equal keys counts, keys may have capital letters, and bytes that
+/// are no UTF-8 are replaced.
 fn connect_options(options: &[u8]) -> Result<ConnectOptions, End> {
-    let invalid = || End::Refused("Invalid CONNECT options".to_owned());
-    // Serde would take an array for the fields in their order.
-    match options {
-        [b'{', ..] => serde_json::from_slice(options).map_err(|_| invalid()),
-        _ => Err(invalid()),
-    }
+    let text = String::from_utf8_lossy(options);
+    let read = serde_json::from_str(&text).and_then(|given: serde_json::Map<_, _>| {
+        let given = given.into_iter().filter(|(_, value)| !value.is_null());
+        let given = given.map(|(key, value)| (key.to_ascii_lowercase(), value));
+        serde_json::from_value(given.collect())
+    });
+    read.map_err(|_| End::Refused("Invalid CONNECT options".to_owned()))
 }
 
 /// Waits for a notification, if there is one.

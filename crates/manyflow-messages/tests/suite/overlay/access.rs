@@ -149,6 +149,37 @@ async fn names_that_other_clients_would_misread_or_daemons_not_announce_are_refu
 }
 
 #[tokio::test]
+async fn options_of_connect_are_read_as_nats_server_does() {
+    let daemon = start(config("a")).await.unwrap();
+    for options in [
+        r#"{"verbose":null,"pedantic":null,"user":null,"protocol":null,"echo":null}"#,
+        r#"{"verbose":true,"verbose":false}"#,
+        r#"{"Verbose":false,"Protocol":1}"#,
+        r#"  { "name" : "a" , "tls_required" : false , "later" : [{}] }"#,
+    ] {
+        let mut client = Nats::open(&daemon).await;
+        client
+            .send(&format!("CONNECT {options}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n"))
+            .await;
+        assert_eq!(client.message().await.1, b"x", "{options}");
+    }
+    let mut client = Nats::open(&daemon).await;
+    client.send("CONNECT {\"Verbose\":true}\r\n").await;
+    assert_eq!(client.line().await, "+OK");
+    for options in [
+        "[]",
+        "null",
+        r#"{"verbose":"x"}"#,
+        r#"{"protocol":"1"}"#,
+        "{} {}",
+    ] {
+        let mut client = Nats::open(&daemon).await;
+        client.send(&format!("CONNECT {options}\r\n")).await;
+        assert_eq!(client.line().await, "-ERR 'Invalid CONNECT options'");
+    }
+}
+
+#[tokio::test]
 async fn only_clients_that_may_subscribe_learn_the_members_of_a_group() {
     let daemon = start(manyflow_messages::DaemonConfig {
         access: users(),
