@@ -390,35 +390,48 @@ impl DaemonCore {
         self.sessions[key].answer(request, "", &answer);
     }
 
-    /// Returns whether a message would reach anybody now.
-    pub(super) fn has_responders(&self, targets: &Targets) -> bool {
+    /// Returns whether a message of a client would reach anybody now.
+    pub(super) fn has_responders(&self, key: SessionKey, targets: &Targets) -> bool {
         let is_reachable = |group: &GroupId| {
             let mut members = self.daemon.members(*group);
-            members.any(|(daemon, _)| self.daemon.topology().contains(daemon))
+            members.any(|(daemon, count)| {
+                self.daemon.topology().contains(daemon)
+                    && count > self.members_without_echo(key, (daemon, *group))
+            })
         };
         let mut places = targets.queues.iter().flat_map(Circle::places);
-        targets.groups.iter().any(is_reachable) || places.any(|at| self.reachable_members(*at) > 0)
+        targets.groups.iter().any(is_reachable)
+            || places.any(|at| self.reachable_members(key, *at) > 0)
     }
 
-    /// Chooses the group of a queue group's members that gets the next message: members at daemons
-    /// that can be reached, if there are any.
-    pub(super) fn choose(&self, circle: &Circle) -> Option<GroupId> {
-        let reachable = circle.next(|at| self.reachable_members(at));
-        reachable.or_else(|| circle.next(|at| self.queue_members(at)))
+    /// Chooses the group of a queue group's members that gets the next message of a client: members
+    /// at daemons that can be reached, if there are any.
+    pub(super) fn choose(&self, key: SessionKey, circle: &Circle) -> Option<GroupId> {
+        let reachable = circle.next(|at| self.reachable_members(key, at));
+        reachable.or_else(|| circle.next(|at| self.queue_members(key, at)))
     }
 
     /// Returns the number of a queue group's members at a place, if messages can reach it now.
-    fn reachable_members(&self, at: Place) -> u32 {
+    fn reachable_members(&self, key: SessionKey, at: Place) -> u32 {
         match self.daemon.topology().contains(at.0) {
-            true => self.queue_members(at),
+            true => self.queue_members(key, at),
             false => 0,
         }
     }
 
-    fn queue_members(&self, (daemon, group): Place) -> u32 {
+    /// Returns the number of a queue group's members at a place that may get a client's messages.
+    fn queue_members(&self, key: SessionKey, (daemon, group): Place) -> u32 {
         let mut members = self.daemon.members(group);
         let found = members.find(|(at, _)| *at == daemon);
-        found.map_or(0, |(_, count)| count)
+        let own = self.members_without_echo(key, (daemon, group));
+        found.map_or(0, |(_, count)| count.saturating_sub(own))
+    }
+
+    fn members_without_echo(&self, key: SessionKey, (daemon, group): Place) -> u32 {
+        match daemon == self.hello.id {
+            true => self.sessions[key].members_without_echo(group),
+            false => 0,
+        }
     }
 
     /// Handles the moment at which all bytes for a client have been written.
@@ -476,11 +489,17 @@ impl DaemonCore {
     ) {
         let queue = &mut self.queues[key];
         let sessions = &self.sessions;
-        let reads = |session: SessionKey| sessions[session].out.bytes() < CLIENT_BYTES;
-        let Some((session, sid)) = queue.next(reads) else {
-            return;
-        };
         let client = queue.client;
+        let reads = |session: SessionKey| sessions[session].out.bytes() < CLIENT_BYTES;
+        let is_for = |session: SessionKey| {
+            let session = &sessions[session];
+            let is_own = origin == self.hello.id && data.sender == session.client;
+            !is_own || session.options.echo
+        };
+        let Some((session, sid)) = queue.next(is_for, reads) else {
+            // All others have left since the sender's daemon chose this queue group.
+            return self.taken.push((client, 1));
+        };
         let source = (origin, data.sender, data.group);
         let message = fragment::assemble(&mut queue.partial, source, payload);
         let is_valid = message.is_ok();

@@ -117,13 +117,14 @@ impl DaemonCore {
             Some(_) => Rc::new(self.interest.targets_of(message.subjects())),
         };
         let may_report = self.sessions[key].may_report_no_responders(message);
-        if targets.is_empty() || may_report && !self.has_responders(&targets) {
+        if targets.is_empty() || may_report && !self.has_responders(key, &targets) {
             return self.sessions[key].report_no_responders(message);
         }
         let mut groups = core::mem::take(&mut self.chosen);
         groups.extend(&targets.groups);
         for circle in &targets.queues {
-            groups.extend(self.choose(circle).filter(|group| !groups.contains(group)));
+            let chosen = self.choose(key, circle);
+            groups.extend(chosen.filter(|group| !groups.contains(group)));
         }
         let layered = layers::encode(message, self.fragment_bytes).transpose();
         for some in groups.chunks(GroupSet::MAX) {

@@ -59,16 +59,20 @@ impl QueueGroup {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the member whose turn is next, and is ready; the next one if none is ready. `None`
-    /// if there are no members. [`handed_over`](QueueGroup::handed_over) ends its turn.
-    pub(super) fn next(&self, is_ready: impl Fn(SessionKey) -> bool) -> Option<Member> {
+    /// Returns the member whose turn is next, and is ready; the next one if none is ready. Members
+    /// that the message `is_for` alone have turns. `None` if there are none of these.
+    /// [`handed_over`](QueueGroup::handed_over) ends its turn.
+    pub(super) fn next(
+        &self,
+        is_for: impl Fn(SessionKey) -> bool,
+        is_ready: impl Fn(SessionKey) -> bool,
+    ) -> Option<Member> {
         let later = self.members.range((Excluded(&self.last), Unbounded));
-        let mut turns = later.chain(self.members.iter());
+        let turns = later.chain(self.members.iter()).take(self.members.len());
+        let mut turns = turns.filter(|(session, _)| is_for(*session));
         let first = turns.next()?;
-        let ready = core::iter::once(first).chain(turns);
-        let ready = ready
-            .take(self.members.len())
-            .find(|(session, _)| is_ready(*session));
+        let mut ready = core::iter::once(first).chain(turns);
+        let ready = ready.find(|(session, _)| is_ready(*session));
         Some(ready.unwrap_or(first).clone())
     }
 
@@ -92,7 +96,7 @@ mod tests {
 
     fn turns(queue: &mut QueueGroup, count: usize, slow: SessionKey) -> Vec<SessionKey> {
         let turn = |_| {
-            let next = queue.next(|session| session != slow).unwrap();
+            let next = queue.next(|_| true, |session| session != slow).unwrap();
             queue.handed_over(next.clone());
             next.0
         };
@@ -102,12 +106,23 @@ mod tests {
     #[test]
     fn ready_members_take_turns() {
         let mut queue = queue();
-        assert!(queue.next(|_| true).is_none());
+        assert!(queue.next(|_| true, |_| true).is_none());
         for session in [4, 2, 9] {
             queue.add(session, Bytes::from_static(b"1"));
         }
         assert_eq!(turns(&mut queue, 5, 0), [2, 4, 9, 2, 4]);
         assert_eq!(turns(&mut queue, 4, 9), [2, 4, 2, 4]);
+    }
+
+    #[test]
+    fn members_that_a_message_is_not_for_have_no_turn() {
+        let mut queue = queue();
+        for session in [2, 4] {
+            queue.add(session, Bytes::from_static(b"1"));
+        }
+        let next = |own| queue.next(|session| session != own, |session| session == own);
+        assert_eq!(next(2).unwrap().0, 4, "also if it is not ready");
+        assert!(queue.next(|_| false, |_| true).is_none());
     }
 
     #[test]

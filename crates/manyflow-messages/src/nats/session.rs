@@ -1,6 +1,7 @@
 //! One NATS client: its subscriptions, and the messages that it waits to publish.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -152,6 +153,8 @@ pub(crate) struct NatsSession {
     /// set for all groups: a set for each would take several times the memory, because most groups
     /// have one subscription.
     by_group: BTreeSet<(GroupId, Option<Rc<[u8]>>)>,
+    /// The number of subscriptions in each queue group of this daemon.
+    by_queue: BTreeMap<GroupId, u32>,
     /// Messages that have not entered the overlay, with their groups.
     pub(crate) pending: VecDeque<(GroupSet, Bytes, bool)>,
     /// Whether the daemon has a message of this client that has not entered.
@@ -198,6 +201,7 @@ impl NatsSession {
             group_bytes: 0,
             subscriptions: HashMap::new(),
             by_group: BTreeSet::new(),
+            by_queue: BTreeMap::new(),
             pending: VecDeque::new(),
             is_sending: false,
             held: HeldMessages::default(),
@@ -235,6 +239,7 @@ impl NatsSession {
         let sid: Rc<[u8]> = Rc::from(sid);
         self.subscriptions.insert(Rc::clone(&sid), subscription);
         if is_queue {
+            *self.by_queue.entry(group).or_default() += 1;
             return false;
         }
         let is_first = self.sids_in(group).next().is_none();
@@ -256,10 +261,28 @@ impl NatsSession {
     pub(crate) fn unsubscribe(&mut self, sid: &[u8]) -> Option<(Subscription, bool)> {
         let subscription = self.subscriptions.remove(sid)?;
         let group = subscription.group;
+        if subscription.queue.is_some()
+            && let Entry::Occupied(mut count) = self.by_queue.entry(group)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         let entry = (group, Some(Rc::from(sid)));
         let was_member = self.by_group.remove(&entry);
         let must_leave = was_member && self.sids_in(group).next().is_none();
         Some((subscription, must_leave))
+    }
+
+    /// Returns the number of members of a group of this daemon that stand for the client and do not
+    /// get its own messages, because it has turned echo off.
+    pub(crate) fn members_without_echo(&self, group: GroupId) -> u32 {
+        if self.options.echo {
+            return 0;
+        }
+        let workers = self.by_queue.get(&group).copied();
+        workers.unwrap_or_else(|| u32::from(self.sids_in(group).next().is_some()))
     }
 
     /// Returns all subscriptions with their identifiers, in no order.

@@ -144,6 +144,38 @@ async fn a_client_without_echo_does_not_get_its_own_messages() {
 }
 
 #[tokio::test]
+async fn a_client_without_echo_does_not_work_on_its_own_messages() {
+    let options = r#"{"verbose":false,"echo":false,"headers":true,"no_responders":true}"#;
+    let daemons = line(2).await;
+    let mut own = Nats::connect_with(&daemons[0], options).await;
+    own.send_and_wait("SUB near q 1\r\nSUB far q 2\r\nSUB plain 3\r\nSUB inbox 9\r\n")
+        .await;
+    // Nobody else works: requests have no responders.
+    for subject in ["near", "far", "plain"] {
+        own.send(&format!("PUB {subject} inbox 1\r\nx\r\n")).await;
+        assert_eq!(own.line().await, "HMSG inbox 9 16 16");
+        for rest in ["NATS/1.0 503", "", ""] {
+            assert_eq!(own.line().await, rest);
+        }
+    }
+    // Another worker gets all of its messages, and it gets those of others.
+    for (subject, daemon) in ["near", "far"].into_iter().zip(&daemons) {
+        let mut other = Nats::connect(daemon).await;
+        other.send_and_wait(&format!("SUB {subject} q 1\r\n")).await;
+        wait_for_path(&mut own, &mut other, subject).await;
+        for number in 0..4 {
+            own.send(&format!("PUB {subject} 1\r\n{number}\r\n")).await;
+            let (_, payload) = other.message().await;
+            assert_eq!(payload, number.to_string().into_bytes());
+        }
+        other.send_and_wait("UNSUB 1\r\n").await;
+    }
+    let mut third = Nats::connect(&daemons[0]).await;
+    third.send("PUB near 5\r\nthird\r\n").await;
+    assert_eq!(own.message().await.1, b"third");
+}
+
+#[tokio::test]
 async fn a_client_can_ask_for_the_members_of_a_group() {
     let daemons = line(2).await;
     let mut member = Nats::connect(&daemons[1]).await;
