@@ -22,7 +22,10 @@ use crate::shown::{shown, shown_json, shown_lines, shown_log};
 /// The variable with the levels of the log.
 const LOG_VARIABLE: &str = "MANYFLOW_LOG";
 /// The levels without options. async-nats logs each attempt to connect; bridges report the first.
-const DEFAULT_LEVELS: &str = "warn,async_nats=off";
+/// s3s logs each request that it refuses, with its body; the client has the answer.
+const DEFAULT_LEVELS: &str = "warn,async_nats=off,s3s=off";
+/// The levels with --quiet.
+const QUIET_LEVELS: &str = "error,async_nats=off,s3s=off";
 
 /// Whether the user permits colours (no-color.org).
 fn has_colours() -> bool {
@@ -46,6 +49,25 @@ fn parse_levels(levels: &str) -> anyhow::Result<EnvFilter> {
              MODULE=LEVEL,..."
         ))
     })
+}
+
+/// Returns the levels of the log: those of the options, of MANYFLOW_LOG, of RUST_LOG, or warnings.
+///
+/// # Errors
+/// Returns an error if MANYFLOW_LOG is invalid.
+fn levels(
+    options: &OutputArgs,
+    manyflow_log: Option<&str>,
+    rust_log: Option<EnvFilter>,
+) -> anyhow::Result<EnvFilter> {
+    match (options.quiet, options.verbose, manyflow_log) {
+        (true, ..) => Ok(EnvFilter::new(QUIET_LEVELS)),
+        (false, 0, Some(levels)) => parse_levels(levels),
+        (false, 0, None) => Ok(rust_log.unwrap_or_else(|| EnvFilter::new(DEFAULT_LEVELS))),
+        (false, 1, _) => Ok(EnvFilter::new("info")),
+        (false, 2, _) => Ok(EnvFilter::new("debug")),
+        (false, 3.., _) => Ok(EnvFilter::new("trace")),
+    }
 }
 
 /// The output of a command.
@@ -106,7 +128,9 @@ impl Display {
     /// # Errors
     /// Returns an error if MANYFLOW_LOG is invalid.
     pub fn start_log(&self) -> anyhow::Result<()> {
-        let filter = self.levels();
+        let own = std::env::var(LOG_VARIABLE).ok();
+        let of_libraries = EnvFilter::try_from_default_env().ok();
+        let filter = levels(&self.options, own.as_deref(), of_libraries);
         let is_terminal = io::stderr().is_terminal();
         let log = tracing_subscriber::fmt()
             .with_env_filter(
@@ -128,27 +152,6 @@ impl Display {
                 .init(),
         }
         filter.map(drop)
-    }
-
-    /// Returns the levels of the log: those of the options, of MANYFLOW_LOG, of RUST_LOG, or
-    /// warnings.
-    fn levels(&self) -> anyhow::Result<EnvFilter> {
-        let level = match (self.options.quiet, self.options.verbose) {
-            (true, _) => Some("error"),
-            (false, 0) => None,
-            (false, 1) => Some("info"),
-            (false, 2) => Some("debug"),
-            (false, 3..) => Some("trace"),
-        };
-        if let Some(level) = level {
-            return Ok(EnvFilter::new(level));
-        }
-        match std::env::var(LOG_VARIABLE) {
-            Ok(levels) => parse_levels(&levels),
-            Err(_) => {
-                Ok(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn")))
-            }
-        }
     }
 
     /// Prints one line for people; nothing with `--json`.
@@ -367,5 +370,38 @@ impl Drop for LogLine {
         let _ = self
             .bars
             .suspend(|| io::stderr().write_all(line.as_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_log_each_request_are_silent_unless_asked() {
+        let quiet = OutputArgs {
+            quiet: true,
+            ..OutputArgs::default()
+        };
+        let plain = OutputArgs::default();
+        for (options, expected) in [(&plain, "warn"), (&quiet, "error")] {
+            let levels = levels(options, None, None).unwrap().to_string();
+            let mut levels: Vec<_> = levels.split(',').collect();
+            levels.sort_unstable();
+            let mut wanted = ["async_nats=off", "s3s=off", expected];
+            wanted.sort_unstable();
+            assert_eq!(levels, wanted);
+        }
+        let asked = |own, other| levels(&plain, own, other).unwrap().to_string();
+        let other = || Some(EnvFilter::new("s3s=debug"));
+        assert_eq!(asked(Some("s3s=info"), other()), "s3s=info");
+        assert_eq!(asked(None, other()), "s3s=debug");
+        assert!(levels(&plain, Some("nonsense"), None).is_err());
+        let verbose = OutputArgs {
+            verbose: 2,
+            ..OutputArgs::default()
+        };
+        let shown = levels(&verbose, Some("error"), None).unwrap();
+        assert_eq!(shown.to_string(), "debug");
     }
 }
