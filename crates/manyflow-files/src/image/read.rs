@@ -231,6 +231,10 @@ impl Reader {
     /// Keeps the content of a section, and returns its place. Waits while the disk has no room.
     fn copy(&mut self, content: &[u8]) -> io::Result<u64> {
         let (start, length) = (self.copied, content.len() as u64);
+        // The first section is empty, and the session begins with it.
+        if length == 0 {
+            return Ok(start);
+        }
         while let Err(error) = check_room(&self.scratch, length + ROOM_KEPT) {
             if self.sections.is_closed() {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -253,5 +257,40 @@ impl Reader {
             name: self.input.path.display().to_string(),
             error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_section_needs_no_room() {
+        let (sections, sealed) = mpsc::channel(1);
+        // The reader does not wait for room if there is no receiver.
+        drop(sealed);
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let mut reader = Reader {
+            input: ImageInput {
+                file: Arc::clone(&file),
+                path: "-".into(),
+                name: "a".to_owned(),
+                length: None,
+            },
+            content: file,
+            is_copied: true,
+            // A file system that is always full.
+            scratch: "/proc".into(),
+            config: SenderConfig::new(1, 1, 1),
+            key: SigningKey::ephemeral(),
+            number: 0,
+            copied: 0,
+            started: Instant::now(),
+            sections,
+            has_warned: false,
+        };
+        assert_eq!(reader.copy(&[]).unwrap(), 0);
+        let error = reader.copy(b"content").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
     }
 }
