@@ -17,6 +17,7 @@ use crate::failure::{
 };
 use crate::help::{self, Groups};
 use crate::options::{LogFormat, OutputArgs};
+use crate::signals;
 
 /// The properties of a program besides its commands.
 #[derive(Copy, Clone, Debug)]
@@ -66,7 +67,10 @@ impl Program {
                 return ExitCode::FAILURE;
             }
         };
-        let result = runtime.block_on(command(cli, display.clone()));
+        let result = runtime.block_on(async {
+            signals::survive_long_files();
+            command(cli, display.clone()).await
+        });
         // A thread that blocks on standard input would keep the runtime from shutting down.
         runtime.shutdown_background();
         match result {

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use manyflow_net::process::process_status;
-use nix::libc::SIGHUP;
+use nix::libc::{SIGHUP, SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Completes when the user presses Ctrl-C, when a service manager sends SIGTERM, or when the
@@ -28,6 +28,14 @@ pub fn interrupted() -> impl Future<Output = ()> {
             false => Poll::Pending,
         }
     })
+}
+
+/// Lets the process survive SIGXFSZ, so that a write beyond the limit of the length of files
+/// (`ulimit -f`) fails with an error. Otherwise the signal would end the process without a word.
+pub(crate) fn survive_long_files() {
+    // The handler remains when its `Signal` is dropped. If there can be none, the limit ends the
+    // process.
+    drop(signal(SignalKind::from_raw(SIGXFSZ)));
 }
 
 /// Completes after a duration, if there is one.

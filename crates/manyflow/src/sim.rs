@@ -58,7 +58,10 @@ fn write_new(path: &Path, text: &str, display: &Display) -> Result<()> {
             path.display()
         )
     })?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text.as_bytes())
+        // A part of a template would be taken for the user's own file.
+        .inspect_err(|_| drop(std::fs::remove_file(path)))
+        .with_context(|| format!("cannot write {}: make room there", path.display()))?;
     display.print_line(&format!("wrote {}", path.display()))?;
     display.print_json(&json!({"event": "written", "file": path}))?;
     Ok(())

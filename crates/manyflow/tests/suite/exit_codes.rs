@@ -173,3 +173,23 @@ fn a_daemon_whose_certificate_is_not_its_own_has_exit_code_2() {
         assert!(ended.stderr.contains(reason), "{ended:?}");
     }
 }
+
+#[test]
+fn a_limit_of_the_length_of_files_fails_a_write_and_does_not_end_the_process_by_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "ulimit -f 1; exec \"$0\" sim --new bottleneck mine.toml";
+    let ended = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(manyflow(&[]).get_program())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("cannot write mine.toml: make room"),
+        "{error}"
+    );
+    // The same command works when there is room.
+    assert!(!folder.path().join("mine.toml").exists());
+}
