@@ -1,7 +1,6 @@
 //! The key that all members of a session share.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -9,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::keys::{KeyError, write_new};
+use super::keys::{KeyError, read, write_new};
 
 const KEY_BYTES: usize = 32;
 
@@ -23,11 +22,7 @@ impl GroupKey {
     /// # Errors
     /// If the file cannot be read or has anything else.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
-        let text = fs::read(path).map_err(|cause| KeyError::Unreadable {
-            path: path.to_owned(),
-            cause,
-        })?;
-        let key = BASE64.decode(text.trim_ascii()).ok();
+        let key = BASE64.decode(read(path)?.trim_ascii()).ok();
         let key = key.and_then(|key| key.try_into().ok());
         key.map(GroupKey)
             .ok_or_else(|| KeyError::NotGroup(path.to_owned()))

@@ -15,6 +15,8 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 
+use crate::text::BYTE_ORDER_MARK;
+
 /// Length of a signature in bytes.
 pub const SIGNATURE_BYTES: usize = 64;
 
@@ -223,11 +225,16 @@ fn pem(label: &str, prefix: &[u8], key: &[u8; KEY_BYTES]) -> String {
     format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
-    fs::read(path).map_err(|cause| KeyError::Unreadable {
+/// Reads the text of a key.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+    let mut text = fs::read(path).map_err(|cause| KeyError::Unreadable {
         path: path.to_owned(),
         cause,
-    })
+    })?;
+    if text.starts_with(BYTE_ORDER_MARK.as_bytes()) {
+        text.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(text)
 }
 
 pub(super) fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), KeyError> {
@@ -249,4 +256,26 @@ fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group_key::GroupKey;
+
+    #[test]
+    fn keys_are_read_behind_a_byte_order_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let public = SigningKey::generate(&path("own")).unwrap();
+        let shared = GroupKey::generate(&path("group")).unwrap();
+        for name in ["own", "own.pub", "group"] {
+            let text = fs::read_to_string(path(name)).unwrap();
+            fs::write(path(name), [BYTE_ORDER_MARK, &text].concat()).unwrap();
+        }
+        assert_eq!(SigningKey::read(&path("own")).unwrap().public(), public);
+        assert_eq!(PublicKey::read(&path("own.pub")).unwrap(), public);
+        let read = GroupKey::read(&path("group")).unwrap();
+        assert_eq!(read.as_bytes(), shared.as_bytes());
+    }
 }

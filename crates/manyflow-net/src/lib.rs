@@ -82,6 +82,7 @@ pub mod reach;
 pub mod reserved;
 #[cfg(feature = "sessions")]
 pub mod sap;
+pub mod text;
 #[cfg(feature = "slow-links")]
 pub mod thin_link;
 pub mod tls;

@@ -57,6 +57,8 @@ impl Credentials {
     /// If a line has another form, a secret is too short, or there is none.
     pub fn parse(text: &str) -> Result<Credentials, CredentialsError> {
         let mut all = Vec::new();
+        // Some editors write a byte order mark before the first key.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.trim();
             if text.is_empty() || text.starts_with('#') {
@@ -140,6 +142,8 @@ mod tests {
         let text = "# ours\n\nAK1 0123456789abcdef\nAK2\t0123456789abcdefg\n";
         let credentials = Credentials::parse(text).unwrap();
         assert_eq!(format!("{credentials:?}"), r#"["AK1", "AK2"]"#);
+        let marked = Credentials::parse("\u{feff}AK1 0123456789abcdef").unwrap();
+        assert_eq!(format!("{marked:?}"), r#"["AK1"]"#);
         let error = |text| Credentials::parse(text).unwrap_err();
         assert_eq!(error("# nothing\n"), CredentialsError::Empty);
         assert_eq!(error("AK1\n"), CredentialsError::Line(1));

@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use manyflow_net::keys::{KeyError, PublicKey};
+use manyflow_net::text::BYTE_ORDER_MARK;
 
 use super::identity::{NameError, ReceiverName};
 
@@ -91,6 +92,7 @@ pub fn read_expected(path: &Path) -> Result<Vec<Expected>, ExpectedError> {
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let (mut list, mut seen) = (Vec::new(), HashSet::new());
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
     for (number, line) in text.lines().enumerate() {
         let content = line.split('#').next().unwrap_or_default();
         let added = add_line(&mut list, &mut seen, content, folder);

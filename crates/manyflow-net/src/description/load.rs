@@ -17,7 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, read_text, signature};
+use super::{
+    DESCRIPTION_BYTES_MAX, DescriptionError, HostPort, read_text, signature, without_mark,
+};
 use crate::address::{Address, AddressError, Host, decode_zone, without_zone};
 use crate::keys::PublicKey;
 use crate::publish::DESCRIPTION_PATH;
@@ -327,6 +329,7 @@ async fn text(url: &str, response: Response<Incoming>) -> Result<String, LoadErr
         },
     })?;
     String::from_utf8(body.to_bytes().into())
+        .map(without_mark)
         .map_err(|_| DescriptionError::NotSdp("it is not UTF-8 text".to_owned()).into())
 }
 

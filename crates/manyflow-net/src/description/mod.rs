@@ -18,6 +18,8 @@ pub mod signature;
 use std::io::Read;
 use std::time::{Duration, SystemTime};
 
+use crate::text::BYTE_ORDER_MARK;
+
 pub use addresses::{check_addresses, check_name, group_after};
 pub use error::DescriptionError;
 pub use host_port::HostPort;
@@ -33,12 +35,18 @@ pub fn read_text(reader: impl Read, from: &str) -> Result<String, DescriptionErr
     let mut bounded = reader.take(DESCRIPTION_BYTES_MAX as u64 + 1);
     match bounded.read_to_string(&mut text) {
         Ok(_) if text.len() > DESCRIPTION_BYTES_MAX => Err(DescriptionError::TooLong),
-        Ok(_) => Ok(text),
+        Ok(_) => Ok(without_mark(text)),
         Err(cause) => Err(DescriptionError::Unreadable {
             from: from.to_owned(),
             cause,
         }),
     }
+}
+
+/// Returns a text without a byte order mark, which no reader of descriptions expects.
+fn without_mark(text: String) -> String {
+    let marked = text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned);
+    marked.unwrap_or(text)
 }
 
 /// Returns the version of a description that is written at `time`: seconds since 1900, without leap
@@ -52,4 +60,16 @@ pub fn ntp_seconds(time: SystemTime) -> u64 {
 pub fn time_of_ntp(seconds: u64) -> Option<SystemTime> {
     let since_1970 = Duration::from_secs(seconds.checked_sub(UNIX_EPOCH_NTP_S)?);
     SystemTime::UNIX_EPOCH.checked_add(since_1970)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_text() {
+        let read = |text: &str| read_text(text.as_bytes(), "here").unwrap();
+        assert_eq!(read("\u{feff}v=0\n"), "v=0\n");
+        assert_eq!(read("v=\u{feff}\n"), "v=\u{feff}\n");
+    }
 }

@@ -27,6 +27,13 @@ fn a_list_has_names_and_keys() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_name() {
+    let list = read("\u{feff}lab-1\r\nlab-2\r\n").unwrap();
+    let names: Vec<_> = list.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["lab-1", "lab-2"]);
+}
+
+#[test]
 fn errors_of_lists_name_the_file_and_the_line() {
     let key = signing_key().public();
     for (text, line, part) in [
