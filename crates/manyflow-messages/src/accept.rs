@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
+use manyflow_net::accepting::FailedAccepts;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::client_names::names_shown_in;
 use super::client_stream::{ClientListener, ClientStream, PeerAddress};
@@ -74,8 +74,9 @@ pub(crate) fn accept_clients(listener: ClientListener, port: Rc<impl Port>) -> J
 }
 
 async fn accept<S: ClientStream>(listener: S::Listener, port: Rc<impl Port>) {
+    let mut failed = FailedAccepts::default();
     loop {
-        let (socket, peer) = retry(|| S::accept(&listener)).await;
+        let (socket, peer) = retry(&mut failed, || S::accept(&listener)).await;
         let port = Rc::clone(&port);
         spawn_local(async move {
             let arrivals = port.arrivals();
@@ -91,14 +92,14 @@ async fn accept<S: ClientStream>(listener: S::Listener, port: Rc<impl Port>) {
 }
 
 /// Returns the next connection. Waits if the process has too many files open.
-pub(crate) async fn retry<T>(mut accept: impl AsyncFnMut() -> io::Result<T>) -> T {
+pub(crate) async fn retry<T>(
+    failed: &mut FailedAccepts,
+    mut accept: impl AsyncFnMut() -> io::Result<T>,
+) -> T {
     loop {
         match accept().await {
             Ok(accepted) => return accepted,
-            Err(error) => {
-                tracing::warn!(reason = %error, "cannot accept a connection");
-                sleep(Duration::from_millis(100)).await;
-            }
+            Err(error) => failed.pause(&error).await,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use manyflow_core::Time;
+use manyflow_net::seldom::Seldom;
 
 /// The maximum number of addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
@@ -14,36 +15,6 @@ const REMEMBERED: Duration = Duration::from_secs(120);
 /// The number of refusals of one address at once, and the time after which it has one more.
 const BURST: u32 = 16;
 const INTERVAL: Duration = Duration::from_millis(250);
-
-/// The time between two lines of the log about the same thing.
-pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Says something in the log once in a while, and counts in between.
-#[derive(Debug, Default)]
-pub(crate) struct Seldom {
-    logged: Option<Time>,
-    count: u64,
-}
-
-impl Seldom {
-    /// Counts an event. Returns the number of events since the last line of the log, if it is time
-    /// for another line.
-    pub(crate) fn count(&mut self, now: Time) -> Option<u64> {
-        self.count += 1;
-        self.take(now)
-    }
-
-    /// Returns the number of events that no line of the log has counted, if there are any and it is
-    /// time for a line.
-    pub(crate) fn take(&mut self, now: Time) -> Option<u64> {
-        let is_recent = self.logged.is_some_and(|at| now - at < LOG_INTERVAL);
-        if is_recent || self.count == 0 {
-            return None;
-        }
-        self.logged = Some(now);
-        Some(core::mem::take(&mut self.count))
-    }
-}
 
 /// The refusals of the last minutes.
 #[derive(Debug, Default)]
@@ -178,17 +149,5 @@ mod tests {
             refusals.count(at(0), from, "wrong", true);
         }
         assert!(refusals.0.len() <= ADDRESSES_MAX);
-    }
-
-    #[test]
-    fn a_line_of_the_log_counts_the_events_since_the_last_line() {
-        let mut seldom = Seldom::default();
-        let at = |seconds: u64| at(1000 * seconds);
-        assert_eq!(seldom.take(at(0)), None);
-        let counts: Vec<_> = (0..130).filter_map(|s| seldom.count(at(s))).collect();
-        assert_eq!(counts, [1, 60, 60]);
-        assert_eq!(seldom.take(at(179)), None);
-        assert_eq!(seldom.take(at(180)), Some(9));
-        assert_eq!(seldom.take(at(240)), None);
     }
 }

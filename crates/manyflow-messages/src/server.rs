@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use manyflow_core::ConfigError;
+use manyflow_net::accepting::FailedAccepts;
 use manyflow_net::address::{Address, listen_advice};
 use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
@@ -552,8 +553,9 @@ async fn report(
 }
 
 async fn accept_daemons(listener: TcpListener, links: Rc<Links>) {
+    let mut failed = FailedAccepts::default();
     loop {
-        let (socket, from) = retry(|| listener.accept()).await;
+        let (socket, from) = retry(&mut failed, || listener.accept()).await;
         let links = Rc::clone(&links);
         spawn_local(async move { links.accept(socket, from).await });
     }

@@ -18,8 +18,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
+use crate::accepting::FailedAccepts;
 use crate::tls::Identity;
 use connections::Connections;
 
@@ -29,8 +30,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a request in bytes. Longer ones are answered with 431.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// Pause after a failed accept, for example when file descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The media type of text for people.
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
@@ -74,17 +73,14 @@ impl Drop for HttpServer {
 }
 
 async fn accept(listener: TcpListener, site: Arc<Site>) {
-    let mut connections = Connections::default();
+    let (mut connections, mut failed) = (Connections::default(), FailedAccepts::default());
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
                 let serve = serve_connection(stream, Arc::clone(&site));
                 connections.spawn(client.ip(), serve).await;
             }
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => failed.pause(&error).await,
         }
     }
 }

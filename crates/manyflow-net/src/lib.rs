@@ -9,11 +9,12 @@
 //! | [`amt`], [`inlet`], [`outlets`], [`forwarder`] | AMT tunnels; flows from and to multicast or tunnels, and a relay between them |
 //! | [`way`], [`dns`] | the choice between multicast and relays; those that the DNS names (RFC 8777), and the hosts of services |
 //! | [`reach`], [`client`] | warnings of counterparts that cannot be reached; who a client is |
+//! | [`accepting`], [`seldom`] | accepts that fail; lines of the log about things that happen at any rate |
 //! | [`last_mile`], [`thin_link`] | slow links in user space, for demonstrations and tests |
 //! | [`keys`], [`group_key`], [`tls`] | signatures, shared keys and certificates |
 //! | [`description`], [`publish`], [`metrics`] | descriptions of sessions, and the servers of descriptions and metrics |
 //! | [`sap`] | announcements of sessions by multicast (RFC 2974) |
-//! | [`disk`] | questions about the user's files |
+//! | [`disk`], [`text`] | questions about the user's files; the beginning of a text |
 //!
 //! The feature `sessions` has multicast, tunnels and descriptions, `pages` the servers of metrics,
 //! `dns` questions to nameservers, and `slow-links` the slow links. Other modules are always there.
@@ -44,6 +45,7 @@
     allow(rustdoc::broken_intra_doc_links)
 )]
 
+pub mod accepting;
 pub mod address;
 #[cfg(feature = "sessions")]
 pub mod amt;
@@ -82,6 +84,7 @@ pub mod reach;
 pub mod reserved;
 #[cfg(feature = "sessions")]
 pub mod sap;
+pub mod seldom;
 pub mod text;
 #[cfg(feature = "slow-links")]
 pub mod thin_link;

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
+use crate::accepting::FailedAccepts;
 use crate::clock::Clock;
 
 /// The number of bytes that a link carries as one packet.
@@ -132,7 +133,7 @@ impl Drop for ThinLink {
 
 /// Accepts connections until the task is aborted, which aborts those of the connections, too.
 async fn accept(listener: TcpListener, server: SocketAddr, settings: watch::Receiver<State>) {
-    let mut connections = JoinSet::new();
+    let (mut connections, mut failed) = (JoinSet::new(), FailedAccepts::default());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -141,10 +142,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, settings: watch::Rece
                 }
                 // The client's next read fails.
                 Ok((client, _)) => drop(client),
-                Err(error) => {
-                    tracing::warn!("a link cannot accept a connection: {error}");
-                    sleep(Duration::from_millis(100)).await;
-                }
+                Err(error) => failed.pause(&error).await,
             },
             Some(_) = connections.join_next() => {}
         }

@@ -5,6 +5,7 @@ use std::io;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use manyflow_ensembles::store::Connect;
+use manyflow_net::accepting::FailedAccepts;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::net::TcpListener;
@@ -106,7 +107,7 @@ where
     let mut builder = S3ServiceBuilder::new(surface);
     builder.set_auth(auth);
     let service = builder.build();
-    let mut connections = JoinSet::new();
+    let (mut connections, mut failed) = (JoinSet::new(), FailedAccepts::default());
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -114,8 +115,7 @@ where
                     Ok(accepted) => accepted,
                     // The client has given up, or there are too many open files for the moment.
                     Err(error) => {
-                        tracing::warn!("cannot accept a client: {error}");
-                        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                        failed.pause(&error).await;
                         continue;
                     }
                 };

@@ -18,6 +18,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use manyflow_net::accepting::FailedAccepts;
 use manyflow_net::reach::Reach;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -40,8 +41,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Upper bound for the head of a request, and for the bytes of a response that wait for the client
 /// behind its window.
 const CLIENT_BYTES_MAX: usize = 72 << 10;
-/// Pause after a failed accept, for example when file descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The parameters of a gateway.
 #[derive(Clone, Debug)]
@@ -335,6 +334,7 @@ async fn accept(
     draining: watch::Receiver<bool>,
     kind: Clients,
 ) {
+    let mut failed = FailedAccepts::default();
     loop {
         let accepted = tokio::select! {
             accepted = next_client(&listener, &shared.clients) => accepted,
@@ -353,13 +353,7 @@ async fn accept(
                     drop(permit);
                 });
             }
-            Err(error) => {
-                tracing::warn!(
-                    "cannot accept a client: {error}; trying again: check the limit of open \
-                     files"
-                );
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => failed.pause(&error).await,
         }
     }
 }

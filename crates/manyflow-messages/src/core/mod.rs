@@ -24,6 +24,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use manyflow_core::Time;
 use manyflow_net::clock::Clock;
+use manyflow_net::seldom::Seldom;
 use manyflow_overlay::{
     ClientFrame, ClientId, Daemon, DaemonId, Event, Frame, GroupId, Interest, Transmit, Verdict,
 };
@@ -37,7 +38,7 @@ use super::nats::interest::{GroupName, InterestTable};
 use super::nats::session::{NatsSession, Traffic};
 use super::nats::shares::Shares;
 use super::outgoing::Outgoing;
-use super::refusals::{Refusals, Seldom};
+use super::refusals::Refusals;
 use super::spread::session::SpreadSession;
 use super::status::Counters;
 use super::{datagram, fragment};

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use manyflow_core::Time;
+use manyflow_net::seldom::{LOG_INTERVAL, Seldom};
 use manyflow_overlay::{DaemonId, Misconduct};
 
 use super::DaemonCore;
 use super::status::daemon_name;
-use crate::refusals::{LOG_INTERVAL, Seldom};
 
 /// The time for which a neighbour that announced a state that no daemon can have is refused.
 const REFUSED_FOR: Duration = Duration::from_secs(60);

@@ -12,12 +12,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use manyflow_net::accepting::FailedAccepts;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
 
 use super::order::OrderStage;
 use super::reply::{Reply, failure, json, page};
@@ -29,14 +29,13 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of connections; others wait. A browser uses six.
 const CONNECTIONS_MAX: usize = 64;
-/// Pause after a failed accept, for example when file descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers requests until the future is dropped.
 pub(super) async fn serve(listener: TcpListener, lab: Arc<Lab>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut failed = FailedAccepts::default();
     loop {
         let permit = Arc::clone(&free).acquire_owned().await;
         match listener.accept().await {
@@ -47,10 +46,7 @@ pub(super) async fn serve(listener: TcpListener, lab: Arc<Lab>) {
                     drop(permit);
                 });
             }
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => failed.pause(&error).await,
         }
     }
 }
