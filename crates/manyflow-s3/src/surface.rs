@@ -403,7 +403,7 @@ impl<C: Connect + Send + 'static> S3 for S3Surface<C> {
                 .or(input.start_after.clone())
                 .unwrap_or_default(),
             delimiter: input.delimiter.clone(),
-            most: most(input.max_keys),
+            most: most(input.max_keys)?,
         };
         let listed = self.list(&wanted).await?;
         let count = listed.objects.len() + listed.prefixes.len();
@@ -434,7 +434,7 @@ impl<C: Connect + Send + 'static> S3 for S3Surface<C> {
             prefix: input.prefix.clone().unwrap_or_default(),
             after: input.marker.clone().unwrap_or_default(),
             delimiter: input.delimiter.clone(),
-            most: most(input.max_keys),
+            most: most(input.max_keys)?,
         };
         let listed = self.list(&wanted).await?;
         Ok(S3Response::new(ListObjectsOutput {
@@ -537,7 +537,16 @@ impl<C: Connect + Send + 'static> S3 for S3Surface<C> {
     }
 }
 
-fn most(max_keys: Option<i32>) -> usize {
-    let wanted = max_keys.and_then(|keys| usize::try_from(keys).ok());
-    wanted.map_or(ENTRIES_MAX, |wanted| wanted.min(ENTRIES_MAX))
+/// Returns the number of entries that a listing may have.
+fn most(max_keys: Option<i32>) -> S3Result<usize> {
+    let Some(wanted) = max_keys else {
+        return Ok(ENTRIES_MAX);
+    };
+    match usize::try_from(wanted) {
+        Ok(wanted) => Ok(wanted.min(ENTRIES_MAX)),
+        Err(_) => Err(s3_error!(
+            InvalidArgument,
+            "max-keys is 0 or more, and here it is {wanted}"
+        )),
+    }
 }

@@ -216,6 +216,16 @@ async fn listings_have_pages_prefixes_and_common_prefixes() {
 }
 
 #[tokio::test]
+async fn a_listing_of_a_negative_number_of_keys_is_refused() {
+    let lab = Lab::start().await;
+    for query in ["max-keys=-1", "list-type=2&max-keys=-1"] {
+        let refused = lab.client.send("GET", "/box", query, &[], b"").await;
+        assert_eq!(refused.status, 400, "{query}");
+        assert_eq!(elements(&refused.text(), "Code"), ["InvalidArgument"]);
+    }
+}
+
+#[tokio::test]
 async fn a_multipart_upload_becomes_one_object() {
     let lab = Lab::start().await;
     for (key, lengths) in [

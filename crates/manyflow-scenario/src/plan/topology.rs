@@ -337,6 +337,10 @@ impl Topology {
                 for name in names {
                     chain.extend(nodes("chain", name)?);
                 }
+                if chain.len() < 2 {
+                    let problem = "a chain joins two nodes or more";
+                    return Err(Fault::at(&["chain"], Problem::Value(problem.to_owned())));
+                }
                 Ok(chain.windows(2).map(|pair| (pair[0], pair[1])).collect())
             }
             (None, None, Some(name)) => {

@@ -112,6 +112,16 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "between = [\"S\", \"r\"]",
+        "chain = [\"S\"]",
+        "two.toml:13: `links.bottleneck.chain`: a chain joins two nodes or more",
+    ),
+    (
+        "between = [\"S\", \"r\"]",
+        "chain = []",
+        "two.toml:13: `links.bottleneck.chain`: a chain joins two nodes or more",
+    ),
+    (
+        "between = [\"S\", \"r\"]",
         "",
         "two.toml:11: `links.bottleneck`: a link takes one of `between`, `chain` and `all-of`",
     ),
