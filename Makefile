@@ -181,7 +181,7 @@ dist: ## Build everything that a release has, in a folder of target/dist (25 min
 	scripts/dist $(REF)
 
 test-dist: ## Run the last release of target/dist in a clean Debian, and its image by crun (root, some minutes)
-	@scripts/setup package
+	@scripts/setup image
 	scripts/test-dist "$$(ls --directory --sort=time target/dist/manyflow-* | head -1)"
 
 crates: ## Package all crates in the order of their dependencies, without publishing
