@@ -9,7 +9,7 @@
 //! | [`amt`], [`inlet`], [`outlets`], [`forwarder`] | AMT tunnels; flows from and to multicast or tunnels, and a relay between them |
 //! | [`way`], [`dns`] | the choice between multicast and relays; those that the DNS names (RFC 8777), and the hosts of services |
 //! | [`reach`], [`client`] | warnings of counterparts that cannot be reached; who a client is |
-//! | [`accepting`], [`seldom`] | accepts that fail; lines of the log about things that happen at any rate |
+//! | [`accepting`], [`seldom`] | accepts that fail; lines of the log about frequent events |
 //! | [`last_mile`], [`thin_link`] | slow links in user space, for demonstrations and tests |
 //! | [`keys`], [`group_key`], [`tls`] | signatures, shared keys and certificates |
 //! | [`description`], [`publish`], [`metrics`] | descriptions of sessions, and the servers of descriptions and metrics |

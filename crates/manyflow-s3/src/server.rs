@@ -6,6 +6,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use manyflow_ensembles::store::Connect;
 use manyflow_net::accepting::FailedAccepts;
+use manyflow_net::text::BYTE_ORDER_MARK;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::net::TcpListener;
@@ -59,7 +60,7 @@ impl Credentials {
     pub fn parse(text: &str) -> Result<Credentials, CredentialsError> {
         let mut all = Vec::new();
         // Some editors write a byte order mark before the first key.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.trim();
             if text.is_empty() || text.starts_with('#') {

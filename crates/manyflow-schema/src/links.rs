@@ -51,7 +51,8 @@ link_tables! {
         ///
         /// Default: one of the three.
         pub between: Option<[String; 2]>,
-        /// Nodes of a chain, each joined to the next. A group stands for its nodes in order.
+        /// Two or more nodes of a chain, each joined to the next. A group stands for its nodes in
+        /// order.
         ///
         /// Default: one of the three.
         pub chain: Option<Vec<String>>,

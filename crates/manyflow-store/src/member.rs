@@ -143,7 +143,7 @@ impl<S: Shelf> Member<S> {
             ));
         }
         let address = Address::Chunk(hash);
-        // Chunks that are old may be removed before they are young again.
+        // An old chunk may be removed as garbage after it was read and before it is refreshed.
         let is_held = self.shelf.get(address)?.is_some_and(|held| held == *bytes);
         if !(is_held && self.shelf.refresh(address)?) {
             self.shelf.put(address, bytes)?;
@@ -307,6 +307,11 @@ impl<S: Shelf> Member<S> {
         let mut catalogue = self.lock_catalogue();
         let (mut count, mut bytes) = (0, 0);
         for (address, version) in items {
+            // Young ones stay, and so do those that are not there, such as damaged manifests.
+            let held = self.shelf.find(*address)?;
+            if held.is_none_or(|held| held.age < age) {
+                continue;
+            }
             let manifest = match address {
                 Address::Chunk(_) => None,
                 Address::Name(_) => self.shelf.get(*address)?,

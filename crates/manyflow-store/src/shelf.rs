@@ -56,7 +56,7 @@ pub trait Shelf {
     /// If the shelf cannot be read.
     fn find(&self, address: Address) -> Result<Option<Held>, ShelfError>;
 
-    /// Makes bytes as young as if they were put now. Returns false if there are none.
+    /// Sets the age of bytes to zero. Returns false if there are none under the address.
     ///
     /// # Errors
     /// If the shelf cannot be written.

@@ -244,8 +244,8 @@ fn a_member_joins_beside_one_that_was_granted_the_whole_buffer_and_uses_it_later
 /// The frames that the peer is given at a time.
 const AT_ONCE: u32 = 20_000;
 
-/// Gives the peer further frames until an end has read `count`, and then closes. Returns the number
-/// of frames that the peer was given. They must last until strict credit admits a new member.
+/// Gives the peer further frames until an end has read `count` of them, and then closes the peer's
+/// direction. Returns the number of frames that the peer was given.
 fn send_until_read(world: &mut World, end: u32, count: usize) -> u32 {
     let mut given = AT_ONCE;
     while world.read(end).len() < count {

@@ -1,3 +1,5 @@
+use manyflow_store::{Member, Outcome, Query, Reply, Request};
+
 use super::*;
 
 fn chunk(text: &'static str) -> (Address, Bytes) {
@@ -73,6 +75,29 @@ fn a_damaged_manifest_is_not_taken_for_a_name_that_was_never_put() {
         let error = shelf.get(address).unwrap_err().to_string();
         assert!(error.contains("its manifest is damaged"), "{error}");
     }
+}
+
+#[test]
+fn a_damaged_manifest_does_not_keep_garbage_from_being_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = DiskShelf::open(folder.path(), None).unwrap();
+    let (name, (address, bytes)) = (Address::of_name("file"), chunk("some bytes"));
+    shelf.put(address, &bytes).unwrap();
+    let path = folder.path().join("names").join(name.hash().to_string());
+    fs::write(path, "no manifest").unwrap();
+    shelf.get(name).unwrap_err();
+    let member = Member::new(shelf.name().clone(), shelf);
+    let query = Query::Remove {
+        age_s: 0,
+        member: None,
+        items: vec![(name, 1), (address, 0)],
+    };
+    let answer = member.handle_request(&Request::Query { id: 1, query });
+    let removed = Reply::Removed {
+        count: 1,
+        bytes: 10,
+    };
+    assert_eq!(answer.outcome, Outcome::Reply(removed));
 }
 
 #[test]
