@@ -14,7 +14,7 @@ local TYPES = {
     [12] = "Admission",
 }
 local OPEN, ACCEPT, DATA, ACK, CLOSE, PROBE, RESET = 1, 2, 3, 4, 5, 6, 8
-local PATH_PROBE, PATH_ANSWER, PART, ADMISSION, PARTS_MAX = 9, 10, 11, 12, 4
+local PATH_PROBE, PATH_ANSWER, PART, ADMISSION, PARTS_MAX = 9, 10, 11, 12, 17
 local PREFIX_MAX = 1023
 local REASONS = { [1] = "unknown connection", [2] = "refused", [3] = "timed out", [4] = "aborted" }
 local VERSION, CHALLENGE, COOKIE_BYTES = 1, 0x80, 16

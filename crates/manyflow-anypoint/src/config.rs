@@ -72,7 +72,8 @@ pub struct AcpConfig {
     /// Size of the receive buffer: bytes of frames that have arrived and were not read; at least
     /// one frame.
     pub receive_buffer: u32,
-    /// The initial window in frames of maximum length, 1 to 1000.
+    /// The initial window in frames of maximum length, 1 to 1000; it has at most 14,600 bytes, or
+    /// one frame.
     pub initial_window: u32,
     /// The lower bound of the retransmission time-out, 1 ms to 60 s.
     pub minimum_rto: Duration,

@@ -1,9 +1,10 @@
 //! The longest datagram that a path carries: packetization layer path MTU discovery (RFC 8899).
 //!
 //! A path begins with [`BASE_BYTES`], which any path of IPv6 carries. While an end has longer
-//! datagrams, it probes for a longer size: the longest first, because most paths are Ethernet, then
-//! by halves among the [`SIZES`] of usual links. A probe is a datagram of its own, so its loss
-//! costs no data.
+//! datagrams, it probes for a longer size: [`ETHERNET_BYTES`] first, because most paths are
+//! Ethernet, then by halves among the [`SIZES`] of usual links. A path that carries Ethernet's size
+//! is probed for jumbo frames, which interfaces that do not have them refuse at once. A probe is a
+//! datagram of its own, so its loss costs no data.
 //!
 //! Routers may stop carrying a size without a message (a black hole). A retransmission of a long
 //! datagram makes the end probe the present size. Until that probe is answered in time the end
@@ -25,8 +26,13 @@ use core::time::Duration;
 use manyflow_core::time::Time;
 
 /// Sizes of datagrams in bytes, without the headers of IP and UDP, ascending: those that fill links
-/// with an MTU of 576, 1280, 1420, 1450, 1460 and 1500 bytes, with IPv4 and IPv6.
-pub const SIZES: [u16; 10] = [548, 1200, 1232, 1252, 1372, 1392, 1402, 1422, 1432, 1440];
+/// with an MTU of 576, 1280, 1420, 1450, 1460, 1500 and 9000 bytes, with IPv4 and IPv6. Loopback
+/// interfaces carry the last one, too.
+pub const SIZES: [u16; 11] = [
+    548, 1200, 1232, 1252, 1372, 1392, 1402, 1422, 1432, 1440, 8952,
+];
+/// The longest size of Ethernet without jumbo frames.
+pub const ETHERNET_BYTES: u16 = SIZES[ETHERNET];
 /// The size that is used before a longer one is acknowledged.
 pub const BASE_BYTES: u16 = SIZES[BASE];
 /// Probes of one size in a row without an answer, after which the size counts as too long.
@@ -40,6 +46,8 @@ const CONFIRMED: Duration = Duration::from_millis(200);
 
 /// The place of the base in [`SIZES`].
 const BASE: usize = 1;
+/// The place of [`ETHERNET_BYTES`] in [`SIZES`].
+const ETHERNET: usize = 9;
 
 /// A datagram that asks whether the path carries its size.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -122,6 +130,10 @@ impl PathMtu {
             Some(probe)
                 if may_be_black_hole && probe.place > self.place && self.confirmed_at.is_none() => {
             }
+            // The search for jumbo frames may take seconds, in which a black hole would be unseen.
+            Some(probe) if may_be_black_hole && probe.place > self.place.max(ETHERNET) => {
+                self.exclude(now, probe.place);
+            }
             Some(probe) => return self.repeat(now, probe),
             None => {}
         }
@@ -136,6 +148,7 @@ impl PathMtu {
     fn next_place(&self) -> Option<usize> {
         match self.too_long - self.place {
             ..=1 => None,
+            _ if self.place < ETHERNET && self.too_long > ETHERNET => Some(ETHERNET),
             _ if self.too_long == SIZES.len() => Some(self.too_long - 1),
             _ => Some(self.place.midpoint(self.too_long)),
         }

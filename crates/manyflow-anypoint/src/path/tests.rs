@@ -32,12 +32,39 @@ fn the_first_answer_shows_a_path_of_ethernet() {
     assert_eq!(path.limit(), 1200);
     let limits = send(&mut path, 0, 100, 1472);
     assert_eq!(limits, [1440, 1440]);
-    assert_eq!(path.handle_long(at(5_000), 1440, false), None);
+    send(&mut path, 100, 5_000, 1472);
+    assert_eq!(path.handle_long(at(5_000), 1440, false), None, "it ends");
+}
+
+#[test]
+fn jumbo_frames_are_tried_when_ethernet_is_known_to_pass() {
+    let mut path = PathMtu::default();
+    let limits = send(&mut path, 0, 200, 9_000);
+    assert_eq!(limits, [1440, 8952, 8952, 8952]);
+
+    let mut path = PathMtu::default();
+    send(&mut path, 0, 20_000, 2_000);
+    assert_eq!(path.limit(), 1440);
+    send(&mut path, 621_000, 622_000, 9_000);
+    assert_eq!(path.limit(), 8952, "after ten minutes");
+}
+
+#[test]
+fn a_path_that_loses_its_jumbo_frames_keeps_those_of_ethernet() {
+    let mut path = PathMtu::default();
+    send(&mut path, 0, 1_000, 9_000);
+    let limits = send(&mut path, 1_000, 20_000, 1_440);
+    let first = limits.iter().position(|limit| *limit <= 1_440).unwrap();
+    assert!(first * 50 <= 2_000, "after {} ms", first * 50);
+    assert!(limits[first..].iter().all(|limit| *limit <= 1_440));
+    assert_eq!(path.limit(), 1_440);
 }
 
 #[test]
 fn the_search_ends_at_the_longest_size_that_passes() {
-    for carries in [1200, 1232, 1252, 1300, 1372, 1392, 1422, 1432, 1500] {
+    for carries in [
+        1200, 1232, 1252, 1300, 1372, 1392, 1422, 1432, 1500, 4_000, 9_000,
+    ] {
         let mut path = PathMtu::default();
         send(&mut path, 0, 20_000, carries);
         let fits = |size: &&u16| usize::from(**size) <= carries;
@@ -78,7 +105,9 @@ fn losses_on_a_path_that_carries_its_size_change_nothing() {
     let mut path = PathMtu::default();
     send(&mut path, 0, 100, 1440);
     for ms in (1_000..60_000).step_by(20) {
-        if let Some(probe) = path.handle_long(at(ms), 1440, true) {
+        if let Some(probe) = path.handle_long(at(ms), 1440, true)
+            && probe.bytes <= 1440
+        {
             path.handle_answer(at(ms + 5), probe.id, probe.bytes);
         }
         assert_eq!(path.limit(), 1440);
@@ -118,7 +147,7 @@ fn answers_that_nobody_asked_for_are_ignored() {
 proptest! {
     #[test]
     fn no_order_of_calls_panics_and_the_limit_is_a_size(
-        calls in prop::collection::vec((0_u8..4, 0_u64..1_000, 0_usize..1_600), 0..300),
+        calls in prop::collection::vec((0_u8..4, 0_u64..1_000, 0_usize..10_000), 0..300),
     ) {
         let mut path = PathMtu::default();
         let mut last = None;
@@ -140,7 +169,7 @@ proptest! {
 
     #[test]
     fn the_limit_fits_the_path_in_the_end_whatever_is_lost(
-        carries in prop::collection::vec(1200_usize..1600, 1..6), lost in any::<u64>(),
+        carries in prop::collection::vec(prop_oneof![1200_usize..1600, 1200_usize..10_000], 1..6), lost in any::<u64>(),
     ) {
         let mut path = PathMtu::default();
         let mut now = 0;

@@ -64,6 +64,9 @@ pub struct Counters {
     /// Datagrams of the socket that were longer than the MTU of the interface, which had become
     /// smaller. Their frames are sent again in shorter ones.
     pub too_long: u64,
+    /// The length in bytes of the longest datagram, without the headers of IP and UDP, that the
+    /// path to the other end or to its switch is known to carry.
+    pub path_bytes: usize,
 }
 
 /// A connection. It is aborted when this is dropped, unless it was [closed](Connection::close).
@@ -133,6 +136,7 @@ impl Connection {
             too_long,
             retransmissions: end.retransmissions,
             discarded: end.discarded(),
+            path_bytes: end.path_bytes(),
         }
     }
 

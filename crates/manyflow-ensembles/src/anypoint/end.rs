@@ -210,6 +210,11 @@ impl End {
         None
     }
 
+    /// Returns the length in bytes of the longest datagram that the path is known to carry.
+    pub(super) fn path_bytes(&self) -> usize {
+        self.way.limit()
+    }
+
     /// Handles the answer to a probe of the path.
     pub(super) fn handle_path_answer(&mut self, now: Time, id: u32, bytes: u16) {
         self.way.handle_answer(now, id, bytes);

@@ -50,7 +50,7 @@ const ADMISSION: u8 = 12;
 /// header of a Part.
 pub const PATH_HEADER_BYTES: usize = 12;
 /// Maximum number of parts of a datagram: the longest one on the smallest path.
-pub const PARTS_MAX: u8 = 4;
+pub const PARTS_MAX: u8 = 17;
 
 /// Proves that the sender of an Open receives at its address.
 pub type Cookie = [u8; COOKIE_BYTES];

@@ -5,9 +5,9 @@ use std::time::Duration;
 use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
 use manyflow_net::group_key::GroupKey;
 
-/// The longest frame in bytes, fragment header included: a datagram of at most 1,500 bytes with the
+/// The longest frame in bytes, fragment header included: a jumbo frame of 9,000 bytes with the
 /// headers of IPv6, UDP and ACP. Smaller paths get shorter frames.
-pub const FRAME_BYTES_MAX: u32 = 1412;
+pub const FRAME_BYTES_MAX: u32 = 8924;
 /// The longest message of an application in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 

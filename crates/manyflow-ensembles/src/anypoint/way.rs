@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use manyflow_anypoint::PathMtu;
+use manyflow_anypoint::{ETHERNET_BYTES, PathMtu};
 use manyflow_core::{Ecn, Time};
 use manyflow_net::trains::Trains;
 use manyflow_net::udp::Port;
@@ -61,6 +61,24 @@ impl Way {
         } else {
             self.send_parts((port, trains), (path, number), header, payload);
         }
+    }
+
+    /// Returns whether a switch may answer a probe of this size that another path has carried: an
+    /// end that sends datagrams longer than Ethernet's should not make the switch divide all of
+    /// them. Probes for the size if it is not known to pass; the other probe is repeated, too.
+    pub(super) fn carries(
+        &mut self,
+        now: Time,
+        port: &Port,
+        (path, number): (Path, Number),
+        bytes: u16,
+    ) -> bool {
+        let length = usize::from(bytes);
+        if bytes <= ETHERNET_BYTES || length <= self.limit() {
+            return true;
+        }
+        self.probe(now, port, path, number, length, false);
+        false
     }
 
     /// Sends the probe that is due. If the interface refuses its size, tries the next one.
@@ -149,7 +167,7 @@ struct Incomplete {
     /// The first part, without its index.
     shape: Part,
     /// A bit for each part that has arrived.
-    arrived: u8,
+    arrived: u32,
     bytes: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! Ensembles, files and streams on paths with an MTU below 1500: namespaces on a bridge. They need
-//! root; the tests are skipped without it.
+//! Ensembles, files and streams on paths with an MTU below 1500 or of 9000: namespaces on a bridge.
+//! They need root; the tests are skipped without it.
 //!
 //! The MTU of the hosts is what their kernels refuse; that of the bridge's ports is a black hole,
 //! because a bridge drops longer packets without a message.
@@ -150,6 +150,19 @@ fn files_are_stored_and_read_through_a_bridge_that_drops_long_packets() {
         bridge.set_bridge_mtu(mtu);
         put_and_get(&bridge, &format!("MTU {mtu} of the bridge"));
     }
+}
+
+#[test]
+fn files_are_stored_and_read_with_jumbo_frames_also_if_one_member_has_none() {
+    let Some(bridge) = Bridge::new(3) else { return };
+    bridge.set_bridge_mtu(9_000);
+    bridge.set_hosts_mtu(9_000);
+    put_and_get(&bridge, "MTU 9000");
+    ip(&format!(
+        "-netns {} link set wire mtu 1500",
+        bridge.hosts[1]
+    ));
+    put_and_get(&bridge, "MTU 9000, of one member 1500");
 }
 
 #[test]

@@ -27,7 +27,9 @@ impl Hub {
             }
             Ok(Datagram::PathProbe(number, id, size)) => {
                 self.members.note_heard(now, member);
-                if self.find_leg(member, number).is_some() {
+                if let Some((slot, _)) = self.find_leg(member, number)
+                    && self.sessions[slot].peer_carries(now, size, &self.gate.wires)
+                {
                     let answer = envelope::encode_path_answer(number, id, size);
                     self.gate.wires.send_to_member(arrival.source, &answer);
                 }

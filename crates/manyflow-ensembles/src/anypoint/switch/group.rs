@@ -8,7 +8,7 @@ use manyflow_anypoint::switch::{ByPrefix, InitiatorSwitch, Leg, MemberId, Prefix
 use manyflow_anypoint::{Body, ConfigError, Event, Reason, Segment};
 use manyflow_core::time::Time;
 
-use super::members::{Member, STALLED_AFTER};
+use super::members::{Member, Members, STALLED_AFTER};
 use super::output::Wires;
 use super::session::{INNER, config};
 use crate::anypoint::envelope::{self, NO_COOKIE};
@@ -237,6 +237,30 @@ impl Group {
                 Leg::Member(id) => self.send_to_client(now, id, (segment, &payload), wires),
             }
         }
+    }
+
+    /// Returns whether the way to the service carries datagrams of this size, as
+    /// [`Way::carries`](crate::anypoint::way::Way::carries) has it.
+    pub(super) fn service_carries(
+        &self,
+        now: Time,
+        bytes: u16,
+        wires: &Wires,
+        services: &mut Members,
+    ) -> bool {
+        let service = services.get_mut(self.service);
+        let to = (service.path(), self.number);
+        service.way.carries(now, &wires.back, to, bytes)
+    }
+
+    /// Returns whether the ways to all clients carry datagrams of this size, in the same way.
+    pub(super) fn clients_carry(&mut self, now: Time, bytes: u16, wires: &Wires) -> bool {
+        let mut carry = true;
+        for client in self.clients.iter_mut().filter(|client| client.is_active) {
+            let to = (client.path, client.number);
+            carry &= client.way.carries(now, &wires.front, to, bytes);
+        }
+        carry
     }
 
     fn send_to_service(

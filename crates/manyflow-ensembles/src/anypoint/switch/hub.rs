@@ -89,7 +89,14 @@ impl Hub {
                 self.handle_peer_segment(now, path, &segment, &bytes[header..]);
             }
             Ok(Datagram::PathProbe(number, id, size)) => {
-                if self.find(path.remote, number).is_some() {
+                if let Some(slot) = self.find(path.remote, number)
+                    && self.sessions[slot].members_carry(
+                        now,
+                        size,
+                        &self.gate.wires,
+                        &mut self.members,
+                    )
+                {
                     let answer = envelope::encode_path_answer(number, id, size);
                     self.gate.wires.send_to_peer(path, &answer);
                 }

@@ -285,7 +285,14 @@ impl Traffic for Initiators {
                 self.handle_client_segment(now, path, &segment, &bytes[header..]);
             }
             Ok(Datagram::PathProbe(number, id, size)) => {
-                if self.find(path.remote, number).is_some() {
+                if let Some((slot, _)) = self.find(path.remote, number)
+                    && self.groups[slot].service_carries(
+                        now,
+                        size,
+                        &self.gate.wires,
+                        &mut self.services,
+                    )
+                {
                     let answer = envelope::encode_path_answer(number, id, size);
                     self.gate.wires.send_to_peer(path, &answer);
                 }
@@ -322,7 +329,9 @@ impl Traffic for Initiators {
             }
             Datagram::Challenge(number, cookie) => self.handle_challenge(service, number, cookie),
             Datagram::PathProbe(number, id, size) => {
-                if self.find_group(service, number).is_some() {
+                if let Some(slot) = self.find_group(service, number)
+                    && self.groups[slot].clients_carry(now, size, &self.gate.wires)
+                {
                     let answer = envelope::encode_path_answer(number, id, size);
                     self.gate.wires.send_to_member(arrival.source, &answer);
                 }

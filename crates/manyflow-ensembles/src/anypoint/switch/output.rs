@@ -119,6 +119,30 @@ impl SwitchSession {
         }
     }
 
+    /// Returns whether the ways to all members carry datagrams of this size, as
+    /// [`Way::carries`](crate::anypoint::way::Way::carries) has it.
+    pub(super) fn members_carry(
+        &self,
+        now: Time,
+        bytes: u16,
+        wires: &Wires,
+        members: &mut Members,
+    ) -> bool {
+        let mut carry = true;
+        for leg in self.legs.iter().filter(|leg| leg.is_active) {
+            let member = members.get_mut(leg.member);
+            let to = (member.path(), leg.number);
+            carry &= member.way.carries(now, &wires.back, to, bytes);
+        }
+        carry
+    }
+
+    /// Returns whether the way to the peer carries datagrams of this size, in the same way.
+    pub(super) fn peer_carries(&mut self, now: Time, bytes: u16, wires: &Wires) -> bool {
+        let to = (self.path, self.number);
+        self.way.carries(now, &wires.front, to, bytes)
+    }
+
     fn send_to(
         &mut self,
         now: Time,

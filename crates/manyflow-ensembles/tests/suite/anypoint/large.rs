@@ -29,6 +29,24 @@ async fn messages_of_a_mebibyte_stay_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_messages_travel_in_jumbo_frames_where_all_paths_carry_them() {
+    let stage = Stage::start(3, PolicyName::RoundRobin, &Options::default());
+    let connection = within("open", connect(stage.address(), Options::default())).await;
+    let connection = Arc::new(connection.unwrap());
+    assert!(connection.counters().path_bytes <= 1_440);
+    // A probe that the switch does not answer yet is repeated after a second.
+    within("jumbo frames", async {
+        while connection.counters().path_bytes < 8_952 {
+            exchange(Arc::clone(&connection), 4, 100_000).await;
+        }
+    })
+    .await;
+    exchange(Arc::clone(&connection), 16, 100_000).await;
+    assert_eq!(connection.counters().discarded, 0);
+    finish(connection).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sealed_messages_pass_a_switch_that_has_no_key() {
     let folder = tempfile::tempdir().unwrap();
     let key = GroupKey::generate(&folder.path().join("service.key")).unwrap();
