@@ -223,7 +223,7 @@ emulate-map: build ## Run five protocols beside the kernel's TCP, over rates, de
 	target/release/manyflow emulate x-kernel-map
 
 bench-parts: ## Measure the speed of links, protocols, codecs and the engine (half a minute)
-	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-files --bench parts --bench protocols
+	cargo bench --locked -p manyflow-netsim -p manyflow-scenario -p manyflow-object -p manyflow-files -p manyflow-order --bench parts --bench protocols --bench orderer
 
 tunnel: build ## Pass git, HTTP/2, WebSockets and PostgreSQL through TCP tunnels while members are killed (a minute)
 	scripts/tunnel

@@ -121,6 +121,9 @@ pub const BYTE_UNITS: &[(&str, f64)] = &[
 pub const TIME_UNITS: &[(&str, f64)] = &[
     ("ns", 1e-9),
     ("us", 1e-6),
+    // The micro sign, and the Greek letter.
+    ("\u{b5}s", 1e-6),
+    ("\u{3bc}s", 1e-6),
     ("ms", 1e-3),
     ("s", 1.0),
     ("min", 60.0),
@@ -149,8 +152,8 @@ impl FromStr for Bytes {
 /// Parses a span of time such as `50 ms`, `10min` or `0.5 s`.
 ///
 /// # Errors
-/// Returns an error if the number is missing or negative, or if the unit is not one of ns, us, ms,
-/// s, min, h and d.
+/// Returns an error if the number is missing or negative, or if the unit is not one of ns, us (or
+/// µs), ms, s, min, h and d.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     quantity(
         text,
@@ -219,5 +222,8 @@ mod tests {
     fn durations_parse_minutes() {
         assert_eq!(parse_duration("10min"), Ok(Duration::from_secs(600)));
         assert_eq!(parse_duration("0.5 ms"), Ok(Duration::from_micros(500)));
+        for text in ["500us", "500 µs", "500 μs"] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_micros(500)), "{text}");
+        }
     }
 }

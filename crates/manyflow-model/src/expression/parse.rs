@@ -184,8 +184,10 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// Returns whether names and units may have this character. The micro sign and the Greek letter are
+/// for microseconds.
 fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '\u{b5}' | '\u{3bc}')
 }
 
 /// Returns the length of the digits, point and exponent at the beginning of `text`.

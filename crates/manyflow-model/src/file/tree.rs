@@ -57,14 +57,15 @@ pub fn parse(text: &str) -> Result<Node, Fault> {
 /// Parses a setting, `KEY=VALUE`, and returns the path and the value. A value that is not TOML is a
 /// text.
 pub fn setting(text: &str) -> Result<(Vec<String>, Value), Fault> {
-    let Some((key, value)) = text.split_once('=') else {
+    let no_setting = || {
         let message = format!("`{}` is not KEY=VALUE", shortened(text, NAME_MAX));
-        return Err(Fault::value(message));
+        Fault::value(message)
     };
+    let (key, value) = text.split_once('=').ok_or_else(no_setting)?;
     let tree = match parse(text) {
         Ok(tree) => tree,
         Err(_) => {
-            let mut tree = parse(&format!("{key} = ''"))?;
+            let mut tree = parse(&format!("{key} = ''")).map_err(|_| no_setting())?;
             tree.each_text(&mut |empty| *empty = value.trim().to_owned());
             tree
         }

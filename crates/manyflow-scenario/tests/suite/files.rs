@@ -102,6 +102,11 @@ fn settings_replace_values_of_the_file() {
     let schema = scenario.cell(0).unwrap().schema;
     assert_eq!(schema.run.seeds.get(), 7);
     assert_eq!(schema.links[0].properties().delay.unwrap().0, 0.003);
+    for micro in ['u', 'µ', 'μ'] {
+        let scenario = read(&[&format!("links.0.delay=3000 {micro}s")]).unwrap();
+        let delay = scenario.cell(0).unwrap().schema.links[0].properties().delay;
+        assert_eq!(delay.unwrap().0, 0.003, "{micro}");
+    }
     for (settings, message) in [
         (["run.seeds=7", "p=1"], "--set:2: `p`: there is no key"),
         (["run.seeds=7", "links.0.delay=3 m"], "--set:2: `links"),
@@ -110,6 +115,8 @@ fn settings_replace_values_of_the_file() {
             ["run.seeds", "p=1"],
             "--set:1: `run.seeds` is not KEY=VALUE",
         ),
+        (["run.seeds=7", "=x"], "--set:2: `=x` is not KEY=VALUE"),
+        (["a b=x", "p=1"], "--set:1: `a b=x` is not KEY=VALUE"),
         (["run.seeds=7", "links.0.rate=1 Mbit/s"], "set `sweep.links"),
     ] {
         let error = read(&settings).unwrap_err().to_string();
