@@ -149,7 +149,10 @@ impl<P: Payload + Default> Connection<P> {
         let is_accepted = self.lifecycle.is_accepted();
         let (inbound, _, mut cx) = self.parts(now);
         match body {
-            Body::Open { .. } => self.repeat_accept(),
+            Body::Open { credit } => {
+                self.renew_credit(now, credit);
+                self.repeat_accept();
+            }
             Body::Reset(reason) => self.reset_members(reason),
             Body::Alive => self.handle_peer_alive(now),
             // The peer has received an Accept that this switch did not send. The Accept belongs to

@@ -16,7 +16,7 @@
 //!
 //! | on the network | for the `Switch` inside |
 //! |---|---|
-//! | the peer's Accept | an Open of the peer |
+//! | the peer's Accept, also with another credit | an Open of the peer |
 //! | a member's Open | the member's Accept, once the switch has sent it an Open |
 //! | an Accept to a member | the switch's Open to that member |
 //! | none: the peer was opened before | the switch's Accept to the peer |
@@ -105,6 +105,10 @@ impl<P: Payload + Default, R: Policy<P>> InitiatorSwitch<P, R> {
             }
             (Leg::Peer, Body::Accept { credit }) if self.is_asking(segment.connection) => {
                 self.stage = Stage::Gathering;
+                self.pass(Leg::Peer, Body::Open { credit });
+            }
+            // Before the first acknowledgement the peer repeats its Accept to grant more.
+            (Leg::Peer, Body::Accept { credit }) if is_current && !self.switch.is_idle() => {
                 self.pass(Leg::Peer, Body::Open { credit });
             }
             (Leg::Peer, Body::Reset(reason)) if self.is_asking(segment.connection) => {
@@ -374,6 +378,49 @@ mod tests {
         );
     }
 
+    /// Returns what the switch sends for a member's first frame, of 1000 bytes.
+    fn answers_to_frame(switch: &mut Initiators, from: Leg) -> Vec<(Leg, Body)> {
+        let body = Body::Data(Data {
+            sequence: 0,
+            key: 0,
+            congestion: Congestion::default(),
+        });
+        let connection = 7;
+        let segment = Segment { connection, body };
+        switch.handle_segment(switch.now, from, &segment, Length(1000));
+        drain(switch)
+    }
+
+    fn has_frame_to_peer(sent: &[(Leg, Body)]) -> bool {
+        let is_frame = |(to, body): &(Leg, Body)| *to == Leg::Peer && matches!(body, Body::Data(_));
+        sent.iter().any(is_frame)
+    }
+
+    #[test]
+    fn several_members_share_the_credit_of_a_repeated_accept() {
+        let part = Body::Accept { credit: 2500 };
+        // The larger credit comes after all members have opened, or before.
+        for is_gathering in [false, true] {
+            let mut switch = initiators();
+            answers(&mut switch, 0, MEMBERS[0], OPEN);
+            answers(&mut switch, 10, Leg::Peer, Body::Accept { credit: 0 });
+            if !is_gathering {
+                answers(&mut switch, 15, MEMBERS[1], OPEN);
+            }
+            let mut passed = answers(&mut switch, 20, Leg::Peer, Body::Accept { credit: 5000 });
+            if is_gathering {
+                passed.extend(answers(&mut switch, 25, MEMBERS[1], OPEN));
+            }
+            assert_eq!(passed, MEMBERS.map(|member| (member, part)));
+            for member in MEMBERS {
+                let sent = answers_to_frame(&mut switch, member);
+                assert!(has_frame_to_peer(&sent), "{sent:?}");
+            }
+            let older = answers(&mut switch, 30, Leg::Peer, Body::Accept { credit: 0 });
+            assert_eq!(older, [], "it was delayed on its way");
+        }
+    }
+
     #[test]
     fn a_member_uses_the_credit_of_a_repeated_accept_after_another_has_joined() {
         let config = SwitchConfig::default();
@@ -385,21 +432,7 @@ mod tests {
         let passed = answers(&mut switch, 20, Leg::Peer, renewed);
         assert_eq!(passed, [(MEMBERS[0], renewed)]);
         switch.join(Time::from_nanos(30_000_000));
-        let frame = Body::Data(Data {
-            sequence: 0,
-            key: 0,
-            congestion: Congestion::default(),
-        });
-        let segment = Segment {
-            connection: 7,
-            body: frame,
-        };
-        switch.handle_segment(switch.now, MEMBERS[0], &segment, Length(1000));
-        let sent = drain(&mut switch);
-        assert!(
-            sent.iter()
-                .any(|(to, body)| *to == Leg::Peer && matches!(body, Body::Data(_))),
-            "{sent:?}"
-        );
+        let sent = answers_to_frame(&mut switch, MEMBERS[0]);
+        assert!(has_frame_to_peer(&sent), "{sent:?}");
     }
 }

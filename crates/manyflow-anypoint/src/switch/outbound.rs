@@ -554,6 +554,16 @@ impl<P: Payload + Default> Outbound<P> {
         &self.credit
     }
 
+    /// Takes the larger credit in bytes of an opening that the peer repeats, unless an
+    /// acknowledgement has replaced it. Returns whether it is larger.
+    pub(super) fn renew_credit(&mut self, credit: u32) -> bool {
+        let is_larger = credit > self.credit.granted() && self.sent.base() == PeerSeq::FIRST;
+        if is_larger {
+            self.credit.renew(credit);
+        }
+        is_larger
+    }
+
     /// Records the credit in bytes that a member gets with its Open.
     pub(super) fn grant(&mut self, id: MemberId, credit: u32) {
         self.streams[id.index()].grant(credit);

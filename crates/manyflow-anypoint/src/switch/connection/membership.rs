@@ -26,6 +26,29 @@ impl<P: Payload + Default> Connection<P> {
         }
     }
 
+    /// Handles the credit of an opening that the peer repeats. If it is larger, repeats the
+    /// openings of the members with their parts: without a first frame, no acknowledgement could
+    /// bring them.
+    pub(super) fn renew_credit(&mut self, now: Time, credit: u32) {
+        if !self.outbound.renew_credit(credit) {
+            return;
+        }
+        for id in self.members.active().collect::<Vec<_>>() {
+            let granted = self.outbound.credit_for(&self.members, id);
+            if self.members.state(id) != MemberState::Waiting && granted > self.outbound.granted(id)
+            {
+                self.outbound.grant(id, granted);
+                let credit = granted;
+                self.out.send(Leg::Member(id), Body::Open { credit });
+            }
+        }
+        if self.lifecycle.is_accepted() {
+            self.admit_waiting(now);
+            let (_, outbound, mut cx) = self.parts(now);
+            outbound.forward_waiting(&mut cx);
+        }
+    }
+
     /// Reports the credit to the peer. Before the first acknowledged frame there is nothing that an
     /// acknowledgement could answer, so the Accept is repeated with the present credit.
     pub(super) fn report_credit(&mut self, now: Time) {

@@ -29,6 +29,13 @@ impl PeerCredit {
         self.granted = credit;
     }
 
+    /// Replaces the first credit, in bytes, with a larger one.
+    pub(super) fn renew(&mut self, credit: u32) {
+        debug_assert!(credit > self.granted, "an older opening came late");
+        self.buffer = self.buffer.max(credit);
+        self.granted = credit;
+    }
+
     /// Returns the present credit in bytes.
     pub(super) fn granted(&self) -> u32 {
         self.granted
