@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::accepting::FailedAccepts;
+use crate::inbound::Inbound;
 use crate::tls::Identity;
 use connections::Connections;
 
@@ -87,13 +88,18 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
 
 async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
     let connection = async {
+        // Otherwise the client has gone.
+        let Ok(stream) = Inbound::new(stream) else {
+            return;
+        };
         match &site.identity {
-            None => answer(stream, &site).await,
-            Some(identity) => match identity.acceptor().accept(stream).await {
+            None => answer(stream.clone(), &site).await,
+            Some(identity) => match identity.acceptor().accept(stream.clone()).await {
                 Ok(stream) => answer(stream, &site).await,
                 Err(error) => tracing::debug!(%error, "TLS failed"),
             },
         }
+        stream.close().await;
     };
     if timeout(CONNECTION_TIMEOUT, connection).await.is_err() {
         tracing::debug!("connection took too long");
@@ -109,6 +115,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, site: &Site) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
+        .half_close(true)
         .max_buf_size(REQUEST_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), respond);

@@ -8,7 +8,7 @@
 //! | [`udp`], [`train`], [`trains`], [`multicast`] | datagrams, several for each system call, and multicast |
 //! | [`amt`], [`inlet`], [`outlets`], [`forwarder`] | AMT tunnels; flows from and to multicast or tunnels, and a relay between them |
 //! | [`way`], [`dns`] | the choice between multicast and relays; those that the DNS names (RFC 8777), and the hosts of services |
-//! | [`reach`], [`client`] | warnings of counterparts that cannot be reached; who a client is |
+//! | [`reach`], [`client`], [`inbound`] | warnings of counterparts that cannot be reached; who a client is, and its connection |
 //! | [`accepting`], [`seldom`] | accepts that fail; lines of the log about frequent events |
 //! | [`last_mile`], [`thin_link`] | slow links in user space, for demonstrations and tests |
 //! | [`keys`], [`group_key`], [`tls`] | signatures, shared keys and certificates |
@@ -63,6 +63,7 @@ pub mod forwarder;
 pub mod group_key;
 #[cfg(feature = "pages")]
 mod http;
+pub mod inbound;
 #[cfg(feature = "sessions")]
 pub mod inlet;
 pub mod interfaces;

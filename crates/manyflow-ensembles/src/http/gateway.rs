@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use manyflow_net::accepting::FailedAccepts;
+use manyflow_net::inbound::Inbound;
 use manyflow_net::reach::Reach;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -35,9 +36,9 @@ pub use tunnel::TunnelPort;
 /// The first pause before another attempt to connect; each following one is twice as long.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// The time in which a client has to send the head of a request, and in which an idle connection of
-/// a client is kept.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time in which a client has to send the head of a request, and each further piece of its
+/// body. An idle connection of a client is kept as long.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Upper bound for the head of a request, and for the bytes of a response that wait for the client
 /// behind its window.
 const CLIENT_BYTES_MAX: usize = 72 << 10;
@@ -343,6 +344,10 @@ async fn accept(
         match accepted {
             Ok((stream, client, permit)) => {
                 let (shared, draining) = (Arc::clone(&shared), draining.clone());
+                // Otherwise the client has gone.
+                let Ok(stream) = Inbound::new(stream) else {
+                    continue;
+                };
                 tokio::spawn(async move {
                     match kind {
                         Clients::Http => serve_client(stream, client, shared, draining).await,
@@ -376,17 +381,33 @@ async fn drain_begins(mut draining: watch::Receiver<bool>) {
 
 /// Answers the requests on a connection of a client.
 async fn serve_client(
-    stream: TcpStream,
+    stream: Inbound,
     client: SocketAddr,
     shared: Arc<Shared>,
     draining: watch::Receiver<bool>,
 ) {
-    // Without it, the system may hold back the end of a response. If it fails, responses are late.
-    let _ = stream.set_nodelay(true);
-    let respond = service_fn(|request| request::answer(&shared, client.ip(), request));
+    let serve = answer_requests(stream.clone(), client, &shared, draining.clone());
+    tokio::select! {
+        () = serve => {}
+        () = stream.reset() => return tracing::debug!("{client} has reset its connection"),
+    }
+    tokio::select! {
+        () = stream.close() => {}
+        () = drain_begins(draining) => {}
+    }
+}
+
+async fn answer_requests(
+    stream: Inbound,
+    client: SocketAddr,
+    shared: &Arc<Shared>,
+    draining: watch::Receiver<bool>,
+) {
+    let respond = service_fn(|request| request::answer(shared, client.ip(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(CLIENT_TIMEOUT)
+        .half_close(true)
         .max_buf_size(CLIENT_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(Checked::new(stream)), respond);

@@ -58,6 +58,8 @@ async fn serve_connection(stream: TcpStream, lab: Arc<Lab>) {
         let lab = Arc::clone(&lab);
         async move { Ok::<_, Infallible>(respond(&lab, request).await) }
     });
+    // Without `half_close`: the end of a browser's bytes is that of its page, which has to end the
+    // events of a run that is paused.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

@@ -27,6 +27,7 @@ mod exit_codes;
 mod figures;
 mod follow;
 mod gateway;
+mod gateway_clients;
 mod gateway_health;
 mod gateway_switches;
 mod help;

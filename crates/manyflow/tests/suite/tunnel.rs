@@ -360,3 +360,32 @@ fn clients_name_their_server_by_connect_and_may_name_no_other() {
     let (_, head) = ask(get).unwrap();
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
 }
+
+#[test]
+fn a_client_of_connect_may_end_its_direction_behind_its_request() {
+    let stage = Stage::start("--tcp=connect", &[], &[]);
+    let to = stage.server.address;
+    let mut client = connect(stage.address);
+    let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\nall of it");
+    client.write_all(request.as_bytes()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut server = stage.server.accept();
+    assert_eq!(read_all(&mut server), b"all of it");
+    server.write_all(b"the answer").unwrap();
+    drop(server);
+    let answer = String::from_utf8(read_all(&mut client)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nthe answer"), "{answer}");
+}
+
+#[test]
+fn a_reset_behind_the_end_of_a_direction_is_noticed_while_nothing_is_sent() {
+    let stage = Stage::start("--tcp", &[], &[]);
+    let (mut client, mut server) = stage.open();
+    client.write_all(b"the last bytes").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut server), b"the last bytes");
+    reset(client);
+    // The server sends nothing, and its next read finds the end only. Its connection is gone.
+    wait_for(|| SockRef::from(&server).take_error().unwrap());
+}

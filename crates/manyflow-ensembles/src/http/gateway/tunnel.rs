@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use manyflow_net::inbound::Inbound;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::wire::{Failure, Open, PART_BYTES_MAX, Part, ToMember};
@@ -47,7 +47,7 @@ pub(super) struct Ends {
 
 /// Serves a TCP client.
 pub(super) async fn serve_client(
-    stream: TcpStream,
+    stream: Inbound,
     client: SocketAddr,
     shared: &Arc<Shared>,
     port: TunnelPort,
@@ -167,20 +167,21 @@ enum StreamError {
 /// that were read before. A stream that fails is reset.
 async fn pass(
     shared: &Shared,
-    mut client: TcpStream,
+    client: Inbound,
     early: Bytes,
     accepted: Accepted,
 ) -> Result<(), StreamError> {
-    socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
+    socket2::SockRef::from(client.as_ref()).set_linger(Some(Duration::ZERO))?;
     let Accepted { ticket, window } = accepted;
-    let (reading, writing) = client.split();
     let passed = tokio::select! {
         passed = async {
             tokio::try_join!(
-                pass_to_member(&ticket, reading, early),
-                pass_to_client(&ticket, writing, window.into()),
+                pass_to_member(&ticket, client.as_ref(), early),
+                pass_to_client(&ticket, client.clone(), window.into()),
             )
         } => passed,
+        // Nobody reads behind the client's end, or while the member takes no bytes.
+        () = client.reset() => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
         () = until_silent(&ticket, shared.options.timeout) => {
             shared.counters.silent.add_one();
             Err(StreamError::Member("the member shows no sign of life".to_owned()))
@@ -189,7 +190,7 @@ async fn pass(
     match passed {
         Ok(_) => {
             // Both sides have closed: nothing is left that a reset could discard.
-            socket2::SockRef::from(&client).set_linger(None)?;
+            socket2::SockRef::from(client.as_ref()).set_linger(None)?;
             shared.counters.answered.add_one();
             Ok(())
         }
@@ -216,7 +217,7 @@ async fn until_silent(ticket: &Ticket, patience: Duration) {
 
 async fn pass_to_member(
     ticket: &Ticket,
-    reading: ReadHalf<'_>,
+    reading: &TcpStream,
     mut early: Bytes,
 ) -> Result<(), StreamError> {
     let mut sent = 0;
@@ -224,7 +225,7 @@ async fn pass_to_member(
         let room = std::future::poll_fn(|context| ticket.exchange.poll_upload(context, sent));
         let room = room.await.min(PART_BYTES as u64) as usize;
         let bytes = match early.is_empty() {
-            true => read(&reading, room).await?,
+            true => read(reading, room).await?,
             false => early.split_to(room.min(early.len())),
         };
         let part = Part {
@@ -247,7 +248,7 @@ async fn pass_to_member(
 }
 
 /// Waits for at most `most` bytes; none at the end. A stream that waits has no buffer.
-async fn read(reading: &ReadHalf<'_>, most: usize) -> io::Result<Bytes> {
+async fn read(reading: &TcpStream, most: usize) -> io::Result<Bytes> {
     loop {
         reading.readable().await?;
         let mut buffer = BytesMut::with_capacity(most).limit(most);
@@ -261,7 +262,7 @@ async fn read(reading: &ReadHalf<'_>, most: usize) -> io::Result<Bytes> {
 
 async fn pass_to_client(
     ticket: &Ticket,
-    mut writing: WriteHalf<'_>,
+    mut writing: Inbound,
     window: u64,
 ) -> Result<(), StreamError> {
     let (mut taken, mut granted) = (0, window);

@@ -16,12 +16,13 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use manyflow_net::inbound::Inbound;
 use proxy_header::{ParseConfig, ProxyHeader};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::super::super::wire::HEADERS_MAX;
 use super::super::attempts::{Kind, Problem};
 use super::super::body::GatewayBody;
 use super::super::request::{Answer, text};
@@ -55,15 +56,14 @@ enum Reply {
 
 /// Reads what the client sends before its stream, and passes the stream.
 pub(super) async fn serve(
-    mut stream: TcpStream,
+    mut stream: Inbound,
     client: SocketAddr,
     shared: &Arc<Shared>,
     port: TunnelPort,
 ) -> Result<(), StreamError> {
-    stream.set_nodelay(true)?;
     let mut ends = Ends {
         client: canonical(client),
-        local: canonical(stream.local_addr()?),
+        local: canonical(stream.as_ref().local_addr()?),
     };
     let mut early = BytesMut::new();
     if shared.options.accept_proxy {
@@ -91,7 +91,7 @@ fn invalid(reason: &'static str) -> io::Error {
 }
 
 /// Reads until `early` has at least `length` bytes.
-async fn fill(stream: &mut TcpStream, early: &mut BytesMut, length: usize) -> io::Result<()> {
+async fn fill(stream: &mut Inbound, early: &mut BytesMut, length: usize) -> io::Result<()> {
     while early.len() < length {
         if stream.read_buf(early).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -102,7 +102,7 @@ async fn fill(stream: &mut TcpStream, early: &mut BytesMut, length: usize) -> io
 
 /// Reads the header of the PROXY protocol, version 1 or 2, which has the addresses of the client.
 async fn read_proxy_header(
-    stream: &mut TcpStream,
+    stream: &mut Inbound,
     early: &mut BytesMut,
     ends: &mut Ends,
 ) -> io::Result<()> {
@@ -133,7 +133,7 @@ async fn read_proxy_header(
 
 async fn serve_plain(
     shared: &Shared,
-    stream: TcpStream,
+    stream: Inbound,
     early: Bytes,
     ends: Ends,
 ) -> Result<(), StreamError> {
@@ -141,7 +141,7 @@ async fn serve_plain(
         Ok(accepted) => pass(shared, stream, early, accepted).await,
         Err(problem) => {
             // The client learns that there is no server as from a host that refuses.
-            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+            socket2::SockRef::from(stream.as_ref()).set_linger(Some(Duration::ZERO))?;
             Err(StreamError::Member(problem.reason))
         }
     }
@@ -149,7 +149,7 @@ async fn serve_plain(
 
 async fn serve_socks5(
     shared: &Shared,
-    mut stream: TcpStream,
+    mut stream: Inbound,
     mut early: BytesMut,
     ends: Ends,
 ) -> Result<(), StreamError> {
@@ -180,7 +180,7 @@ async fn serve_socks5(
 /// Reads the greeting and the request of SOCKS5 (RFC 1928 sections 3 and 4). Returns the server as
 /// HOST:PORT, or the reply that refuses the request.
 async fn read_socks5(
-    stream: &mut TcpStream,
+    stream: &mut Inbound,
     early: &mut BytesMut,
 ) -> io::Result<Result<String, Reply>> {
     fill(stream, early, 2).await?;
@@ -240,7 +240,7 @@ fn name_of(kind: u8, host: &[u8], port: u16) -> Option<String> {
 
 /// Sends a reply. The address at which the server sees the stream is that of the member, which
 /// means nothing to the client.
-async fn send_reply(stream: &mut TcpStream, reply: Reply) -> io::Result<()> {
+async fn send_reply(stream: &mut Inbound, reply: Reply) -> io::Result<()> {
     let address = [0; 4 + 2];
     let head = [SOCKS_VERSION, reply as u8, 0, ADDRESS_IPV4];
     stream.write_all(&[&head[..], &address[..]].concat()).await
@@ -249,7 +249,7 @@ async fn send_reply(stream: &mut TcpStream, reply: Reply) -> io::Result<()> {
 /// Serves the method CONNECT of one connection.
 async fn serve_connect(
     shared: &Arc<Shared>,
-    stream: TcpStream,
+    stream: Inbound,
     early: Bytes,
     ends: Ends,
 ) -> Result<(), StreamError> {
@@ -258,18 +258,28 @@ async fn serve_connect(
         let accept = accept.clone();
         async move { Ok::<_, Infallible>(connect(shared, ends, request, &accept).await) }
     });
-    let stream = Rewound { early, stream };
-    let served = http1::Builder::new()
+    let rewound = Rewound {
+        early,
+        stream: stream.clone(),
+    };
+    let serve = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(GREETING_TIMEOUT)
+        .half_close(true)
         .max_buf_size(CLIENT_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), respond)
-        .with_upgrades()
-        .await;
-    served.map_err(io::Error::other)?;
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(rewound), respond)
+        .with_upgrades();
+    let served = tokio::select! {
+        served = serve => served,
+        () = stream.reset() => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+    };
     match accepted.try_recv() {
-        Ok((upgrade, accepted)) => pass_upgraded(shared, upgrade, accepted).await,
-        Err(_) => Ok(()),
+        Ok((upgrade, accepted)) if served.is_ok() => pass_upgraded(shared, upgrade, accepted).await,
+        _ => {
+            stream.close().await;
+            Ok(served.map_err(io::Error::other)?)
+        }
     }
 }
 
@@ -320,7 +330,7 @@ async fn pass_upgraded(
 /// A connection of which some bytes were read before.
 struct Rewound {
     early: Bytes,
-    stream: TcpStream,
+    stream: Inbound,
 }
 
 mod rewound {
@@ -374,16 +384,17 @@ mod rewound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     /// Lets a client send bytes, and reads them on the other side.
-    async fn sent(bytes: &[u8]) -> (TcpStream, TcpStream) {
+    async fn sent(bytes: &[u8]) -> (TcpStream, Inbound) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
         client.write_all(bytes).await.unwrap();
-        (client, listener.accept().await.unwrap().0)
+        let (stream, _) = listener.accept().await.unwrap();
+        (client, Inbound::new(stream).unwrap())
     }
 
     async fn socks5(bytes: &[u8]) -> (io::Result<Result<String, Reply>>, BytesMut) {
