@@ -4,12 +4,14 @@ use std::io;
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use manyflow_ensembles::http::wire::HEADERS_MAX;
 use manyflow_ensembles::store::Connect;
 use manyflow_net::accepting::FailedAccepts;
+use manyflow_net::inbound::Inbound;
 use manyflow_net::text::BYTE_ORDER_MARK;
 use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
-use tokio::net::TcpListener;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::S3Surface;
@@ -122,9 +124,7 @@ where
                 };
                 let service = service.clone();
                 connections.spawn(async move {
-                    let mut server = http1::Builder::new();
-                    server.timer(TokioTimer::new());
-                    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+                    if let Err(error) = serve_client(stream, service).await {
                         tracing::debug!("the connection from {remote} is over: {error}");
                     }
                 });
@@ -132,6 +132,22 @@ where
             Some(_) = connections.join_next() => {}
         }
     }
+}
+
+/// Answers the requests on a connection of a client.
+async fn serve_client(stream: TcpStream, service: S3Service) -> io::Result<()> {
+    let stream = Inbound::new(stream)?;
+    let serve = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .half_close(true)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream.clone()), service);
+    let served = tokio::select! {
+        served = serve => served,
+        () = stream.reset() => return Err(io::ErrorKind::ConnectionReset.into()),
+    };
+    stream.close().await;
+    served.map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub(crate) const SECRET: &str = "a-secret-of-this-test";
 pub(crate) struct Client {
     server: SocketAddr,
     secret: String,
+    /// Whether the client ends its direction behind each request.
+    is_half_closed: bool,
 }
 
 /// The answer of a server.
@@ -39,8 +41,19 @@ impl Answer {
 
 impl Client {
     pub(crate) fn new(server: SocketAddr) -> Client {
-        let secret = SECRET.to_owned();
-        Client { server, secret }
+        Client {
+            server,
+            secret: SECRET.to_owned(),
+            is_half_closed: false,
+        }
+    }
+
+    pub(crate) fn half_closed(&self) -> Client {
+        Client {
+            secret: self.secret.clone(),
+            is_half_closed: true,
+            ..*self
+        }
     }
 
     pub(crate) fn with_secret(&self, secret: &str) -> Client {
@@ -113,6 +126,9 @@ impl Client {
             .write_all(&[head.as_bytes(), body].concat())
             .await
             .unwrap();
+        if self.is_half_closed {
+            stream.shutdown().await.unwrap();
+        }
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
         parse(&answer)

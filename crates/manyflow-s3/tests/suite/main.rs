@@ -6,6 +6,7 @@ mod client;
 use std::time::Duration;
 
 use client::{Answer, Client, KEY, SECRET};
+use manyflow_ensembles::http::wire::HEADERS_MAX;
 use manyflow_ensembles::store::{MemoryService, StoreClient};
 use manyflow_s3::{Credentials, S3Surface, serve};
 use manyflow_store::{Member, MemberName, MemoryShelf, StoreConfig};
@@ -357,4 +358,28 @@ async fn requests_without_a_valid_signature_are_refused() {
         .await;
     assert_eq!(damaged.status, 400, "{}", damaged.text());
     assert_eq!(lab.get("/box/object").await.body, b"secret");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_end_their_direction_behind_a_request_are_answered() {
+    let lab = Lab::start().await;
+    let client = lab.client.half_closed();
+    let body = vec![7; 3 * MIB];
+    let put = client.send("PUT", "/box/long", "", &[], &body).await;
+    assert_eq!(put.status, 200);
+    let got = client.send("GET", "/box/long", "", &[], b"").await;
+    assert_eq!(got.status, 200);
+    assert!(got.body == body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_have_at_most_as_many_headers_as_those_of_the_gateway() {
+    let lab = Lab::start().await;
+    // The client adds six of its own.
+    for (others, expected) in [(HEADERS_MAX - 6, 200), (HEADERS_MAX - 5, 431)] {
+        let names: Vec<_> = (0..others).map(|n| format!("x-amz-meta-n{n:03}")).collect();
+        let headers: Vec<_> = names.iter().map(|name| (&name[..], "v")).collect();
+        let put = lab.client.send("PUT", "/box/many", "", &headers, b"x");
+        assert_eq!(put.await.status, expected, "{others} headers");
+    }
 }
