@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use crate::common::{LIMIT, Manyflow};
 use crate::http_stage::{
-    ANY, Client, Stage, listen_address, pattern, read_metric, start_gateway, start_member, wait_for,
+    ANY, Client, Stage, listen_address, pattern, read_metric, start_gateway, start_member,
+    start_switch, wait_for,
 };
+use manyflow_net::reserved::ReservedAddress;
 use socket2::SockRef;
 
 /// A server of which the test writes the answers, behind one member.
@@ -128,4 +130,106 @@ fn a_request_whose_client_has_gone_is_cancelled_when_the_answer_is_written() {
     // An answer without an end: were it kept, the test would not end.
     while server.write_all(&[7; 1 << 16]).is_ok() {}
     own.wait_for_cancelled();
+}
+
+const EXPECTING: &str =
+    "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+
+#[test]
+fn an_early_answer_reaches_a_client_that_still_sends_its_body() {
+    let own = Own::start();
+    let body = pattern(3_000_000);
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let (mut client, mut server) = own.ask(&(head.clone() + "begin"));
+    server.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nlarge");
+    let answer = client.answer();
+    assert_eq!((answer.status(), answer.text().as_str()), (413, "large"));
+    assert_eq!(answer.head.headers["connection"], "close");
+    // The connection to the server has half a request, and so no use.
+    wait_for_end(server.reader.get_mut());
+
+    // A client that reads no answer before it has sent its whole body gets the same one.
+    let (mut client, mut server) = own.ask(&head);
+    server.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\n\r\nlarge");
+    client.send(&body);
+    assert_eq!(client.answer().text(), "large");
+}
+
+#[test]
+fn the_final_answer_to_an_expectation_needs_no_body() {
+    let own = Own::start();
+    let (mut client, mut server) = own.ask(EXPECTING);
+    server.send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno");
+    let answer = client.answer();
+    assert_eq!((answer.status(), answer.text().as_str()), (401, "no"));
+    assert_eq!(answer.head.headers["connection"], "close");
+    assert!(client.try_head().is_none(), "one answer");
+    wait_for_end(server.reader.get_mut());
+}
+
+#[test]
+fn a_client_that_expects_100_gets_that_of_the_server() {
+    let own = Own::start();
+    let (mut client, mut server) = own.ask(EXPECTING);
+    server.send(b"HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(client.head().line, "HTTP/1.1 100 Continue");
+    client.send(b"hello");
+    let mut body = [0; 5];
+    server.reader.read_exact(&mut body).unwrap();
+    assert_eq!(&body, b"hello");
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+    assert_eq!(client.answer().text(), "done");
+}
+
+#[test]
+fn a_client_that_expects_100_gets_it_also_from_a_server_that_sends_none() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let mut client = stage.client();
+    client.send(EXPECTING.as_bytes());
+    assert_eq!(client.head().line, "HTTP/1.1 100 Continue");
+    client.send(b"hello");
+    assert_eq!(client.answer().text(), "hello");
+    let seen = stage.servers[0].seen.lock().unwrap()[0].clone();
+    assert_eq!(seen.headers["expect"], "100-continue");
+    // The connection remains in use.
+    assert_eq!(client.ask("GET", "/").text(), "a");
+}
+
+#[test]
+fn a_body_that_is_cut_ends_its_request() {
+    for head in [
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nbegin",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n",
+    ] {
+        let own = Own::start();
+        let (mut client, mut server) = own.ask(head);
+        half_close(&mut client);
+        let answer = client.answer();
+        assert_eq!(answer.status(), 400, "{answer:?}");
+        assert!(answer.text().contains("body"), "{answer:?}");
+        wait_for_end(server.reader.get_mut());
+    }
+}
+
+#[test]
+fn a_body_that_arrives_slowly_is_sent_again_while_no_server_has_seen_it() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let free = ReservedAddress::new().unwrap();
+    let (_broken, broken) = start_member(free.get(), ANY);
+    let (_member, whole) = start_member(stage.servers[0].address, ANY);
+    let members = [listen_address(&broken), listen_address(&whole)];
+    let (_switch, at) = start_switch(&members, "affinity");
+    let (_gateway, address, metrics) = start_gateway(at, &[]);
+    let mut client = Client::connect(address);
+    for number in 0..10 {
+        let head = format!("POST /{number} HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nhalf");
+        client.send(head.as_bytes());
+        stage.wait_for_server(&format!("/{number} "));
+        client.send(b"half");
+        assert_eq!(client.answer().text(), "halfhalf");
+    }
+    assert!(read_metric(&metrics, "manyflow_gateway_refused_total") > 0);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::header::{CONNECTION, EXPECT, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,7 @@ use super::exchange::Event;
 use super::link::{Link, Ticket};
 use super::request::{Answer, take_framing, text, window_for};
 use super::roster::Outcome;
-use super::upload::Upload;
+use super::upload::{Rest, Unread, Upload};
 
 /// The minimum number of attempts for a request that members refuse unseen, which any request may
 /// have. With more members, each is asked once.
@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Failed,
     /// The server has got the request, and has not answered in time.
     Late,
+    /// The client has not sent its whole request.
+    Unread(StatusCode),
 }
 
 impl Problem {
@@ -60,19 +62,36 @@ impl Problem {
     }
 }
 
-/// A request that a member has.
+impl From<Unread> for Problem {
+    fn from(unread: Unread) -> Problem {
+        Problem::new(Kind::Unread(unread.status()), unread.to_string())
+    }
+}
+
+/// A request that a member has, or its beginning.
 struct Sent {
     ticket: Ticket,
     window: u32,
+    /// The bytes of the body in the first message, if others follow.
+    begun: Option<u64>,
+}
+
+/// Sends the rest of a body, if there is one. Returns only if the client does not send it.
+async fn send_rest(rest: &mut Option<Rest>) -> Unread {
+    if let Some(sending) = rest {
+        if let Err(unread) = sending.await {
+            return unread;
+        }
+        *rest = None;
+    }
+    std::future::pending().await
 }
 
 /// The attempts to answer one request.
 pub(super) struct Attempts<'a> {
     shared: &'a Arc<Shared>,
     head: RequestHead,
-    first: Bytes,
-    /// Whether the gateway still has the whole request.
-    can_repeat: bool,
+    upload: Upload,
     /// The members that have had the request.
     tried: Vec<u64>,
     refusals: usize,
@@ -80,21 +99,20 @@ pub(super) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, head: RequestHead, upload: &Upload) -> Attempts<'a> {
+    pub(super) fn new(shared: &'a Arc<Shared>, head: RequestHead, upload: Upload) -> Attempts<'a> {
         Attempts {
             shared,
             head,
-            first: upload.first.clone(),
-            can_repeat: upload.rest.is_none(),
+            upload,
             tried: Vec::new(),
             refusals: 0,
             retries: 0,
         }
     }
 
-    pub(super) async fn run(&mut self, mut upload: Upload) -> Answer {
+    pub(super) async fn run(&mut self) -> Answer {
         loop {
-            let problem = match self.attempt(&mut upload).await {
+            let problem = match self.attempt().await {
                 Ok(answer) => return answer,
                 Err(problem) => problem,
             };
@@ -108,13 +126,13 @@ impl<'a> Attempts<'a> {
 
     /// Returns whether the request can be sent again without a second effect.
     fn is_safe(&self) -> bool {
-        self.can_repeat && is_safe(&self.head.method)
+        self.upload.is_whole() && is_safe(&self.head.method)
     }
 
     /// Decides whether to try again, and counts it.
     fn may_repeat(&mut self, kind: Kind) -> bool {
         let counters = &self.shared.counters;
-        if !self.can_repeat || kind == Kind::Unavailable {
+        if !self.upload.is_kept() || matches!(kind, Kind::Unavailable | Kind::Unread(_)) {
             return false;
         }
         if kind == Kind::Refused && self.refusals < REFUSALS_MIN.max(self.tried.len()) {
@@ -139,6 +157,10 @@ impl<'a> Attempts<'a> {
             answer.headers_mut().insert(RETRY_AFTER, second);
             return answer;
         }
+        if let Kind::Unread(status) = problem.kind {
+            self.shared.counters.rejected.add_one();
+            return text(status, format!("{reason}\n"));
+        }
         self.shared.counters.failed.add_one();
         let method = &self.head.method;
         let note = match problem.kind {
@@ -158,18 +180,16 @@ impl<'a> Attempts<'a> {
 
     /// Sends the request once, and waits for the beginning of its response. A request that can be
     /// sent again goes to a second member when the first is silent or slow.
-    async fn attempt(&mut self, upload: &mut Upload) -> Result<Answer, Problem> {
+    async fn attempt(&mut self) -> Result<Answer, Problem> {
         let link = self.link().await?;
         let sent = self.send(&link, false).await?;
-        let Some(mut first) = sent else {
+        let Some(first) = sent else {
             return Err(Problem::new(
                 Kind::Unavailable,
                 "too many requests are in progress",
             ));
         };
-        if let Some(rest) = upload.rest.take() {
-            first.ticket.start_upload(rest);
-        }
+        let mut rest = self.rest_of(&first);
         let (patience, began) = (self.shared.options.timeout, Instant::now());
         let hedged = {
             let mut event = std::pin::pin!(first.ticket.next_event(patience));
@@ -177,6 +197,7 @@ impl<'a> Attempts<'a> {
                 tokio::select! {
                     biased;
                     event = event.as_mut() => break Err(event),
+                    unread = send_rest(&mut rest) => return Err(unread.into()),
                     () = sleep(HEDGE_TICK), if self.is_safe() && self.retries == 0 => {}
                 }
                 if let Some(second) = self.hedge(&first, began).await? {
@@ -186,7 +207,7 @@ impl<'a> Attempts<'a> {
         };
         match hedged {
             Ok((second, is_slow)) => self.race(first, second, is_slow).await,
-            Err(event) => self.conclude(first, event),
+            Err(event) => self.conclude(first, event, rest),
         }
     }
 
@@ -237,7 +258,7 @@ impl<'a> Attempts<'a> {
         } else {
             (second, first)
         };
-        let answered = self.conclude(ended, event);
+        let answered = self.conclude(ended, event, None);
         if answered.is_ok() {
             if is_slow && !is_first {
                 other.ticket.note(Outcome::Slow);
@@ -245,12 +266,13 @@ impl<'a> Attempts<'a> {
             return answered;
         }
         let event = other.ticket.next_event(patience).await;
-        self.conclude(other, event)
+        self.conclude(other, event, None)
     }
 
     /// Gives the request to a member that has not had it, or to the switch's choice. Returns `None`
     /// if too many requests are in progress.
     async fn send(&mut self, link: &Arc<Link>, is_hedge: bool) -> Result<Option<Sent>, Problem> {
+        self.upload.read_beginning().await?;
         link.find_members().await;
         let choice = {
             let (now, mut roster) = (Instant::now(), link.roster());
@@ -262,27 +284,53 @@ impl<'a> Attempts<'a> {
                     .or_else(|| roster.choose(now, &[], self.is_safe())),
             }
         };
+        if choice.is_none() {
+            // A second message might reach another member.
+            self.upload.read_message().await?;
+        }
         let member = choice.map(|choice| choice.member);
         self.tried
             .extend(member.filter(|member| !self.tried.contains(member)));
         let options = &self.shared.options;
         let window = window_for(link.in_progress(), options.window);
-        let Some(ticket) = link.open(choice, window, self.first.len() as u64) else {
+        let (body, is_last) = (self.upload.beginning(), self.upload.is_whole());
+        let sent = body.len() as u64;
+        let Some(ticket) = link.open(choice, window, sent) else {
             return Ok(None);
         };
-        let message = self.message(&ticket, window);
+        let message = self.message(&ticket, window, body, is_last);
         match tokio::time::timeout(options.timeout, ticket.send(message)).await {
             Ok(sent) => sent.map_err(|reason| Problem::new(Kind::Failed, reason))?,
             Err(_) => return Err(self.silent(&ticket, "takes no request")),
         }
-        Ok(Some(Sent { ticket, window }))
+        Ok(Some(Sent {
+            ticket,
+            window,
+            begun: (!is_last).then_some(sent),
+        }))
+    }
+
+    /// Returns the part of the body that did not fit the first message, or comes later.
+    fn rest_of(&self, sent: &Sent) -> Option<Rest> {
+        let (link, exchange) = (sent.ticket.link(), &sent.ticket.exchange);
+        let (link, exchange) = (Arc::clone(link), Arc::clone(exchange));
+        let upload = self.upload.clone();
+        sent.begun
+            .map(|begun| -> Rest { Box::pin(upload.send_rest(link, exchange, begun)) })
     }
 
     /// Returns the answer that follows from the first event of an attempt; `None` is the end of the
     /// patience.
-    fn conclude(&self, sent: Sent, event: Option<Event>) -> Result<Answer, Problem> {
+    fn conclude(
+        &self,
+        sent: Sent,
+        event: Option<Event>,
+        rest: Option<Rest>,
+    ) -> Result<Answer, Problem> {
         let failed = |reason: &str| Problem::new(Kind::Failed, reason);
-        let Sent { ticket, window } = sent;
+        let Sent {
+            mut ticket, window, ..
+        } = sent;
         match event {
             Some(Event::Response(mut response)) => {
                 let length = take_framing(&self.head.method, &mut response);
@@ -290,6 +338,10 @@ impl<'a> Attempts<'a> {
                     ticket.note(Outcome::Failed);
                     failed(reason)
                 })?;
+                // A client that waits for 100 and gets this answer does not send its body.
+                if let Some(rest) = rest.filter(|_| !self.upload.is_awaited()) {
+                    ticket.start_upload(rest);
+                }
                 Ok(self.respond(ticket, *response, length, window))
             }
             Some(Event::Failed(failure)) => {
@@ -328,15 +380,19 @@ impl<'a> Attempts<'a> {
         Problem::new(Kind::Failed, reason)
     }
 
-    fn message(&self, ticket: &Ticket, window: u32) -> Bytes {
+    fn message(&self, ticket: &Ticket, window: u32, body: Bytes, is_last: bool) -> Bytes {
+        let mut head = self.head.clone();
+        if !self.upload.is_awaited() {
+            head.headers.remove(EXPECT);
+        }
         let request = wire::Request {
             id: ticket.id(),
             window,
             alive_ms: self.shared.alive_ms(),
             to: ticket.member(),
-            head: self.head.clone(),
-            body: self.first.clone(),
-            is_last: self.can_repeat,
+            head,
+            body,
+            is_last,
         };
         request.encode()
     }
@@ -355,6 +411,8 @@ impl<'a> Attempts<'a> {
             true => Outcome::Failed,
             false => Outcome::Answered,
         };
+        // The response ends the connection before the request has arrived.
+        let is_early = self.upload.is_awaited() || (response.is_last && !self.upload.is_over());
         let body = if response.is_last {
             counters.answered.add_one();
             ticket.note(outcome);
@@ -370,6 +428,10 @@ impl<'a> Attempts<'a> {
         *answer.status_mut() = response.status;
         *answer.headers_mut() = response.headers;
         add_via(answer.headers_mut());
+        if is_early {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+        }
         answer
     }
 }

@@ -58,6 +58,8 @@ struct ExchangeState {
     is_failed: bool,
     /// The bytes of the request's body that the member takes.
     upload_until: u64,
+    /// Whether the member has granted credit: its server takes the body.
+    is_continued: bool,
     uploader: Option<Waker>,
 }
 
@@ -81,6 +83,7 @@ impl Exchange {
                 is_sent: false,
                 is_failed: false,
                 upload_until: sent + UPLOAD_WINDOW,
+                is_continued: false,
                 uploader: None,
             }),
         }
@@ -124,6 +127,16 @@ impl Exchange {
         let mut state = self.lock();
         if state.upload_until > sent {
             return Poll::Ready(state.upload_until - sent);
+        }
+        state.uploader = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Completes when the server takes the body of a request with `Expect: 100-continue`.
+    pub(super) fn poll_continued(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.is_continued {
+            return Poll::Ready(());
         }
         state.uploader = Some(context.waker().clone());
         Poll::Pending
@@ -180,6 +193,7 @@ impl ExchangeState {
             MemberEvent::Part(_, part) => self.handle_part(part)?,
             MemberEvent::Credit(_, until) => {
                 self.upload_until = self.upload_until.max(until);
+                self.is_continued = true;
                 if let Some(waker) = self.uploader.take() {
                     waker.wake();
                 }

@@ -14,7 +14,7 @@ use super::GatewayOptions;
 use super::counters::Counters;
 use super::exchange::{Event, Exchange, Unused};
 use super::roster::{Choice, Outcome, Roster};
-use super::upload::UploadRest;
+use super::upload::Rest;
 use crate::anypoint::{Connection, Prefix};
 
 /// The time after which the credit of a response in progress is repeated, as a sign that the client
@@ -404,10 +404,15 @@ impl Ticket {
         self.link.send(self.exchange.key, message).await
     }
 
-    /// Sends the rest of the request's body in a task of its own, until the request ends.
-    pub(super) fn start_upload(&mut self, rest: UploadRest) {
-        let (link, exchange) = (Arc::clone(&self.link), Arc::clone(&self.exchange));
-        let upload = async move { rest.run(&link, &exchange).await };
+    /// Sends the rest of the request's body in a task of its own, until the request ends. A body
+    /// that is cut ends the response as well.
+    pub(super) fn start_upload(&mut self, rest: Rest) {
+        let exchange = Arc::clone(&self.exchange);
+        let upload = async move {
+            if let Err(unread) = rest.await {
+                exchange.lose(&unread.to_string());
+            }
+        };
         self.upload = Some(tokio::spawn(upload).abort_handle());
     }
 

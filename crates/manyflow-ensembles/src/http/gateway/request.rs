@@ -1,12 +1,13 @@
 //! One request of a client: its head, the framing of its response, and answers of the gateway.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, MAX_FORWARDS};
 use hyper::http::uri::{PathAndQuery, Scheme};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 
 use super::super::framing::is_host;
 use super::super::headers::{add_forwarded_for, add_via, content_length, remove_hop_by_hop};
@@ -29,9 +30,9 @@ pub(super) async fn answer(
     shared: &Arc<Shared>,
     client: IpAddr,
     request: Request<Incoming>,
-) -> Result<Answer, hyper::Error> {
+) -> Result<Answer, Infallible> {
     shared.counters.requests.add_one();
-    let (head, body) = match take_head(client, request) {
+    let (head, upload) = match take_head(client, request) {
         Ok(taken) => taken,
         Err(answer) => {
             shared.counters.rejected.add_one();
@@ -40,17 +41,7 @@ pub(super) async fn answer(
     };
     // The server drops this future if the client ends its connection.
     let mut unanswered = Unanswered(Some(&shared.counters.cancelled));
-    let upload = match Upload::read(body).await {
-        Ok(upload) => upload,
-        Err(error) if error.is_incomplete_message() => return Err(error),
-        Err(error) => {
-            unanswered.0 = None;
-            shared.counters.rejected.add_one();
-            let reason = format!("the body of the request is not valid: {error}\n");
-            return Ok(text(StatusCode::BAD_REQUEST, reason));
-        }
-    };
-    let answer = Attempts::new(shared, head, &upload).run(upload).await;
+    let answer = Attempts::new(shared, head, upload).run().await;
     unanswered.0 = None;
     Ok(answer)
 }
@@ -70,7 +61,7 @@ impl Drop for Unanswered<'_> {
 fn take_head(
     client: IpAddr,
     request: Request<Incoming>,
-) -> Result<(RequestHead, Incoming), Box<Answer>> {
+) -> Result<(RequestHead, Upload), Box<Answer>> {
     let (parts, body) = request.into_parts();
     if parts.method == Method::CONNECT {
         let reason = "this port opens no tunnels: `manyflow gateway --tcp connect` does\n";
@@ -104,8 +95,10 @@ fn take_head(
         }
     }
     remove_hop_by_hop(&mut headers);
-    // The gateway has answered it: the body arrives.
-    headers.remove(EXPECT);
+    let upload = Upload::new(body, takes_continue(parts.version, &headers));
+    if !upload.is_awaited() {
+        headers.remove(EXPECT);
+    }
     add_forwarded_for(&mut headers, client);
     add_via(&mut headers);
     let head = RequestHead {
@@ -114,12 +107,20 @@ fn take_head(
         headers,
     };
     match head.check() {
-        Ok(()) => Ok((head, body)),
+        Ok(()) => Ok((head, upload)),
         Err(error) => {
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             Err(text(status, format!("{error}\n")).into())
         }
     }
+}
+
+/// Returns whether the client may wait for 100 before it sends the body (RFC 9110 section 10.1.1):
+/// the condition under which hyper's server sends it.
+fn takes_continue(version: Version, headers: &HeaderMap) -> bool {
+    let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
+    version == Version::HTTP_11
+        && expected.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Returns the path and the query of a target. An empty path is `/` (RFC 9112 section 3.2.1), also

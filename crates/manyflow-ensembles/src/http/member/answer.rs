@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use hyper::Uri;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
 use hyper::http::uri::{Parts, Scheme};
+use hyper::{StatusCode, Uri};
 use hyper_util::client::legacy::Error;
 use tokio::time::Instant;
 
 use super::super::headers::remove_hop_by_hop;
 use super::super::wire::{
-    Failure, FailureKind, MemberEvent, PART_BYTES_MAX, Part, Request, Response, check_headers,
+    Failure, FailureKind, MemberEvent, PART_BYTES_MAX, Part, Request, Response, UPLOAD_WINDOW,
+    check_headers,
 };
 use super::body::RequestBody;
 use super::counters::add_one;
@@ -73,12 +74,12 @@ async fn answer(guard: &Guard, flow: &Arc<Flow>, request: Request) -> Result<(),
     let response = ask(guard, flow, request).await.map_err(End::Failed)?;
     let (parts, mut body) = response.into_parts();
     let mut headers = parts.headers;
+    let origin = |reason: &str| End::Failed(Failure::new(FailureKind::Origin, reason));
     if headers.contains_key(TRANSFER_ENCODING) {
         // RFC 9112 section 6.3: the length that came with it is not that of the body.
         headers.remove(CONTENT_LENGTH);
     }
     remove_hop_by_hop(&mut headers);
-    let origin = |reason: &str| End::Failed(Failure::new(FailureKind::Origin, reason));
     if parts.status.is_informational() {
         return Err(origin(
             "the server switched protocols, which no request asks for",
@@ -148,6 +149,7 @@ async fn ask(
     parts.authority = Some(origin.0.clone());
     parts.path_and_query = Some(request.head.target);
     let uri = Uri::from_parts(parts).map_err(|error| refused(error.to_string()))?;
+    let sent = request.body.len() as u64;
     let body = if request.is_last {
         RequestBody::whole(request.body)
     } else {
@@ -163,6 +165,9 @@ async fn ask(
     let mut asked = hyper::Request::new(body);
     *asked.method_mut() = request.head.method;
     *asked.uri_mut() = uri;
+    if headers.contains_key(EXPECT) {
+        pass_continue(&mut asked, guard, sent);
+    }
     *asked.headers_mut() = headers;
     let answered = in_time(shared, flow, shared.client.request(asked)).await;
     let answered = answered.map_err(|limit| {
@@ -171,6 +176,16 @@ async fn ask(
         Failure::new(FailureKind::Late, &reason)
     })?;
     answered.map_err(|error| describe(shared, origin, &error))
+}
+
+/// Lets the server's 100 reach the gateway: as credit, which the gateway has already.
+fn pass_continue(asked: &mut hyper::Request<RequestBody>, guard: &Guard, sent: u64) {
+    let (control, id) = (guard.peer.control.clone(), guard.id);
+    hyper::ext::on_informational(asked, move |response| {
+        if response.status() == StatusCode::CONTINUE {
+            control.push(MemberEvent::Credit(id, sent + UPLOAD_WINDOW));
+        }
+    });
 }
 
 /// Waits for the beginning of the response. Returns the limit if the server has got the request and

@@ -84,6 +84,16 @@ impl Flow {
         }
     }
 
+    /// Ends a body of which parts are missing, when the response has ended before it: otherwise its
+    /// server would wait for them.
+    pub(super) fn abandon(&self) {
+        let mut state = self.lock();
+        state.is_broken |= !state.is_complete;
+        if let Some(waker) = state.body_reader.take() {
+            waker.wake();
+        }
+    }
+
     /// Handles credit for the response.
     pub(super) fn handle_credit(&self, until: u64) {
         let mut state = self.lock();

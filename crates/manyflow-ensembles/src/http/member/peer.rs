@@ -255,9 +255,14 @@ impl Peer {
         is_draining.then_some((FailureKind::Refused, "the member is shutting down"))
     }
 
+    fn remove(&self, id: RequestId) -> Option<Running> {
+        let running = self.lock().remove(&id)?;
+        running.flow.abandon();
+        Some(running)
+    }
+
     fn cancel(&self, id: RequestId) {
-        let running = self.lock().remove(&id);
-        if let Some(running) = running {
+        if let Some(running) = self.remove(id) {
             running.task.abort();
         }
     }
@@ -294,6 +299,6 @@ impl Drop for Guard {
             add_one(&counters.cancelled);
         }
         counters.in_progress.fetch_sub(1, Ordering::Relaxed);
-        self.peer.lock().remove(&self.id);
+        self.peer.remove(self.id);
     }
 }
