@@ -59,6 +59,21 @@ pub(super) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, &'stati
     }
 }
 
+/// Returns whether the body of a server's response comes in chunks.
+///
+/// # Errors
+/// If it has another coding, whose end and contents are in doubt (RFC 9112 sections 6.1 and 7).
+/// `identity` is one as well: HTTP/1.1 has it no longer, and a body with it would end with the
+/// connection, whatever its Content-Length is.
+pub(super) fn is_chunked(headers: &HeaderMap) -> Result<bool, &'static str> {
+    let mut values = headers.get_all(TRANSFER_ENCODING).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(false),
+        (Some(one), None) if one.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(true),
+        _ => Err("the Transfer-Encoding of the response is not `chunked` alone"),
+    }
+}
+
 /// Adds this proxy to `Via`.
 pub(super) fn add_via(headers: &mut HeaderMap) {
     headers.append(VIA, VIA_VALUE);

@@ -199,6 +199,32 @@ fn a_client_that_expects_100_gets_it_also_from_a_server_that_sends_none() {
 }
 
 #[test]
+fn a_response_with_another_coding_than_chunked_is_refused_with_the_reason() {
+    for codings in [
+        "Transfer-Encoding: identity\r\nContent-Length: 5\r\n\r\nhello",
+        "Transfer-Encoding: identity\r\n\r\nhello",
+        "Transfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    ] {
+        let own = Own::start();
+        let (mut client, mut server) = own.ask("POST / HTTP/1.1\r\nHost: h\r\n\r\n");
+        // The server keeps its connection open.
+        server.send(format!("HTTP/1.1 200 OK\r\n{codings}").as_bytes());
+        let answer = client.answer();
+        assert_eq!(answer.status(), 502, "{codings:?}");
+        assert!(answer.text().contains("Transfer-Encoding"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_status_without_a_name_has_no_reason() {
+    let own = Own::start();
+    let (mut client, mut server) = own.ask("POST / HTTP/1.1\r\nHost: h\r\n\r\n");
+    server.send(b"HTTP/1.1 520 Unknown Error\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.head().line, "HTTP/1.1 520");
+}
+
+#[test]
 fn a_body_that_is_cut_ends_its_request() {
     for head in [
         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nbegin",

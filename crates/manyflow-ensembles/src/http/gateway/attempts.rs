@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::ext::ReasonPhrase;
 use hyper::header::{CONNECTION, EXPECT, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use tokio::time::{Instant, sleep};
@@ -427,6 +428,11 @@ impl<'a> Attempts<'a> {
         let mut answer = Response::new(body);
         *answer.status_mut() = response.status;
         *answer.headers_mut() = response.headers;
+        if response.status.canonical_reason().is_none() {
+            // Otherwise hyper writes `<none>`.
+            let reason = ReasonPhrase::from_static(b"");
+            answer.extensions_mut().insert(reason);
+        }
         add_via(answer.headers_mut());
         if is_early {
             let close = HeaderValue::from_static("close");

@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_LENGTH, EXPECT};
 use hyper::http::uri::{Parts, Scheme};
 use hyper::{StatusCode, Uri};
 use hyper_util::client::legacy::Error;
 use tokio::time::Instant;
 
-use super::super::headers::remove_hop_by_hop;
+use super::super::headers::{is_chunked, remove_hop_by_hop};
 use super::super::wire::{
     Failure, FailureKind, MemberEvent, PART_BYTES_MAX, Part, Request, Response, UPLOAD_WINDOW,
     check_headers,
@@ -75,7 +75,7 @@ async fn answer(guard: &Guard, flow: &Arc<Flow>, request: Request) -> Result<(),
     let (parts, mut body) = response.into_parts();
     let mut headers = parts.headers;
     let origin = |reason: &str| End::Failed(Failure::new(FailureKind::Origin, reason));
-    if headers.contains_key(TRANSFER_ENCODING) {
+    if is_chunked(&headers).map_err(origin)? {
         // RFC 9112 section 6.3: the length that came with it is not that of the body.
         headers.remove(CONTENT_LENGTH);
     }
