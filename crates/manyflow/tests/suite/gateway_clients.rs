@@ -217,6 +217,25 @@ fn a_response_with_another_coding_than_chunked_is_refused_with_the_reason() {
 }
 
 #[test]
+fn targets_pass_unchanged_or_are_refused() {
+    let stage = Stage::start(&["a"], "affinity", &[]);
+    let good = ["/a?b={c|d}^`\\%zz%", "/a|{b}\"%", "/ä", "//a//?", "*"];
+    for target in good {
+        let answer = stage.client().ask("GET", target);
+        assert_eq!(answer.status(), 200, "{target}");
+        let line = format!("GET {target} HTTP/1.1");
+        assert_eq!(
+            stage.servers[0].seen.lock().unwrap().last().unwrap().line,
+            line
+        );
+    }
+    for target in ["/a?b=\"c\"", "/a`b", "/a<b", "/a?b>c", "/a\u{1}b", "a"] {
+        let answer = stage.client().ask("GET", target);
+        assert_eq!(answer.status(), 400, "{target}");
+    }
+}
+
+#[test]
 fn a_status_without_a_name_has_no_reason() {
     let own = Own::start();
     let (mut client, mut server) = own.ask("POST / HTTP/1.1\r\nHost: h\r\n\r\n");
