@@ -47,15 +47,9 @@ impl Inbound {
         Ok(Inbound(Arc::new(stream)))
     }
 
-    /// Waits until the client has reset the connection, or no longer answers. Notices that also
-    /// while nobody reads or writes.
+    /// Waits until the client has reset the connection, as [`until_reset`] does.
     pub async fn reset(&self) {
-        // An error of `ready` means that the runtime ends.
-        while let Ok(ready) = self.0.ready(Interest::ERROR).await {
-            if ready.is_error() {
-                return;
-            }
-        }
+        until_reset(&self.0).await;
     }
 
     /// Ends the connection behind an answer: discards the bytes that the client still sends, so
@@ -93,6 +87,17 @@ impl Inbound {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
+        }
+    }
+}
+
+/// Waits until the other end has reset the connection, or no longer answers. Notices that also
+/// while nobody reads or writes.
+pub async fn until_reset(stream: &TcpStream) {
+    // An error of `ready` means that the runtime ends.
+    while let Ok(ready) = stream.ready(Interest::ERROR).await {
+        if ready.is_error() {
+            return;
         }
     }
 }

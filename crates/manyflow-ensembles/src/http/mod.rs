@@ -65,6 +65,10 @@
 //! which the sender may send. Therefore a slow client takes at most a window of memory in the
 //! gateway, and other requests do not wait for it.
 //!
+//! A request begins before its body has arrived. The client of one with `Expect: 100-continue`
+//! sends its body when the gateway has received credit, which a member repeats for the 100 of its
+//! server, or after 1 s.
+//!
 //! # Failures
 //!
 //! A member sends Alive for each request in progress at the interval that the request states. The

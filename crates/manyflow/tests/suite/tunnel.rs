@@ -389,3 +389,14 @@ fn a_reset_behind_the_end_of_a_direction_is_noticed_while_nothing_is_sent() {
     // The server sends nothing, and its next read finds the end only. Its connection is gone.
     wait_for(|| SockRef::from(&server).take_error().unwrap());
 }
+
+#[test]
+fn a_server_that_resets_behind_the_end_of_its_direction_resets_the_client() {
+    let stage = Stage::start("--tcp", &[], &[]);
+    let (mut client, mut server) = stage.open();
+    server.write_all(b"the last bytes").unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut client), b"the last bytes");
+    reset(server);
+    wait_for(|| SockRef::from(&client).take_error().unwrap());
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::{HeaderMap, StatusCode};
 use manyflow_net::address::Address;
+use manyflow_net::inbound::until_reset;
 use proxy_header::{ProxiedAddress, ProxyHeader};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -43,10 +44,19 @@ async fn pass(guard: &Guard, flow: &Arc<Flow>, open: &Open) -> Result<(), End> {
         let reason = format!("the server {server} ended the stream: {error}");
         End::Failed(Failure::new(FailureKind::Origin, &reason))
     };
-    tokio::try_join!(
-        pass_to_server(guard, flow, writing, failed),
-        pass_to_gateway(guard, flow, reading, failed),
-    )?;
+    let pass = async {
+        tokio::try_join!(
+            pass_to_server(guard, flow, writing, failed),
+            pass_to_gateway(guard, flow, &reading, failed),
+        )
+    };
+    tokio::select! {
+        passed = pass => passed.map(drop)?,
+        // Nobody reads behind the server's end, or without credit.
+        () = until_reset(reading.as_ref()) => {
+            return Err(failed(io::ErrorKind::ConnectionReset.into()));
+        }
+    }
     // Both sides have closed: nothing is left that a reset could discard.
     let _ = socket2::SockRef::from(&stream).set_linger(None);
     Ok(())
@@ -117,13 +127,13 @@ async fn pass_to_server(
 async fn pass_to_gateway(
     guard: &Guard,
     flow: &Flow,
-    reading: ReadHalf<'_>,
+    reading: &ReadHalf<'_>,
     failed: impl Fn(io::Error) -> End,
 ) -> Result<(), End> {
     let mut sent = 0;
     loop {
         let credit = flow.credit(sent).await.ok_or(End::Unwanted)?;
-        let bytes = read(&reading, credit).await.map_err(&failed)?;
+        let bytes = read(reading, credit).await.map_err(&failed)?;
         let part = Part {
             offset: sent,
             is_last: bytes.is_empty(),
