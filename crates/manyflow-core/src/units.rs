@@ -223,7 +223,11 @@ mod tests {
         assert_eq!(parse_duration("10min"), Ok(Duration::from_secs(600)));
         assert_eq!(parse_duration("0.5 ms"), Ok(Duration::from_micros(500)));
         for text in ["500us", "500 µs", "500 μs"] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_micros(500)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_micros(500)),
+                "{text}"
+            );
         }
     }
 }
