@@ -25,6 +25,9 @@ pub(super) struct Cycle {
     since: Time,
     /// Whether the reports of the round have been acted on.
     pub(super) is_adjusted: bool,
+    /// Whether an early report has lowered the lowest group in the round. Those that follow are
+    /// from before the decrease took effect, also if other reports have been acted on meanwhile.
+    pub(super) has_early: bool,
     /// The number of rounds in a row without reports.
     silent: u32,
     /// The longest round-trip time to the receivers.
@@ -47,6 +50,7 @@ impl Cycle {
             round: Round::new(),
             since: start,
             is_adjusted: false,
+            has_early: false,
             silent: 0,
             rtt: config.initial_rtt,
             base_rtt: BaseRtt::new(start, config.initial_rtt),
@@ -74,7 +78,7 @@ impl Cycle {
     pub(super) fn begin(&mut self, now: Time) {
         let request = self.round.request().wrapping_add(1).max(1);
         self.round.begin(request, None);
-        (self.since, self.is_adjusted) = (now, false);
+        (self.since, self.is_adjusted, self.has_early) = (now, false, false);
     }
 
     /// Returns the end of the round: two round-trip times after its start, or four while answers

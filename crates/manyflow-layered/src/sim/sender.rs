@@ -432,9 +432,11 @@ impl Sender {
         .with_ecn(Ecn::Capable)
     }
 
-    /// Handles an early report about the lowest group.
+    /// Handles an early report about the lowest group. One in a round lowers its rate.
     fn on_early(&mut self, feedback: &Feedback) {
-        if feedback.group == 0 && self.rates.on_early(feedback.minimum.into()) {
+        let of_lowest = feedback.group == 0 && !self.cycles[0].has_early;
+        if of_lowest && self.rates.on_early(feedback.minimum.into()) {
+            self.cycles[0].has_early = true;
             (0..self.config.groups).for_each(|group| self.report_rate(group));
         }
     }

@@ -383,6 +383,27 @@ fn a_receiver_that_has_just_joined_takes_the_first_decrease_for_that_of_others()
     assert_eq!(watched.receiver.subscribed(), 2);
 }
 
+/// The second early report comes after all answers of the round, which are from before the first.
+#[test]
+fn early_reports_lower_the_lowest_group_once_in_a_round() {
+    let mut sender = Sender::new(SenderConfig::default(), SESSION, at(0), None).unwrap();
+    sender.handle_timeout(at(0));
+    let early = |rate| Feedback {
+        reports: 0,
+        ..report(1, 0, 1, false, rate)
+    };
+    let mut rates = vec![sender.rate(0)];
+    for reported in [early(8_000), report(1, 0, 1, false, 12_500), early(4_000)] {
+        sender.handle_packet(at(40), &packet(reported));
+        rates.push(sender.rate(0));
+    }
+    assert!(rates[1] < rates[0], "{rates:?}");
+    assert_eq!(rates[2..], [rates[1]; 2], "one decrease");
+    sender.handle_timeout(at(400));
+    sender.handle_packet(at(401), &packet(early(4_000)));
+    assert!(sender.rate(0) < rates[1], "another round");
+}
+
 #[test]
 fn a_report_that_is_too_late_to_count_makes_the_rounds_longer() {
     const RTT: u64 = 3000;
