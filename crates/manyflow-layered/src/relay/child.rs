@@ -131,7 +131,7 @@ impl Reports {
     }
 }
 
-/// The last rounds in which a hop marked packets of a session.
+/// The last rounds in which a child got marked packets of a session.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct MarkedRounds {
     /// The request that ended the last round.
@@ -191,14 +191,16 @@ impl Share {
         }
     }
 
-    /// Notes a packet that the hop has taken.
+    /// Notes a packet that the hop has taken, marked by it or by one before.
     pub(super) fn on_packet(&mut self, newest: u16, is_marked: bool) {
         self.marked.on_packet(newest, is_marked);
     }
 
-    /// Returns feedback of the child, in which all receivers are congested if the hop marked
-    /// packets of their top group in this round. They have seen the marks, unless they lie. If
-    /// groups have requests of their own, those of a higher group than the child's do not count.
+    /// Returns feedback of the child in which the marks that this relay knows decide. All receivers
+    /// below are congested if packets of their top group were marked in this round, here or
+    /// before: they have seen the marks, unless they lie. A receiver sees no other marks, so that
+    /// without them it is not congested, whatever it says. If groups have requests of their own,
+    /// those of a higher group than the child's do not count.
     pub(super) fn with_marks(&self, feedback: &Feedback, is_by_group: bool) -> Feedback {
         let is_top = self.top.is_some_and(|top| match is_by_group {
             true => feedback.group == top,
@@ -206,6 +208,8 @@ impl Share {
         });
         let congested = match is_top && self.marked.had_mark(feedback.request) {
             true => feedback.reports,
+            false if feedback.is_of_receiver() => 0,
+            // The hops below a relay mark packets, too.
             false => feedback.congested,
         };
         Feedback {
@@ -425,30 +429,35 @@ mod tests {
         );
     }
 
+    /// The child's top group is 2, and a packet was marked in the round of the first request.
     #[test]
-    fn a_receiver_cannot_hide_marks_of_its_top_group() {
+    fn marks_of_the_top_group_decide_whatever_a_receiver_says() {
         let mut share = Share::new(4);
         share.set_top(Some(2), 0, false);
         share.on_packet(1, true);
-        let feedback = |group, request| Feedback {
-            group,
-            request,
-            reports: 3,
-            source: 1,
-            session: 7,
-            more: false,
-            congested: 0,
-            minimum: 0,
-            maximum: 0,
-            population: 3,
-            hold_us: 0,
-            rtt_us: 0,
+        let congested = |group, request, said, hold_us| {
+            let feedback = Feedback {
+                group,
+                request,
+                reports: 3,
+                source: 1,
+                session: 7,
+                more: false,
+                congested: said,
+                minimum: 0,
+                maximum: 0,
+                population: 3,
+                hold_us,
+                rtt_us: 0,
+            };
+            share.with_marks(&feedback, false).congested
         };
-        let congested =
-            |group, request| share.with_marks(&feedback(group, request), false).congested;
-        assert_eq!(
-            (congested(2, 1), congested(1, 1), congested(2, 2)),
-            (3, 0, 0)
-        );
+        for said in [0, 3] {
+            let of_receiver =
+                [(2, 1), (1, 1), (2, 2)].map(|(group, n)| congested(group, n, said, 0));
+            assert_eq!(of_receiver, [3, 0, 0], "a receiver says {said}");
+        }
+        let of_relay = [(2, 1), (1, 1), (2, 2)].map(|(group, n)| congested(group, n, 2, 1));
+        assert_eq!(of_relay, [3, 2, 2], "hops below a relay mark packets, too");
     }
 }

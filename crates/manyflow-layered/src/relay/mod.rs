@@ -42,9 +42,12 @@
 //!   the receivers below.
 //! - A report from a child carries the nonce of its hop, and must be newer than the last one. A
 //!   report from an address without a hop is accepted if its MAC is right, or if there is no key.
-//! - A child cannot hide congestion. If its hop has marked packets of its top group in a round, all
-//!   its receivers in that group count as congested in its report of that round: they have seen the
-//!   marks, unless they lie. In the paper, only the receiver says whether it is congested.
+//! - A child can neither hide congestion nor invent it. If packets of its top group were marked in
+//!   a round, by its hop or before, all its receivers in that group count as congested in its
+//!   report of that round: they have seen the marks, unless they lie. A receiver sees no other
+//!   marks, and without them it does not count as congested. The hops below a relay mark packets,
+//!   too, so what a relay reports counts. A relay states times, and receivers do not. In the paper,
+//!   only the receiver says whether it is congested.
 //! - A relay reports at once that a hop of a known rate has dropped a packet of the lowest group,
 //!   if the hop carries far less than that group. Neither a request nor an answer waits in the full
 //!   queue then. It does so once in a round, as it passes on early reports of others.

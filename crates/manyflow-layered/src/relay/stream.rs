@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use manyflow_core::estimate::token_bucket::TokenBucket;
-use manyflow_core::{ConfigError, Time};
+use manyflow_core::{ConfigError, Ecn, Time};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::child::{Child, Queued, Share};
 use super::config::{Datagrams, RelayConfig, RelayError, SessionInfo, Where};
+use super::inner::inner_ecn;
 use super::reporting::ReportingEnd;
 use super::session::RelaySession;
 use super::strangers::Strangers;
@@ -190,7 +191,8 @@ impl StreamRelay {
         match pushed {
             Ok(is_marked) => {
                 let top = share.top.unwrap_or_default();
-                share.on_packet(self.sessions[session].newest(top), is_marked);
+                let newest = self.sessions[session].newest(top);
+                share.on_packet(newest, is_marked || inner_ecn(message) == Ecn::Marked);
             }
             // The queue drops from the top, so it holds nothing of higher groups.
             Err(_) if rank == Some(0) && child.hop.is_rate_known() => {

@@ -73,6 +73,14 @@ fn report(session: u32, group: u8, request: u16, congested: bool, rate: u32) -> 
     }
 }
 
+/// Returns a report of a relay, which states times: there are hops below it.
+fn report_of_relay(feedback: Feedback) -> Feedback {
+    Feedback {
+        hold_us: 1,
+        ..feedback
+    }
+}
+
 /// Children of a relay that have heard a sounding.
 struct Family {
     now: Time,
@@ -139,7 +147,8 @@ impl Family {
 fn a_summary_waits_for_all_children_from_the_first_round_on() {
     let mut family = Family::new(config(), 3);
     family.relay.observe_data(family.now, 0, &request(0, 1));
-    family.report(1, report(7, 1, 1, true, 100)).unwrap();
+    let congested = report_of_relay(report(7, 1, 1, true, 100));
+    family.report(1, congested).unwrap();
     family.report(2, report(7, 1, 1, false, 300)).unwrap();
     assert_eq!(family.relay.poll_feedback(), None);
     family.report(3, report(7, 1, 1, false, 200)).unwrap();
@@ -180,9 +189,10 @@ fn summaries_pass_through_two_relays_and_a_restart_of_the_upper_one() {
         let round = u16::from(restart) + 1;
         above.observe_data(Time::ZERO, 0, &request(0, round));
         family.relay.observe_data(Time::ZERO, 0, &request(0, round));
+        family.now += ms(1);
         for child in 1..=2 {
             let feedback = report(7, 1, round, child == 1, 100 * u32::from(child));
-            family.report(child, feedback).unwrap();
+            family.report(child, report_of_relay(feedback)).unwrap();
         }
         // The echo, and the summary. After a restart, another summary is for the relay before.
         let up = family.exchange();

@@ -146,12 +146,9 @@ fn rates_beside(lie: Option<Lie>, seed: u8) -> Vec<f64> {
 
 /// The minimum share of their rates that honest receivers keep, in percent.
 const KEPT: f64 = 90.0;
-/// The seeds of every run.
+/// The seeds of every run. When relays believed a receiver that it is congested, one of the others
+/// kept 81 % beside a receiver that always says so, with seed 1.
 const LIE_SEEDS: [u8; 2] = [1, 3];
-/// With seed 1, the receiver behind the third link keeps 81 % beside a liar that always reports
-/// congestion. Before units were cut again when rates decrease, seed 3 missed with 35 %, and so did
-/// 6 of the first 10 seeds, which are 4 now.
-const NOT_KEPT: [(u8, Lie); 1] = [(1, Lie::AlwaysCongested)];
 
 /// Returns the seeds and lies with which an honest receiver keeps less than the bound.
 fn not_kept(seeds: impl Iterator<Item = u8>) -> Vec<(u8, Lie)> {
@@ -177,13 +174,10 @@ fn receivers_keep_their_rates_beside_one_that_lies() {
         let seeds: u8 = seeds.parse().expect("MANYFLOW_SEEDS is a number up to 255");
         let not_kept = not_kept(0..seeds);
         println!("less than {KEPT} % with {not_kept:?}");
-        let hidden = not_kept
-            .iter()
-            .filter(|(_, lie)| *lie == Lie::NeverCongested);
-        assert!(hidden.count() <= usize::from(seeds) / 20);
+        assert!(not_kept.len() <= usize::from(seeds) / 20);
         return;
     }
-    assert_eq!(not_kept(LIE_SEEDS.into_iter()), NOT_KEPT);
+    assert_eq!(not_kept(LIE_SEEDS.into_iter()), []);
 }
 
 /// A stream of 4 Mbit/s in units of a second, as those of video are, over slower links and a faster

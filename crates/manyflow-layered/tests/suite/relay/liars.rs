@@ -1,9 +1,12 @@
 //! A receiver of a stream that states false numbers in its reports.
 
+use std::sync::Arc;
+
 use manyflow_layered::Feedback;
 
 use super::rejoin::live_tree;
-use super::tree::ms;
+use super::tree::{LOCAL, address, data_message, ms};
+use super::{Family, config, report, request};
 
 /// The links of the honest receivers, and that of the liar.
 const LINKS_BITS: [u64; 4] = [4_000_000, 4_000_000, 1_000_000, 4_000_000];
@@ -63,4 +66,37 @@ fn a_receiver_that_states_a_long_round_trip_time_slows_the_start_of_the_others()
 fn a_receiver_that_states_no_round_trip_time_takes_nothing_from_the_others() {
     let shares = shares_beside(|feedback| feedback.rtt_us = 0);
     assert!(shares.iter().all(|share| *share > 0.85), "{shares:.2?}");
+}
+
+/// Each of two receivers reports congestion. The one whose packets were marked before they came
+/// here is congested.
+#[test]
+fn a_receiver_is_congested_if_its_packets_were_marked_whatever_it_says() {
+    let mut family = Family::new(config(), 2);
+    let push = |family: &mut Family, number, ecn| {
+        let message: Arc<[u8]> = data_message(1, 1000, ecn).into();
+        let pushed = (family.relay).push(family.now, address(number), LOCAL, 0, Some(1), &message);
+        pushed.expect("the queue has room");
+    };
+    for (round, marked) in [(1, [2, 2]), (2, [2, 3]), (3, [3, 3]), (4, [2, 2])] {
+        (1..)
+            .zip(marked)
+            .for_each(|(n, ecn)| push(&mut family, n, ecn));
+        let data = request(1, round);
+        family.relay.observe_data(family.now, 0, &data);
+        (1..=2).for_each(|number| push(&mut family, number, 2));
+        for number in 1..=2 {
+            family
+                .report(number, report(7, 1, round, true, 100))
+                .unwrap();
+        }
+        let summary = family.relay.poll_feedback().unwrap();
+        let expected = marked.iter().filter(|ecn| **ecn == 3).count() as u32;
+        assert_eq!(
+            (summary.reports, summary.congested),
+            (2, expected),
+            "{round}"
+        );
+        family.now += ms(200);
+    }
 }
