@@ -25,7 +25,8 @@ const MOVED: f64 = 1.07;
 /// the rate, which it does once in a round.
 const OVERLOADED_ROUNDS: u32 = 3;
 
-/// The number of selection intervals in which a receiver that has lost packets is cautious.
+/// The number of selection intervals in which a receiver that has lost packets is cautious, and for
+/// which it knows of other traffic on its path.
 const CAUTIOUS_INTERVALS: u32 = 10;
 
 /// The ratio of the highest to the lowest rate of pairs below which a path's rate does not vary.
@@ -36,6 +37,13 @@ const NEWS: f64 = 0.1;
 
 /// The share of its rate that a group needs to carry something worth keeping.
 const WORTH: f64 = 0.9;
+
+/// The share of the rate of pairs below which marks are due to other traffic. Closer to it, the
+/// session's own bursts and a change of its rates can fill the queue.
+const OTHERS: f64 = 0.9;
+
+/// The share of its rate that the group below a group has if the group adds next to nothing.
+const THIN: f64 = 0.95;
 
 /// The round-trip times in which the queue of a group that was left drains.
 const DRAIN_RTTS: u32 = 4;
@@ -78,6 +86,11 @@ pub(super) struct Measured {
     next_rate: f64,
     /// The last mark.
     marked: Option<Time>,
+    /// The last mark of the top group that is due to other traffic, and whether it is recent.
+    marked_by_others: Option<Time>,
+    is_shared: bool,
+    /// The last time at which the session itself could have filled a queue.
+    filled: Time,
     /// Whether the top group was joined in the present selection interval.
     pub(super) is_trial: bool,
     /// Whether the present interval is a short one.
@@ -110,6 +123,9 @@ impl Measured {
             top_rate: 0.0,
             next_rate: 0.0,
             marked: None,
+            marked_by_others: None,
+            is_shared: false,
+            filled: Time::ZERO,
             is_trial: false,
             is_climbing: true,
             overloaded_rounds: 0,
@@ -141,6 +157,7 @@ impl Measured {
     pub(super) fn on_change(&mut self, now: Time, rtt: Duration, is_up: bool) {
         let settling = if is_up { rtt } else { DRAIN_RTTS * rtt };
         self.path.on_change(now, settling);
+        self.filled = now;
         (self.top, self.next) = (Average::default(), Average::default());
         (self.is_trial, self.is_climbing) = (is_up, is_up);
         (self.overloaded_rounds, self.window_rate) = (0, 0.0);
@@ -176,6 +193,7 @@ impl Measured {
     ) -> Option<(u8, Reason)> {
         if data.group + 1 == groups {
             self.is_top_heard = true;
+            self.note_others(now, data, interval);
             self.top.add(data.rate.into());
             let next = f64::from(data.next_rate);
             if (next - self.next_rate).abs() > NEWS * next.max(self.next_rate) {
@@ -200,6 +218,25 @@ impl Measured {
             return self.on_window(groups);
         }
         None
+    }
+
+    /// Notes whether a packet of the top group is marked because of other traffic: pairs show a
+    /// link that carries far more than the group's rate, and no queue is left from before.
+    fn note_others(&mut self, now: Time, data: &Data, interval: Duration) {
+        let Some(lowest) = self.path.lowest() else {
+            return;
+        };
+        let rate = f64::from(data.rate);
+        if rate > HEADROOM * lowest {
+            self.filled = now;
+        }
+        let is_own = rate >= OTHERS * lowest || now - self.filled < interval;
+        if self.marked == Some(now) && !is_own {
+            self.marked_by_others = Some(now);
+        }
+        let memory = CAUTIOUS_INTERVALS * interval;
+        let is_recent = |marked: Time| now - marked < memory;
+        self.is_shared = self.marked_by_others.is_some_and(is_recent);
     }
 
     /// Returns the rate that an overloaded path carries, in bytes per second. If its slowest link
@@ -285,10 +322,18 @@ impl Measured {
         average.is_some_and(|rate| self.exceeds(rate, EXCEEDS))
     }
 
+    /// Returns whether the top group adds next to nothing to the group below, on a path with other
+    /// traffic. If routers mark packets of such a group, which are few, its rate cannot fall. In
+    /// the group below, the same marks count.
+    pub(super) fn is_thin(&self, groups: u8) -> bool {
+        let below = self.path.announced(groups.saturating_sub(1));
+        self.is_shared && below >= THIN * self.path.announced(groups)
+    }
+
     /// Returns whether the path carries the next group with this average rate; `None` if neither is
-    /// known.
+    /// known, or if the path has other traffic: pairs show the rate of the whole link.
     pub(super) fn allows(&self, next: Option<f64>) -> Option<bool> {
-        let next = next.filter(|rate| *rate > 0.0)?;
+        let next = next.filter(|rate| *rate > 0.0 && !self.is_shared)?;
         self.path.lowest().map(|lowest| next <= lowest)
     }
 
@@ -313,8 +358,9 @@ impl Measured {
         };
         let lowest = self.path.lowest().unwrap_or(highest);
         let is_within = HEADROOM * highest >= announced;
-        // Marks at a rate below that of the slowest link are due to other traffic.
-        if is_marked && is_within {
+        // Marks at a rate below that of the slowest link are due to other traffic, of which pairs
+        // show nothing.
+        if (is_marked || self.is_shared) && is_within {
             return announced;
         }
         match self.caution {
@@ -446,5 +492,85 @@ mod tests {
         let mut rest = Measured::new(&ReceiverConfig::default());
         rest.shown = Some(1.0);
         assert_eq!(rest.take_early(1), None, "no rate was announced");
+    }
+
+    /// Passes packets of the only group for some seconds, in pairs, at 200 kB/s on a link of
+    /// `link` bytes/s. The one at `marked` seconds is marked.
+    fn share(measured: &mut Measured, link: f64, from_s: u32, to_s: u32, marked: f64) -> Time {
+        let mut now = Time::ZERO;
+        for n in 200 * from_s..200 * to_s {
+            let is_pair = n % 2 == 1;
+            let pair = f64::from(n / 2 * 2) / 200.0;
+            let spacing = if is_pair { 1000.0 / link } else { 0.0 };
+            now = Time::ZERO + Duration::from_secs_f64(pair + spacing);
+            if (pair - marked).abs() < 1e-6 && !is_pair {
+                measured.on_mark(now);
+            }
+            let data = Data {
+                group: 0,
+                sequence: n,
+                request: 1,
+                is_for_group: false,
+                rate: 200_000,
+                rtt_us: 40_000,
+                next_rate: 300_000,
+                is_pair,
+            };
+            measured.on_packet(now, &data, 1000, 0, 1, INTERVAL);
+        }
+        now
+    }
+
+    /// The interval is 0.8 s long.
+    #[test]
+    fn pairs_show_nothing_on_a_path_with_other_traffic() {
+        let mut measured = Measured::new(&ReceiverConfig::default());
+        let report = |measured: &Measured, now| measured.carried(now, 1, INTERVAL).round();
+        let now = share(&mut measured, 500e3, 0, 2, 9.0);
+        assert_eq!(report(&measured, now), 500e3);
+        assert_eq!(measured.allows(Some(300e3)), Some(true));
+        let now = share(&mut measured, 500e3, 2, 8, 3.0);
+        assert_eq!(report(&measured, now), 200e3, "others caused a mark");
+        assert_eq!(measured.allows(Some(300e3)), None);
+        let now = share(&mut measured, 500e3, 8, 12, 0.0);
+        assert_eq!(report(&measured, now), 500e3, "it is forgotten");
+        assert_eq!(measured.allows(Some(300e3)), Some(true));
+    }
+
+    #[test]
+    fn a_mark_that_the_session_itself_can_have_caused_is_not_due_to_others() {
+        for (link, marked) in [(202e3, 3.0), (215e3, 3.0), (500e3, 0.5)] {
+            let mut measured = Measured::new(&ReceiverConfig::default());
+            measured.on_change(Time::ZERO, Duration::ZERO, true);
+            share(&mut measured, link, 0, 5, marked);
+            assert!(!measured.is_shared, "{link} {marked}");
+        }
+    }
+
+    #[test]
+    fn a_group_with_next_to_nothing_is_thin_on_a_path_with_other_traffic() {
+        for (rate, is_shared, is_thin) in [
+            (205_000, true, true),
+            (205_000, false, false),
+            (300_000, true, false),
+        ] {
+            let mut measured = Measured::new(&ReceiverConfig::default());
+            share(&mut measured, 500e3, 0, 1, 9.0);
+            let top = Data {
+                group: 1,
+                sequence: 0,
+                request: 1,
+                is_for_group: false,
+                rate,
+                rtt_us: 40_000,
+                next_rate: 0,
+                is_pair: false,
+            };
+            let now = Time::ZERO + Duration::from_secs(1);
+            measured.on_packet(now, &top, 1000, 0, 2, INTERVAL);
+            measured.is_shared = is_shared;
+            assert_eq!(measured.is_thin(2), is_thin, "{rate} {is_shared}");
+            assert!(!measured.is_thin(1), "there is no group below");
+        }
     }
 }

@@ -128,6 +128,7 @@
 //! | The lowest group is sent in pairs of packets, and data states the rate of the next group. | sender | `sender.rs` |
 //! | Intervals are multiples of the minimum of the longest round-trip time: the paper's d is the propagation delay. | sender | `base_rtt.rs` |
 //! | A receiver measures the rate that its path carries: from pairs, from arrivals if less arrives than is sent, and as the announced rate while packets are marked. It reports this rate, or the lowest one of a path whose rate varies. | receiver | `path.rs`, `measured.rs` |
+//! | On a path with other traffic, pairs show the rate of the whole link. So for ten intervals after a mark that others have caused, at less than nine tenths of the rate of pairs, it reports the announced rate, joins groups by the paper's rule, and after an interval with marks leaves a group that adds less than a twentieth to the one below. | receiver | `measured.rs` |
 //! | It joins the next group after an interval without congestion if the average of that group's rate is at most the lowest rate of pairs. | receiver | `measured.rs` |
 //! | It leaves groups at once that are announced with more than its path carries, and those of which too much is lost if the group below carries as much. A window whose packets are mostly lost ends at once. | receiver | `measured.rs` |
 //! | A receiver that leaves the session says so, and is no longer awaited. | receiver | `receiver.rs`, `round.rs` |

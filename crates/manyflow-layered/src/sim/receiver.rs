@@ -448,7 +448,7 @@ impl Receiver {
             && self.trials.may_add(now, next)
             && seen.is_calm(self.config.calm_share);
         let (add, drop) = match &mut self.measured {
-            Some(measured) => reasons_by_measure(measured, &seen),
+            Some(measured) => reasons_by_measure(measured, &seen, self.subscribed),
             None => self.reasons_by_paper(&seen),
         };
         if let Some(reason) = add.filter(|_| may_add) {
@@ -492,14 +492,17 @@ impl Receiver {
 fn reasons_by_measure(
     measured: &mut Measured,
     seen: &Interval,
+    groups: u8,
 ) -> (Option<Reason>, Option<Reason>) {
     let (top, next) = measured.take_averages();
     let add = match measured.allows(next) {
         Some(allows) => allows.then_some(Reason::RateAllows),
-        // Without pairs, a decrease that others caused is the sign.
+        // If pairs show nothing, a decrease that others caused is the sign.
         None => seen.fell.then_some(Reason::Calm),
     };
-    let drop = match (measured.is_exceeded(top), seen.is_congested() && seen.rose) {
+    let is_overloaded = seen.is_congested() && seen.rose;
+    let is_thin = seen.congested > 0 && measured.is_thin(groups);
+    let drop = match (measured.is_exceeded(top), is_overloaded || is_thin) {
         (true, _) => Some(Reason::RateExceeds),
         (false, true) => Some(Reason::Congested),
         (false, false) => None,
