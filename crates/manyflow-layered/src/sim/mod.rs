@@ -44,7 +44,8 @@
 //!   round after a decrease counts, too. Otherwise a capacity that falls by more than 1/16 costs
 //!   losses until many decreases have followed. Received rates are not averaged by default
 //!   (`rate_weight`), because an average is late; the paper averages them. A round with fewer than
-//!   four packets is too coarse to count.
+//!   four packets is too coarse to count. A lowest rate far below the group's in three rounds in a
+//!   row without congestion contradicts itself, and does not count until one is near it again.
 //! - **A group that loses can be left at once.** With a `loss_max` below 1, a receiver drops its
 //!   top group after three rounds in a row in which it lost more than this share and the rate of
 //!   the group did not fall. The paper waits for the end of the selection interval, and so does the

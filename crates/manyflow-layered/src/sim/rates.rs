@@ -81,6 +81,39 @@ impl Reports {
     }
 }
 
+/// The number of rounds in a row in which a report contradicts itself, and after which it no longer
+/// counts.
+const DOUBT_ROUNDS: u32 = 3;
+
+/// The doubts about the lowest rate that is reported about a group. A receiver that gets far less
+/// than the group's rate is behind a full queue, and packets to it are marked. One that states such
+/// a rate in rounds in which nobody is congested lies, or its path loses packets for other reasons.
+#[derive(Copy, Clone, Debug, Default)]
+struct Doubts {
+    /// The rates of the group in the last two rounds, which reports are about.
+    rates: [f64; 2],
+    /// The number of rounds in a row.
+    rounds: u32,
+}
+
+impl Doubts {
+    /// Adds the report of a round, in which the group has this rate.
+    fn add(&mut self, rate: f64, lowest: f64, is_congested: bool) {
+        let [last, before] = self.rates;
+        let is_low = lowest < SHORTFALL * rate.min(last).min(before);
+        self.rates = [rate, last];
+        self.rounds = match (is_low, is_congested) {
+            (true, false) => self.rounds.saturating_add(1),
+            (true, true) => self.rounds,
+            (false, _) => 0,
+        };
+    }
+
+    fn are_grave(&self) -> bool {
+        self.rounds >= DOUBT_ROUNDS
+    }
+}
+
 /// How a rate changes in a round.
 #[derive(Copy, Clone, Debug)]
 struct Adjustment {
@@ -108,6 +141,8 @@ pub(super) struct Rates {
     starting: Vec<bool>,
     /// The rate at which each group was congested for the last time; infinite before that.
     limit: Vec<f64>,
+    /// Whether the lowest rate that is reported about each group can be believed.
+    doubts: Vec<Doubts>,
     /// Whether groups can start again. It needs rates that fall to what receivers get, and no TCP
     /// to be fair to.
     can_start_again: bool,
@@ -143,6 +178,7 @@ impl Rates {
             calm: vec![0; config.groups.into()],
             starting: vec![true; config.groups.into()],
             limit: vec![f64::INFINITY; config.groups.into()],
+            doubts: vec![Doubts::default(); config.groups.into()],
             can_start_again: !config.tcp_fair && config.decrease_min < config.decrease,
             packet_bytes: config.packet_bytes.into(),
             initial,
@@ -269,12 +305,14 @@ impl Rates {
                 continue;
             }
             self.idle[group] = 0;
+            let is_congested = self.is_congested(group, *reports);
+            self.doubts[group].add(rate, reports.received[0], is_congested);
             let is_held = core::mem::take(&mut self.held[group]);
             if is_held && !self.falls_short(group, *reports) {
                 self.lift_from_minimum(group);
                 continue;
             }
-            self.held[group] = self.is_congested(group, *reports);
+            self.held[group] = is_congested;
             self.starting[group] &= !self.held[group];
             self.calm[group] = match self.held[group] {
                 true => 0,
@@ -430,7 +468,8 @@ impl Rates {
         let is_top = group + 1 == self.cumulative.len();
         let any = group == 0 || (!is_top && !self.menu.is_active());
         let [slowest, fastest] = reports.received;
-        let received = if any { slowest } else { fastest };
+        let is_believed = any && !self.doubts[group].are_grave();
+        let received = if is_believed { slowest } else { fastest };
         (received / self.cumulative[group]).clamp(self.decrease_min.min(decrease), decrease)
     }
 

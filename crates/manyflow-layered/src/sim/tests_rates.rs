@@ -413,3 +413,24 @@ fn bounds_and_neighbours_are_reasons() {
     rates.on_round(0, &[reports(1, 0)], rtt_of_step(1e3));
     assert_eq!(reasons(&mut rates)[0], Some(RateReason::Raised));
 }
+
+/// A receiver states a tenth of the rate while nobody is congested, and then everybody is.
+#[test]
+fn a_low_rate_without_congestion_no_longer_counts() {
+    let low = |congested| Reports {
+        received: [1e3, 1e9],
+        ..reports(4, congested)
+    };
+    let remains = |calm_rounds: u32| {
+        let mut rates = rates(1);
+        rates.set(0, 1e6, RateReason::Menu);
+        for _ in 0..2 + calm_rounds {
+            rates.on_round(0, &[low(0)], rtt_of_step(10.0));
+        }
+        let before = rates.cumulative(0);
+        rates.on_round(0, &[low(4)], rtt_of_step(10.0));
+        rates.cumulative(0) / before
+    };
+    assert_eq!(remains(DOUBT_ROUNDS - 1), 0.25, "it can be true");
+    assert_eq!(remains(DOUBT_ROUNDS), 0.9375, "it has contradicted itself");
+}

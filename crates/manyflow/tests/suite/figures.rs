@@ -50,10 +50,6 @@ const KNOWN_MISSES: &[(&str, &str)] = &[
     ("sim-groups", "receivers lose few packets"),
     ("sim-groups", "no receiver loses many packets"),
     (
-        "sim-liar",
-        "a receiver that reports a tenth of its rate costs the others of its group at most a tenth",
-    ),
-    (
         "sim-4b",
         "behind link 0-2, A and B receive the same with TCP",
     ),
