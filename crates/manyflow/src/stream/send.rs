@@ -65,17 +65,19 @@ pub(crate) async fn run(args: StreamSendArgs, display: &Display) -> Result<()> {
     let (units, received) = mpsc::channel(UNITS_MAX);
     let feeding = tokio::spawn(feed::feed(source, units));
     let (watching, unheard) = display::watch(watch_progress(progress, lines.clone()));
+    let mut is_asked = false;
     let stop = async {
         tokio::select! {
             () = interruption => {}
             () = unheard => {}
             () = elapsed(args.duration) => {}
         }
+        is_asked = true;
     };
     let sent = sender.run(received, stop).await;
     watching.abort();
     watching.await.unwrap_or(Ok(()))?;
-    end_feeding(feeding).await?;
+    end_feeding(feeding, is_asked).await?;
     lines.print_json(&streams::sent("done", &sent))?;
     lines.print_line(&format!(
         "sent {} units in {} packets, {}",
@@ -95,8 +97,9 @@ impl StreamSendArgs {
 }
 
 /// Ends the source, and its program if there is one. Returns the error of a source that has ended.
-async fn end_feeding(feeding: JoinHandle<Result<(), SourceError>>) -> Result<()> {
-    if feeding.is_finished() {
+/// A stream that was not asked to end has seen the end of the units, a moment before the task ends.
+async fn end_feeding(feeding: JoinHandle<Result<(), SourceError>>, is_asked: bool) -> Result<()> {
+    if !is_asked || feeding.is_finished() {
         return Ok(feeding.await??);
     }
     feeding.abort();
@@ -193,5 +196,30 @@ async fn watch_progress(
             rates.join(", ")
         ));
         display.print_json(&streams::sent("progress", &now))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_source_that_fails_behind_its_last_unit_is_an_error() {
+        let (units, mut received) = mpsc::channel::<()>(1);
+        let feeding = tokio::spawn(async move {
+            drop(units);
+            yield_now().await;
+            Err(SourceError::Fps(0.0))
+        });
+        assert_eq!(received.recv().await, None);
+        assert!(end_feeding(feeding, false).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_source_that_waits_does_not_hold_up_a_stream_that_was_asked_to_end() {
+        let feeding = tokio::spawn(std::future::pending());
+        assert!(end_feeding(feeding, true).await.is_ok());
     }
 }
