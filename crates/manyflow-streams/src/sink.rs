@@ -3,8 +3,9 @@
 //! A thread writes the units. [`Sink::push`] never waits for it: units that exceed the queue are
 //! dropped and counted, so a slow disk or program costs units, but no packets.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -15,8 +16,10 @@ use bytes::Bytes;
 use manyflow_layered::unit::UNIT_BYTES_MAX;
 use manyflow_net::child::Program;
 use manyflow_net::disk::is_special;
+use manyflow_net::reach::{Notice, Reach};
 use manyflow_video::IndexError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::formats::finish;
 use super::framing::write_unit;
@@ -27,6 +30,9 @@ use super::video_sink::VideoWriter;
 const QUEUE_UNITS: usize = 1_024;
 /// The bytes that may wait for the thread.
 const QUEUE_BYTES_MAX: usize = UNIT_BYTES_MAX;
+
+/// The path that stands for standard output.
+pub(super) const STDOUT: &str = "-";
 
 /// Where units go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +72,12 @@ pub struct SinkStats {
 #[non_exhaustive]
 pub enum SinkError {
     /// A folder, file or pipe cannot be written.
-    #[error("cannot write {path} ({error}): check the disk and the permissions, or choose another output", path = .path.display())]
+    #[error(
+        "cannot write {} ({error}): check the disk and the permissions, or choose another output",
+        shown(path)
+    )]
     Unwritable {
-        /// The folder, file or pipe.
+        /// The folder, file or pipe; `-` for standard output.
         path: PathBuf,
         /// The system's reason.
         error: io::Error,
@@ -106,6 +115,14 @@ pub enum SinkError {
     Thread(io::Error),
 }
 
+impl SinkError {
+    /// Whether the reader of standard output has closed it, as `head` does.
+    pub fn is_closed_output(&self) -> bool {
+        matches!(self, SinkError::Unwritable { path, error }
+            if path == Path::new(STDOUT) && error.kind() == ErrorKind::BrokenPipe)
+    }
+}
+
 /// Writes units in a thread. Dropping a sink ends its program; a thread that waits for a pipe or a
 /// disk ends with the process.
 #[derive(Debug)]
@@ -116,6 +133,8 @@ pub struct Sink {
     /// The result of the thread.
     ended: oneshot::Receiver<Result<(), SinkError>>,
     program: Option<(String, Program)>,
+    /// Warns until the first unit is written: a named pipe may have no reader.
+    first: Option<Reach>,
 }
 
 /// Counts that the thread changes.
@@ -134,6 +153,7 @@ impl Sink {
     /// start.
     pub fn open(output: Output) -> Result<Sink, SinkError> {
         let mut program = None;
+        let first = reach_of(&output);
         let writer = match output {
             // `Path::set_extension` panics at a separator.
             Output::Folder { extension, .. } if extension.contains(std::path::is_separator) => {
@@ -161,6 +181,7 @@ impl Sink {
             dropped: 0,
             ended,
             program,
+            first,
         })
     }
 
@@ -173,6 +194,7 @@ impl Sink {
         if self.queue.is_closed() {
             return Err(self.failure());
         }
+        self.first_notice().iter().for_each(Notice::log);
         let bytes = unit.len();
         let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         // One unit may wait, however long it is.
@@ -191,6 +213,15 @@ impl Sink {
                 Ok(false)
             }
             Err(mpsc::error::TrySendError::Closed(_)) => Err(self.failure()),
+        }
+    }
+
+    /// Returns a warning that is due before the first unit is written, or that it is over.
+    fn first_notice(&mut self) -> Option<Notice> {
+        let is_written = self.shared.written.load(Ordering::Relaxed) > 0;
+        match is_written {
+            true => self.first.take()?.up(),
+            false => self.first.as_mut()?.poll(Instant::now()),
         }
     }
 
@@ -225,6 +256,27 @@ impl Sink {
         let written = shared.written.load(Ordering::Relaxed);
         Ok(SinkStats { written, dropped })
     }
+}
+
+/// Returns the name of an output for messages.
+fn shown(path: &Path) -> Cow<'_, str> {
+    match path == Path::new(STDOUT) {
+        true => "standard output".into(),
+        false => path.to_string_lossy(),
+    }
+}
+
+/// Returns the warnings for an output that takes no unit, if it can be a named pipe.
+fn reach_of(output: &Output) -> Option<Reach> {
+    let path = match output {
+        Output::Pipe(path) => path,
+        Output::Video(name) => Path::new(name),
+        Output::Folder { .. } | Output::Program(_) | Output::Discard => return None,
+    };
+    let hint = "if it is a named pipe, start the program that reads it";
+    let mut reach = Reach::new(shown(path), hint);
+    reach.down("it has taken no unit");
+    Some(reach)
 }
 
 fn thread_ended() -> SinkError {
@@ -395,7 +447,7 @@ fn ended(command: &str) -> impl FnOnce(io::Error) -> SinkError {
 }
 
 fn open_pipe(path: &Path) -> Result<Writer, SinkError> {
-    let pipe: Box<dyn Write + Send> = match path == Path::new("-") {
+    let pipe: Box<dyn Write + Send> = match path == Path::new(STDOUT) {
         true => Box::new(io::stdout()),
         false => Box::new(File::create(path).map_err(unwritable(path))?),
     };
@@ -415,4 +467,31 @@ fn write_file(folder: &Path, extension: &str, number: u32, unit: &[u8]) -> Resul
     }
     fs::write(&part, unit).map_err(unwritable(&part))?;
     fs::rename(&part, &path).map_err(unwritable(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use manyflow_testing::programs::wait_until;
+    use nix::sys::stat::Mode;
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pipe_without_a_reader_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        let mut sink = Sink::open(Output::Pipe(pipe.clone())).unwrap();
+        assert!(sink.push(0, Bytes::from_static(b"unit")).unwrap());
+        assert_eq!(sink.first_notice(), None);
+        advance(Duration::from_secs(2)).await;
+        let warning = sink.first_notice().expect("a warning").to_string();
+        assert!(warning.contains("has taken no unit"), "{warning}");
+        let _reader = File::open(&pipe).unwrap();
+        wait_until("a unit is written", || sink.stats().written == 1);
+        assert!(matches!(sink.first_notice(), Some(Notice::Back(_))));
+    }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use manyflow_video::{Format, Played, Player};
 
-use super::sink::{SinkError, unwritable};
+use super::sink::{STDOUT, SinkError, unwritable};
 
 /// The bytes of a datagram: seven packets of MPEG-TS, as receivers expect.
 const DATAGRAM_BYTES: usize = 7 * 188;
@@ -98,7 +98,7 @@ impl VideoWriter {
             return Err(SinkError::NoMpegTs(self.name.clone()));
         }
         if let Target::Unopened = self.target {
-            let pipe: io::Result<Box<dyn Write + Send>> = match self.name == Path::new("-") {
+            let pipe: io::Result<Box<dyn Write + Send>> = match self.name == Path::new(STDOUT) {
                 true => Ok(Box::new(io::stdout())),
                 false => File::create(&self.name).map(|file| Box::new(file) as _),
             };
