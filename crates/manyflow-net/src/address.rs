@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
 use std::str::FromStr;
 
+use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use rustls_pki_types::{InvalidDnsNameError, ServerName};
 use tokio::net::lookup_host;
@@ -303,6 +304,8 @@ pub fn listen_advice(cause: &io::Error) -> &'static str {
         {
             ""
         }
+        // Every address has this error if the process may open no further file.
+        _ if cause.raw_os_error() == Some(Errno::EMFILE as i32) => "",
         _ => "; choose another address or port",
     }
 }

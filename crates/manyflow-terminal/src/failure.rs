@@ -1,6 +1,7 @@
 //! Errors of the command line, and the exit codes of errors.
 
 use std::error::Error as _;
+use std::io;
 use std::path::Path;
 
 use anyhow::Error;
@@ -11,7 +12,8 @@ use manyflow_net::description::DescriptionError;
 use manyflow_net::description::load::LoadError;
 use manyflow_net::inlet::TransportError;
 use manyflow_net::tls::TlsError;
-use manyflow_streams::StreamReceiveError;
+use manyflow_streams::{SinkError, StreamReceiveError};
+use nix::errno::Errno;
 
 use crate::output::OutputError;
 
@@ -62,7 +64,18 @@ pub fn read_description(path: &Path) -> anyhow::Result<String> {
 /// Whether the reader of standard output has closed it, so that the command has nothing left to do.
 pub(crate) fn is_closed_output(error: &Error) -> bool {
     let output = error.downcast_ref::<OutputError>();
-    output.is_some_and(OutputError::is_closed)
+    let units = error.downcast_ref::<SinkError>();
+    output.is_some_and(OutputError::is_closed) || units.is_some_and(SinkError::is_closed_output)
+}
+
+/// Returns the advice to append to an error if the process may not open another file. Any command
+/// can meet this error, in any library, and most of them keep only its text.
+pub(crate) fn files_advice(message: &str) -> &'static str {
+    let too_many = io::Error::from(Errno::EMFILE).to_string();
+    match message.contains(&too_many) {
+        true => "; let the process open more files: `ulimit -n 4096`, or LimitNOFILE= of systemd",
+        false => "",
+    }
 }
 
 /// Whether the error of the command line may be another one later: a name that cannot be looked up

@@ -9,6 +9,11 @@ use std::io::{self, Write as _};
 pub struct OutputError(io::Error);
 
 impl OutputError {
+    /// Returns the error of a write to standard output.
+    pub(crate) fn new(error: io::Error) -> OutputError {
+        OutputError(error)
+    }
+
     /// Whether the reader of standard output has closed it, as `head` does after its last line.
     pub fn is_closed(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe

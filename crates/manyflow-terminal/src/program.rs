@@ -1,7 +1,6 @@
 //! A program: reads its command line, runs a command, and reports its failure in the format that
 //! the user asked for.
 
-use std::io;
 use std::process::ExitCode;
 
 use anyhow::Error;
@@ -13,10 +12,12 @@ use serde_json::json;
 use crate::display::Display;
 use crate::events::Table;
 use crate::failure::{
-    CLOSED_OUTPUT, CommandFailed, FAILURE, USAGE, exit_code, is_closed_output, may_pass,
+    CLOSED_OUTPUT, CommandFailed, FAILURE, USAGE, exit_code, files_advice, is_closed_output,
+    may_pass,
 };
 use crate::help::{self, Groups};
 use crate::options::{LogFormat, OutputArgs};
+use crate::output::OutputError;
 use crate::signals;
 
 /// The properties of a program besides its commands.
@@ -63,8 +64,8 @@ impl Program {
         {
             Ok(runtime) => runtime,
             Err(error) => {
-                display.fail(&format!("no runtime: {error}"));
-                return ExitCode::FAILURE;
+                let error = Error::new(error).context("no runtime");
+                return self.fail(&error, &display);
             }
         };
         let result = runtime.block_on(async {
@@ -102,11 +103,7 @@ impl Program {
     /// Prints help to standard output, or an error.
     fn report(&self, error: &clap::Error) -> ExitCode {
         if !error.use_stderr() {
-            return match error.print() {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => CLOSED_OUTPUT.into(),
-                Err(_) => ExitCode::FAILURE,
-            };
+            return self.end_help(error.print().map_err(OutputError::new));
         }
         let options = OutputArgs::guess(std::env::args().skip(1));
         let elsewhere = self.place_elsewhere(error);
@@ -134,6 +131,19 @@ impl Program {
         code.into()
     }
 
+    /// Returns the exit code of help that was printed, or says why it was not.
+    fn end_help(&self, printed: Result<(), OutputError>) -> ExitCode {
+        match printed {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) if error.is_closed() => CLOSED_OUTPUT.into(),
+            Err(error) => {
+                let options = OutputArgs::guess(std::env::args().skip(1));
+                Display::new(&options, String::new(), self.events).fail(&error.to_string());
+                ExitCode::FAILURE
+            }
+        }
+    }
+
     /// Returns the sentence about the command of another program that the user has written.
     fn place_elsewhere(&self, error: &clap::Error) -> Option<&'static str> {
         let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
@@ -147,6 +157,7 @@ impl Program {
     fn fail(&self, error: &Error, display: &Display) -> ExitCode {
         let code = self.code(error);
         let message = format!("{error:#}");
+        let message = format!("{message}{}", files_advice(&message));
         // If standard output is what failed, the message still goes to standard error.
         let _ =
             display.print_json(&json!({"event": "failed", "error": message, "exit_code": code}));

@@ -530,6 +530,10 @@ fn a_full_standard_output_is_told() {
         assert!(errors.contains("No space left on device"), "{errors}");
         assert!(!errors.contains("panicked"), "{errors}");
     }
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let (code, errors) = with_output(&["send", "--help"], full);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("No space left on device"), "{errors}");
 }
 
 #[test]

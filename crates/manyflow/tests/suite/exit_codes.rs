@@ -193,3 +193,17 @@ fn a_limit_of_the_length_of_files_fails_a_write_and_does_not_end_the_process_by_
     // The same command works when there is room.
     assert!(!folder.path().join("mine.toml").exists());
 }
+
+#[test]
+fn a_limit_of_open_files_is_named_with_its_remedy() {
+    let script = "ulimit -n 8; exec \"$0\" figure --list";
+    let ended = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(manyflow(&[]).get_program())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(error.contains("Too many open files"), "{error}");
+    assert!(error.contains("`ulimit -n 4096`"), "{error}");
+}

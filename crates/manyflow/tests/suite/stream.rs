@@ -4,6 +4,7 @@ use crate::common;
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Instant;
 
 use common::{
@@ -181,6 +182,20 @@ fn a_pipe_without_a_reader_does_not_keep_a_receiver() {
             "{ended:?}"
         );
     }
+}
+
+#[test]
+fn a_reader_that_has_what_it_wants_ends_a_receiver_in_silence() {
+    let sent = units();
+    let (_sending, url) = sender(sent.path(), &[]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = manyflow(&["stream", "recv", &url, "--pipe", "-"]);
+    command.args(PATIENT).stdout(writer).stderr(Stdio::piped());
+    let ended = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(141), "{errors}");
+    assert!(!errors.contains("error"), "{errors}");
 }
 
 #[test]
