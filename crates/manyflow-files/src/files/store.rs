@@ -56,8 +56,10 @@ impl Store {
     pub fn open(folder: &Path, existing: Existing) -> Result<Self, FileError> {
         let usable = || {
             fs::create_dir_all(folder)?;
-            tempfile::tempfile_in(folder)?;
-            fs::canonicalize(folder)
+            // A folder that was removed has no path. A file in it would not be permitted.
+            let folder = fs::canonicalize(folder)?;
+            tempfile::tempfile_in(&folder)?;
+            Ok(folder)
         };
         let folder = usable().map_err(|error| FileError::Folder {
             folder: folder.to_owned(),
@@ -468,6 +470,20 @@ mod tests {
         assert_eq!(listing(store.folder()), ["taken"]);
         let opened = Store::open(&store.folder().join("taken/x"), Existing::Keep);
         assert!(matches!(opened, Err(FileError::Folder { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_is_not_found() {
+        use std::os::fd::AsRawFd as _;
+        let home = folder();
+        let opened = fs::File::open(home.path()).unwrap();
+        let same = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        home.close().unwrap();
+        let error = match Store::open(Path::new(&same), Existing::Keep) {
+            Err(FileError::Folder { error, .. }) => error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
     }
 
     #[test]

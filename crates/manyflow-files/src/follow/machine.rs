@@ -93,7 +93,8 @@ pub enum Refusal {
     Size(u64),
     /// The session was written before the one that is known, or at the same time.
     #[error(
-        "it is not newer than the known session of this name: it may have been announced again by someone else"
+        "it is not newer than the known session of this name: it may have been announced again by someone else. If its \
+         sender's clock was ahead before, remove the session's file from the state folder"
     )]
     Older,
     /// A session of another signer or name has the folder.
