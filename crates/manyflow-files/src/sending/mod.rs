@@ -24,7 +24,7 @@ use manyflow_net::description::DescriptionError;
 use manyflow_net::group_key::GroupKey;
 use manyflow_net::keys::SigningKey;
 use manyflow_net::multicast::{Groups, MulticastError};
-use manyflow_object::error::SendError;
+use manyflow_object::error::{OtiError, SendError};
 use manyflow_object::fec::FecScheme;
 use manyflow_webrc::{SessionConfig, SessionError};
 
@@ -204,12 +204,54 @@ pub enum OpenError {
         cause: io::Error,
     },
     /// Files cannot be announced or read.
-    #[error(transparent)]
-    Objects(#[from] SendError),
+    #[error("{}{}", .0, length_advice(.0))]
+    Objects(SendError),
     /// The session cannot be described.
     #[error(transparent)]
     Description(#[from] DescriptionError),
     /// The thread that reads files has panicked.
     #[error("reading files failed: {0}")]
     Reading(#[from] tokio::task::JoinError),
+}
+
+impl From<SendError> for OpenError {
+    fn from(error: SendError) -> OpenError {
+        OpenError::Objects(error)
+    }
+}
+
+/// Returns what to do about a file that is too long for a session of files, to be appended to the
+/// error; empty for other errors.
+fn length_advice(error: &SendError) -> &'static str {
+    use OtiError::{BlockSymbols, Blocks, TransferLength};
+    match error {
+        SendError::Oti {
+            error: BlockSymbols { .. } | Blocks { .. } | TransferLength { .. },
+            ..
+        } => {
+            "; the file is too long: send it alone, as `manyflow send - --name NAME < FILE`, or split it"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manyflow_object::fec::Oti;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_with_the_ways_to_send_it() {
+        let refused = Oti::choose(FecScheme::RaptorQ, 20 << 30, 1_280, 300);
+        let error = SendError::Oti {
+            name: "disk.img".to_owned(),
+            error: refused.unwrap_err(),
+        };
+        let text = OpenError::Objects(error).to_string();
+        assert!(
+            text.contains("disk.img") && text.contains("send -"),
+            "{text}"
+        );
+    }
 }
