@@ -11,6 +11,7 @@ use manyflow_core::units::Bytes;
 use manyflow_ensembles::store::{
     LiveService, PACKED_BYTES_MAX, PutError, PutOptions, PutReport, put,
 };
+use manyflow_net::disk::is_special;
 use manyflow_store::{Manifest, STORED_BYTES_MAX, is_name};
 use manyflow_terminal::display::{Display, OutputError, count_files};
 use manyflow_terminal::usage;
@@ -113,10 +114,10 @@ fn name_files(args: &PutArgs) -> Result<BTreeMap<String, PathBuf>> {
     for path in &args.files {
         let name = match &args.name {
             Some(name) => name.clone(),
-            None => default_name(path)?,
+            None => default_name(path, args)?,
         };
         match args.recursive {
-            true => find_files(path, name, &mut found)?,
+            true => find_files(path, name, args, &mut found)?,
             false => found.push((name, path.clone())),
         }
     }
@@ -124,7 +125,8 @@ fn name_files(args: &PutArgs) -> Result<BTreeMap<String, PathBuf>> {
     for (name, path) in found {
         if !is_name(&name) {
             return Err(usage(format!(
-                "{name:?}: a name has 1 to 1024 bytes without control characters; choose one with --name"
+                "{name:?}: a name has 1 to 1024 bytes without control characters; {}",
+                name_advice(args)
             )));
         }
         if let Some(other) = named.insert(name, path.clone()) {
@@ -138,7 +140,13 @@ fn name_files(args: &PutArgs) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 /// Finds the files below a path. Their names begin with `name`. Links to folders are not followed.
-fn find_files(path: &Path, name: String, found: &mut Vec<(String, PathBuf)>) -> Result<()> {
+/// Pipes, sockets, devices and links that lead nowhere are left out: a pipe may have no writer.
+fn find_files(
+    path: &Path,
+    name: String,
+    args: &PutArgs,
+    found: &mut Vec<(String, PathBuf)>,
+) -> Result<()> {
     if !path.is_dir() {
         found.push((name, path.to_owned()));
         return Ok(());
@@ -149,22 +157,35 @@ fn find_files(path: &Path, name: String, found: &mut Vec<(String, PathBuf)>) -> 
     };
     for entry in fs::read_dir(path).map_err(unreadable)? {
         let below = entry.map_err(unreadable)?.path();
-        let name = format!("{name}/{}", default_name(&below)?);
+        let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        if is_special(&below) || fs::metadata(&below).is_err_and(is_gone) {
+            tracing::warn!("left out: {}: neither a file nor a folder", below.display());
+            continue;
+        }
+        let name = format!("{name}/{}", default_name(&below, args)?);
         if !(below.is_symlink() && below.is_dir()) {
-            find_files(&below, name, found)?;
+            find_files(&below, name, args, found)?;
         }
     }
     Ok(())
 }
 
-fn default_name(path: &Path) -> Result<String> {
+fn default_name(path: &Path, args: &PutArgs) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     name.map(str::to_owned).ok_or_else(|| {
         usage(format!(
-            "{}: has no name in UTF-8; choose one with --name",
-            path.display()
+            "{}: has no name in UTF-8; {}",
+            path.display(),
+            name_advice(args)
         ))
     })
+}
+
+fn name_advice(args: &PutArgs) -> &'static str {
+    match args.recursive {
+        true => "rename it, or put it alone with --name",
+        false => "choose one with --name",
+    }
 }
 
 /// Stores a file. Returns its length in bytes.

@@ -11,12 +11,12 @@ use crate::{Hash, MemberName};
 pub enum UploadError {
     /// Fewer members than wanted have stored a chunk, and no other member is left.
     #[error(
-        "chunk {chunk} has {} of {wanted} copies ({}){}; start more members, or ask for fewer copies",
-        stored.len(), List(stored), Refusals(failures, *unanswered)
+        "{} has {} of {wanted} copies ({}){}; start more members, or ask for fewer copies",
+        Item(*chunk), stored.len(), List(stored), Refusals(failures, *unanswered)
     )]
     TooFewCopies {
-        /// The place of the chunk, from 0.
-        chunk: u32,
+        /// The place of the chunk, from 0; `None` for a manifest, which a removal has, too.
+        chunk: Option<u32>,
         /// The members that have stored the chunk.
         stored: Vec<MemberName>,
         /// The number of copies that was asked for.
@@ -78,6 +78,18 @@ pub enum DownloadError {
         /// The time without an answer.
         after: Duration,
     },
+}
+
+/// A chunk by its place, or a manifest.
+struct Item(Option<u32>);
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(chunk) => write!(f, "chunk {chunk}"),
+            None => f.write_str("the manifest"),
+        }
+    }
 }
 
 /// Names, separated by commas.

@@ -413,8 +413,9 @@ impl Upload {
             (item.round, item.attempts) = (next, [0; RANKS as usize]);
             return;
         }
+        let is_chunk = matches!(item.target, Target::One(Address::Chunk(_)));
         let error = UploadError::TooFewCopies {
-            chunk,
+            chunk: is_chunk.then_some(chunk),
             stored: item
                 .copies
                 .iter()

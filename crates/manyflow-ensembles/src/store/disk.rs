@@ -14,9 +14,11 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use manyflow_core::Time;
+use manyflow_net::seldom::Seldom;
 use manyflow_store::{
     Address, Hash, Held, Manifest, MemberName, NameError, STORED_BYTES_MAX, Shelf, ShelfError,
     Usage,
@@ -29,6 +31,10 @@ use journal::Journal;
 /// The beginning of the names of files that are not complete.
 const PARTIAL: &str = ".partial-";
 
+/// The room that chunks leave free. Removals take room before a garbage collection makes any: a
+/// manifest that says that a file was removed has at most 1 MiB, and mostly one block of the disk.
+const RESERVED_BYTES: u64 = 4 << 20;
+
 /// Held while a file of a shelf gets or loses its name. So bytes that are put are not taken for
 /// those that were there a moment before, which are damaged or old.
 type Changes = Mutex<()>;
@@ -40,6 +46,11 @@ pub struct DiskShelf {
     name: MemberName,
     journal: Journal,
     changes: Changes,
+    /// The room that chunks leave free, in bytes.
+    reserved: u64,
+    opened_at: Instant,
+    /// Failures of the disk, for the log.
+    failures: Mutex<Seldom>,
     /// Keeps other processes out of the folder.
     _lock: Flock<File>,
 }
@@ -128,6 +139,9 @@ impl DiskShelf {
             name,
             journal,
             changes: Changes::default(),
+            reserved: RESERVED_BYTES,
+            opened_at: Instant::now(),
+            failures: Mutex::default(),
             _lock: lock,
         })
     }
@@ -188,6 +202,39 @@ impl DiskShelf {
         }
     }
 
+    /// Whether bytes fit. Manifests may take the room that chunks leave free.
+    fn has_room(&self, address: Address, bytes: &Bytes) -> bool {
+        let needed = bytes.len() as u64 + self.reserved;
+        match address {
+            Address::Chunk(_) => self.free_bytes().is_none_or(|free| free >= needed),
+            Address::Name(_) => true,
+        }
+    }
+
+    fn unreadable(&self, error: io::Error) -> ShelfError {
+        self.log_failure(format!("cannot read from the disk ({error})"))
+    }
+
+    fn unwritable(&self, error: io::Error) -> ShelfError {
+        self.log_failure(match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                "the disk is full; make room".to_owned()
+            }
+            _ => format!("cannot write to the disk ({error})"),
+        })
+    }
+
+    /// Logs a failure, at most once a minute. Returns it as an error.
+    fn log_failure(&self, reason: String) -> ShelfError {
+        let now = Time::ZERO + self.opened_at.elapsed();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = failures.count(now) {
+            let folder = self.folder.display();
+            tracing::warn!(count, "{folder}: a request failed: {reason}");
+        }
+        ShelfError(reason)
+    }
+
     /// Moves bytes that were damaged when they were read aside, so that they are found by a person
     /// and by nobody else. Others may have moved or replaced them meanwhile.
     fn set_aside(&self, address: Address) -> io::Result<()> {
@@ -210,7 +257,11 @@ impl DiskShelf {
 impl Shelf for DiskShelf {
     fn put(&self, address: Address, bytes: &Bytes) -> Result<(), ShelfError> {
         let (folder, file) = self.place(address);
-        write_synced(&folder, &file, bytes, &self.changes).map_err(unwritable)
+        let written = match self.has_room(address, bytes) {
+            true => write_synced(&folder, &file, bytes, &self.changes),
+            false => Err(ErrorKind::StorageFull.into()),
+        };
+        written.map_err(|error| self.unwritable(error))
     }
 
     fn put_all(&self, items: &[(Address, Bytes)]) -> Result<(), ShelfError> {
@@ -218,7 +269,10 @@ impl Shelf for DiskShelf {
             .iter()
             .all(|(address, _)| matches!(address, Address::Name(_)));
         match items.len() > 1 && are_names {
-            true => self.journal.put(items, &self.changes).map_err(unwritable),
+            true => self
+                .journal
+                .put(items, &self.changes)
+                .map_err(|error| self.unwritable(error)),
             false => items
                 .iter()
                 .try_for_each(|(address, bytes)| self.put(*address, bytes)),
@@ -232,12 +286,13 @@ impl Shelf for DiskShelf {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return self.miss(address, &file);
             }
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(self.unreadable(error)),
         };
         if matches_address(address, &bytes) {
             return Ok(Some(bytes.into()));
         }
-        self.set_aside(address).map_err(unreadable)?;
+        self.set_aside(address)
+            .map_err(|error| self.unreadable(error))?;
         self.miss(address, &file)
     }
 
@@ -246,9 +301,11 @@ impl Shelf for DiskShelf {
         let metadata = match fs::metadata(folder.join(file)) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Err(self.unreadable(error)),
         };
-        let modified = metadata.modified().map_err(unreadable)?;
+        let modified = metadata
+            .modified()
+            .map_err(|error| self.unreadable(error))?;
         // A clock that was set back makes files young, and so keeps them.
         let age = SystemTime::now().duration_since(modified);
         Ok(Some(Held {
@@ -264,13 +321,17 @@ impl Shelf for DiskShelf {
             File::open(folder.join(file)).and_then(|file| file.set_modified(SystemTime::now()));
         match refreshed {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            refreshed => refreshed.map(|()| true).map_err(unwritable),
+            refreshed => refreshed
+                .map(|()| true)
+                .map_err(|error| self.unwritable(error)),
         }
     }
 
     fn remove(&self, address: Address, age: Duration) -> Result<Option<u64>, ShelfError> {
         if let Address::Name(_) = address {
-            self.journal.flush().map_err(unwritable)?;
+            self.journal
+                .flush()
+                .map_err(|error| self.unwritable(error))?;
         }
         let _changes = lock(&self.changes);
         let Some(held) = self.find(address)?.filter(|held| held.age >= age) else {
@@ -280,12 +341,12 @@ impl Shelf for DiskShelf {
         match fs::remove_file(folder.join(file)) {
             Ok(()) => Ok(Some(held.bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unwritable(error)),
+            Err(error) => Err(self.unwritable(error)),
         }
     }
 
     fn usage(&self) -> Result<Usage, ShelfError> {
-        let measure = |part| self.measure(part).map_err(unreadable);
+        let measure = |part| self.measure(part).map_err(|error| self.unreadable(error));
         let (chunks, chunk_bytes) = measure("chunks")?;
         let (names, name_bytes) = measure("names")?;
         let (free_bytes, disk_bytes) = self.room().unwrap_or_default();
@@ -306,27 +367,16 @@ impl Shelf for DiskShelf {
             ("chunks", Address::Chunk as fn(Hash) -> Address),
             ("names", Address::Name),
         ] {
-            for entry in fs::read_dir(self.folder.join(part)).map_err(unreadable)? {
-                let file = entry.map_err(unreadable)?.file_name();
+            for entry in
+                fs::read_dir(self.folder.join(part)).map_err(|error| self.unreadable(error))?
+            {
+                let file = entry.map_err(|error| self.unreadable(error))?.file_name();
                 let hash = file.to_str().and_then(parse_hash);
                 addresses.extend(hash.map(address));
             }
         }
         addresses.sort_unstable();
         Ok(addresses)
-    }
-}
-
-fn unreadable(error: io::Error) -> ShelfError {
-    ShelfError(format!("cannot read from the disk ({error})"))
-}
-
-fn unwritable(error: io::Error) -> ShelfError {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            ShelfError("the disk is full; make room".to_owned())
-        }
-        _ => ShelfError(format!("cannot write to the disk ({error})")),
     }
 }
 

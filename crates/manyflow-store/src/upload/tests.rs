@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use super::*;
 use crate::testing::{Service, name};
-use crate::{Hash, Shelf, ShelfError};
+use crate::{Hash, Manifest, Shelf, ShelfError};
 
 fn config(copies: u8) -> StoreConfig {
     StoreConfig {
@@ -75,6 +75,23 @@ fn too_few_members_fail_the_upload_with_the_number_of_copies() {
     let text = error.to_string();
     assert!(text.starts_with("chunk 0 has 2 of 3 copies"), "{text}");
     assert!(text.contains("m0") && text.contains("m1"), "{text}");
+}
+
+#[test]
+fn a_manifest_that_too_few_members_store_is_not_called_a_chunk() {
+    let mut service = Service::new(2);
+    let mut upload = Upload::new(config(3), Time::ZERO).unwrap();
+    let removal = Manifest {
+        is_removed: true,
+        ..Manifest::empty("file", 1)
+    };
+    upload.add(Address::of_name("file"), removal.encode().unwrap());
+    let events = run(&mut upload, &mut service);
+    let [UploadEvent::Failed(error)] = &events[..] else {
+        panic!("{events:?}");
+    };
+    let text = error.to_string();
+    assert!(text.starts_with("the manifest has 2 of 3"), "{text}");
 }
 
 #[test]

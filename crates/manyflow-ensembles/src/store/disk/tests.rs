@@ -132,6 +132,22 @@ fn a_failed_write_says_why_and_loses_nothing() {
 }
 
 #[test]
+fn chunks_leave_room_for_removals() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut shelf = DiskShelf::open(folder.path(), None).unwrap();
+    shelf.reserved = shelf.disk_bytes().unwrap();
+    let (address, bytes) = chunk("some bytes");
+    let error = shelf.put(address, &bytes).unwrap_err();
+    assert_eq!(error.to_string(), "the disk is full; make room");
+    let removal = Manifest {
+        is_removed: true,
+        ..Manifest::empty("file", 1)
+    };
+    let bytes = removal.encode().unwrap();
+    shelf.put(Address::of_name("file"), &bytes).unwrap();
+}
+
+#[test]
 fn bytes_have_an_age_that_a_refresh_ends_and_can_be_removed() {
     let folder = tempfile::tempdir().unwrap();
     let shelf = DiskShelf::open(folder.path(), None).unwrap();

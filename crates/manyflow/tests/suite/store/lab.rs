@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -103,6 +104,13 @@ impl Lab {
     /// Kills a member (SIGKILL). Its folder remains.
     pub(crate) fn kill_member(&mut self, member: usize) {
         self.members[member].take().unwrap().kill();
+    }
+
+    /// Ends a member (SIGTERM).
+    pub(crate) fn end_member(&mut self, member: usize) -> Ended {
+        let member = self.members[member].take().unwrap();
+        member.signal(Signal::SIGTERM);
+        member.finish()
     }
 
     /// Kills a member (SIGKILL), and removes its folder.

@@ -114,6 +114,42 @@ fn a_pipe_a_socket_and_a_device_are_kept_although_the_user_says_otherwise() {
 }
 
 #[test]
+fn a_folder_is_put_without_its_pipes_and_links_that_lead_nowhere() {
+    let lab = Lab::start(2);
+    lab.file("tree/file", 1000, 1);
+    let tree = lab.path("tree");
+    nix::unistd::mkfifo(&tree.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink("nowhere", tree.join("link")).unwrap();
+    let put = lab.put(&["-r", text(&tree)]).succeeded("put");
+    assert_eq!(event(&put, "done")["files"], 1);
+    for name in ["pipe", "link"] {
+        let left_out = format!("tree/{name}: neither a file nor a folder");
+        assert!(put.stderr.contains(&left_out), "{put:?}");
+    }
+    // A single name may be chosen, but not one of a file in a folder.
+    std::fs::write(tree.join("two\nlines"), "x").unwrap();
+    let refused = lab.put(&["-r", text(&tree)]);
+    assert_eq!(refused.code(), 2, "{refused:?}");
+    assert!(refused.stderr.contains("rename it"), "{refused:?}");
+}
+
+#[test]
+fn a_member_whose_disk_fails_says_so_in_its_log() {
+    let mut lab = Lab::start(3);
+    let file = lab.file("file", 100_000, 1);
+    std::fs::remove_dir(lab.folder(0).join("chunks")).unwrap();
+    // The chunk goes to the two other members.
+    for (number, chunk) in ["64kB", "32kB", "16kB"].into_iter().enumerate() {
+        let name = format!("file-{number}");
+        let put = lab.put(&[text(&file), "--name", &name, "--chunk", chunk]);
+        put.succeeded("put");
+    }
+    let ended = lab.end_member(0);
+    let failed = "a request failed: cannot write to the disk";
+    assert_eq!(ended.stderr.matches(failed).count(), 1, "{ended:?}");
+}
+
+#[test]
 fn errors_name_what_is_wrong() {
     let lab = Lab::start(2);
     let file = lab.file("file", 100, 1);
