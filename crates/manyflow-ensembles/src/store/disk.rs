@@ -165,7 +165,9 @@ impl DiskShelf {
     fn room(&self) -> Option<(u64, u64)> {
         let disk = nix::sys::statvfs::statvfs(&self.folder).ok()?;
         let fragment = disk.fragment_size();
-        Some((disk.blocks_available() * fragment, disk.blocks() * fragment))
+        // Some network disks, and memory without a limit, have no size. Their zeros mean nothing.
+        let has_size = disk.blocks() > 0;
+        has_size.then(|| (disk.blocks_available() * fragment, disk.blocks() * fragment))
     }
 
     /// Returns the number of files in a part of the folder, and their bytes.
