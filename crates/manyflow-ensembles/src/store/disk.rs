@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use manyflow_core::Time;
-use manyflow_net::seldom::Seldom;
+use manyflow_net::{disk, seldom::Seldom};
 use manyflow_store::{
     Address, Hash, Held, Manifest, MemberName, NameError, STORED_BYTES_MAX, Shelf, ShelfError,
     Usage,
@@ -163,11 +163,7 @@ impl DiskShelf {
 
     /// Returns the free bytes and the size of the disk.
     fn room(&self) -> Option<(u64, u64)> {
-        let disk = nix::sys::statvfs::statvfs(&self.folder).ok()?;
-        let fragment = disk.fragment_size();
-        // Some network disks, and memory without a limit, have no size. Their zeros mean nothing.
-        let has_size = disk.blocks() > 0;
-        has_size.then(|| (disk.blocks_available() * fragment, disk.blocks() * fragment))
+        disk::room(&self.folder)
     }
 
     /// Returns the number of files in a part of the folder, and their bytes.

@@ -23,6 +23,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use manyflow_net::disk;
 use manyflow_object::error::NameError;
 use thiserror::Error;
 
@@ -208,16 +209,15 @@ fn write_error(path: &Path, error: io::Error) -> FileError {
     }
 }
 
-/// Returns the free room of the disk of `folder`, in bytes; `None` if it cannot be asked.
+/// Returns the free room of the disk of `folder`, in bytes; `None` if the system does not say.
 pub(crate) fn free_room(folder: &Path) -> Option<u64> {
-    let disk = nix::sys::statvfs::statvfs(folder).ok()?;
-    Some(disk.blocks_available() * disk.fragment_size())
+    disk::room(folder).map(|(free, _)| free)
 }
 
 /// Checks that the disk of `folder` has room for `needed` bytes.
 ///
 /// # Errors
-/// [`FileError::NoRoom`] if it has not. A disk that cannot be asked is assumed to have room.
+/// [`FileError::NoRoom`] if it has not. A disk that does not say is assumed to have room.
 pub(crate) fn check_room(folder: &Path, needed: u64) -> Result<(), FileError> {
     let Some(available) = free_room(folder) else {
         return Ok(());
