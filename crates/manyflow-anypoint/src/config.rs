@@ -72,8 +72,8 @@ pub struct AcpConfig {
     /// Size of the receive buffer: bytes of frames that have arrived and were not read; at least
     /// one frame.
     pub receive_buffer: u32,
-    /// The initial window in frames of maximum length, 1 to 1000; it has at most 14,600 bytes, or
-    /// one frame.
+    /// The initial window in frames of maximum length, 1 to 1000; in those of Ethernet if they can
+    /// be longer, because paths are not known to carry these yet.
     pub initial_window: u32,
     /// The lower bound of the retransmission time-out, 1 ms to 60 s.
     pub minimum_rto: Duration,

@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use super::config::{AcpConfig, Control};
 use super::losses::{LossWindow, Path};
+use super::path::ETHERNET_BYTES;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
@@ -18,8 +19,6 @@ use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 /// acknowledgements on which the window grows.
 const SLOW_START_PACE: f64 = 2.0;
 const AVOIDANCE_PACE: f64 = 1.2;
-/// The bytes that the first window has at most, unless one frame has more (RFC 6928, section 2).
-const INITIAL_BYTES: f64 = 14_600.0;
 /// The smallest window, in frames, whose frames leave in pairs.
 const PAIRED_FRAMES_MIN: f64 = 4.0;
 /// The time by which [`Control::Auto`] sends frames before their turn, so that a world whose timers
@@ -53,8 +52,7 @@ impl Window {
     /// Creates the initial window. Each frame has `header_bytes` of headers.
     pub(super) fn new(config: &AcpConfig, header_bytes: u32) -> Window {
         let frame = f64::from(config.frame_bytes_max + header_bytes);
-        let frames = frame * f64::from(config.initial_window);
-        let initial = frames.min(frame.max(INITIAL_BYTES));
+        let initial = frame.min(ETHERNET_BYTES.into()) * f64::from(config.initial_window);
         Window {
             control: config.control,
             losses: match config.control {

@@ -393,7 +393,7 @@ fn an_acknowledgement_can_name_every_frame_in_flight() {
     let mut sender = Sender::new(&AcpConfig {
         frame_bytes_max: 65_000,
         send_buffer: 100_000,
-        initial_window: 1000,
+        initial_window: 10_000,
         ..AcpConfig::default()
     });
     sender.grant(u32::MAX);

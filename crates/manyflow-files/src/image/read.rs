@@ -65,6 +65,7 @@ pub(crate) fn read_sections(
         is_copied: input.length.is_none(),
         input,
         scratch: scratch.to_owned(),
+        room_kept: ROOM_KEPT,
         config,
         key,
         number: 0,
@@ -90,6 +91,8 @@ struct Reader {
     content: Arc<File>,
     is_copied: bool,
     scratch: PathBuf,
+    /// The room that copies leave free, in bytes.
+    room_kept: u64,
     config: SenderConfig,
     key: SigningKey,
     /// The number of the next section.
@@ -235,7 +238,7 @@ impl Reader {
         if length == 0 {
             return Ok(start);
         }
-        while let Err(error) = check_room(&self.scratch, length + ROOM_KEPT) {
+        while let Err(error) = check_room(&self.scratch, length + self.room_kept) {
             if self.sections.is_closed() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
@@ -279,8 +282,9 @@ mod tests {
             },
             content: file,
             is_copied: true,
-            // A file system that is always full.
-            scratch: "/proc".into(),
+            scratch: std::env::temp_dir(),
+            // No disk has so much.
+            room_kept: u64::MAX / 2,
             config: SenderConfig::new(1, 1, 1),
             key: SigningKey::ephemeral(),
             number: 0,
