@@ -10,7 +10,6 @@ use core::time::Duration;
 
 use super::config::{AcpConfig, Control};
 use super::losses::{LossWindow, Path};
-use super::path::ETHERNET_BYTES;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
@@ -19,6 +18,8 @@ use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 /// acknowledgements on which the window grows.
 const SLOW_START_PACE: f64 = 2.0;
 const AVOIDANCE_PACE: f64 = 1.2;
+/// The longest frame of a datagram of [`ETHERNET_BYTES`](super::path::ETHERNET_BYTES), in bytes.
+const ETHERNET_FRAME_BYTES: u32 = 1412;
 /// The smallest window, in frames, whose frames leave in pairs.
 const PAIRED_FRAMES_MIN: f64 = 4.0;
 /// The time by which [`Control::Auto`] sends frames before their turn, so that a world whose timers
@@ -52,7 +53,8 @@ impl Window {
     /// Creates the initial window. Each frame has `header_bytes` of headers.
     pub(super) fn new(config: &AcpConfig, header_bytes: u32) -> Window {
         let frame = f64::from(config.frame_bytes_max + header_bytes);
-        let initial = frame.min(ETHERNET_BYTES.into()) * f64::from(config.initial_window);
+        let known = config.frame_bytes_max.min(ETHERNET_FRAME_BYTES) + header_bytes;
+        let initial = f64::from(known) * f64::from(config.initial_window);
         Window {
             control: config.control,
             losses: match config.control {
