@@ -79,6 +79,6 @@ pub use connection::Connection;
 pub use event::Event;
 pub use frame::{Frame, SendError};
 pub use manyflow_core::{Length, Payload};
-pub use path::{ETHERNET_BYTES, PathMtu, PathProbe};
+pub use path::{ETHERNET_BYTES, JUMBO_BYTES, PathMtu, PathProbe};
 pub use segment::{Ack, Body, Data, Gap, LOWER_BYTES, NO_GAPS, Reason, Segment, UNLIMITED};
-pub use wire::{Encoded, HEADER_BYTES_MAX, WireError};
+pub use wire::{DATA_HEADER_BYTES, Encoded, HEADER_BYTES_MAX, WireError};

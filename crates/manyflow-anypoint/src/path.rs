@@ -33,6 +33,8 @@ pub const SIZES: [u16; 11] = [
 ];
 /// The longest size of Ethernet without jumbo frames.
 pub const ETHERNET_BYTES: u16 = SIZES[ETHERNET];
+/// The longest size, that of jumbo frames.
+pub const JUMBO_BYTES: u16 = SIZES[SIZES.len() - 1];
 /// The size that is used before a longer one is acknowledged.
 pub const BASE_BYTES: u16 = SIZES[BASE];
 /// Probes of one size in a row without an answer, after which the size counts as too long.

@@ -10,6 +10,8 @@ use core::time::Duration;
 
 use super::config::{AcpConfig, Control};
 use super::losses::{LossWindow, Path};
+use super::path::ETHERNET_BYTES;
+use super::wire::DATA_HEADER_BYTES;
 use manyflow_core::time::{Time, seconds};
 use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 
@@ -18,8 +20,8 @@ use manyflow_core::xcp::{Congestion, Feedback, WindowChange};
 /// acknowledgements on which the window grows.
 const SLOW_START_PACE: f64 = 2.0;
 const AVOIDANCE_PACE: f64 = 1.2;
-/// The longest frame of a datagram of [`ETHERNET_BYTES`](super::path::ETHERNET_BYTES), in bytes.
-const ETHERNET_FRAME_BYTES: u32 = 1412;
+/// The longest frame of a datagram of [`ETHERNET_BYTES`], in bytes.
+const ETHERNET_FRAME_BYTES: u32 = (ETHERNET_BYTES - DATA_HEADER_BYTES) as u32;
 /// The smallest window, in frames, whose frames leave in pairs.
 const PAIRED_FRAMES_MIN: f64 = 4.0;
 /// The time by which [`Control::Auto`] sends frames before their turn, so that a world whose timers

@@ -76,6 +76,9 @@ pub enum WireError {
     Trailing(usize),
 }
 
+/// The length of the header of Data in bytes.
+pub const DATA_HEADER_BYTES: u16 = 28;
+
 /// An encoded header.
 pub type Encoded = manyflow_core::wire::Encoded<HEADER_BYTES_MAX>;
 
@@ -83,7 +86,7 @@ impl Segment {
     /// Returns the length of the ACP header alone, in bytes.
     pub(super) fn header_bytes(&self) -> u32 {
         match self.body {
-            Body::Data(_) => 28,
+            Body::Data(_) => DATA_HEADER_BYTES.into(),
             Body::Ack(_) => 36,
             Body::Open { .. } | Body::Accept { .. } | Body::Close { .. } => 12,
             Body::Probe | Body::Alive | Body::Reset(_) => 8,

@@ -56,7 +56,7 @@ pub trait Shelf {
     /// If the shelf cannot be read.
     fn find(&self, address: Address) -> Result<Option<Held>, ShelfError>;
 
-    /// Sets the age of bytes to zero. Returns false if there are none under the address.
+    /// Sets the age of bytes to zero. Returns whether the shelf has bytes under the address.
     ///
     /// # Errors
     /// If the shelf cannot be written.

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use manyflow_anypoint::switch::Prefix;
-use manyflow_anypoint::{self as acp, Body, Event, Reason, Segment};
+use manyflow_anypoint::{self as acp, Body, DATA_HEADER_BYTES, Event, Reason, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::trains::Trains;
 use manyflow_net::udp::Port;
@@ -19,9 +19,6 @@ use super::timers::Timer;
 use super::way::{Path, Way};
 use super::{Number, rng};
 use rand::RngExt as _;
-
-/// The length of the header of Data in bytes.
-const DATA_HEADER_BYTES: usize = 28;
 
 /// A connection, and the tasks that wait for it.
 #[derive(Debug)]
@@ -182,7 +179,8 @@ impl End {
         message: &mut Divided,
         pending: &mut Option<Fragment>,
     ) -> Result<bool, ()> {
-        let frame_bytes_max = (self.way.limit() - DATA_HEADER_BYTES).min(FRAME_BYTES_MAX as usize);
+        let frame_bytes_max =
+            (self.way.limit() - usize::from(DATA_HEADER_BYTES)).min(FRAME_BYTES_MAX as usize);
         loop {
             let next = || message.next(arena, self.sealer.as_ref(), frame_bytes_max);
             let Some(frame) = pending.take().or_else(next) else {

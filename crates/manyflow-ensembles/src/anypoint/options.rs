@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use manyflow_anypoint::{AcpConfig, Control, FlowControl, SoftConfig};
+use manyflow_anypoint::{
+    AcpConfig, Control, DATA_HEADER_BYTES, FlowControl, JUMBO_BYTES, SoftConfig,
+};
 use manyflow_net::group_key::GroupKey;
 
 /// The longest frame in bytes, fragment header included: a jumbo frame of 9,000 bytes with the
 /// headers of IPv6, UDP and ACP. Smaller paths get shorter frames.
-pub const FRAME_BYTES_MAX: u32 = 8924;
+pub const FRAME_BYTES_MAX: u32 = (JUMBO_BYTES - DATA_HEADER_BYTES) as u32;
 /// The longest message of an application in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 

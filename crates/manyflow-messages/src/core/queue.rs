@@ -59,8 +59,8 @@ impl QueueGroup {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the member whose turn is next, and is ready; the next one if none is ready. Only
-    /// members for which the message `is_for` is true have turns. `None` if there are none.
+    /// Returns the ready member whose turn is next, or the next member if none is ready. Only
+    /// members that `is_for` accepts have turns; returns `None` if it accepts no member.
     /// [`handed_over`](QueueGroup::handed_over) ends its turn.
     pub(super) fn next(
         &self,
