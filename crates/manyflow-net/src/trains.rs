@@ -5,8 +5,35 @@ use std::net::{IpAddr, SocketAddr};
 
 use manyflow_core::Ecn;
 
-use super::train::{Train, Unsent};
+use super::train::Train;
+pub use super::train::Unsent;
 use super::udp::Port;
+
+/// A socket, or anything else that takes trains.
+pub trait Outlet {
+    /// Sends datagrams, as [`Port::send`] does.
+    fn send(
+        &self,
+        source: Option<IpAddr>,
+        destination: SocketAddr,
+        ecn: Ecn,
+        train: &[u8],
+        length: usize,
+    ) -> Unsent;
+}
+
+impl Outlet for Port {
+    fn send(
+        &self,
+        source: Option<IpAddr>,
+        destination: SocketAddr,
+        ecn: Ecn,
+        train: &[u8],
+        length: usize,
+    ) -> Unsent {
+        Port::send(self, source, destination, ecn, train, length)
+    }
+}
 
 /// Maximum number of open trains. Datagrams to more destinations are sent earlier.
 const TRAINS_MAX: usize = 64;
@@ -46,7 +73,7 @@ impl Trains {
     /// Adds a datagram. It is sent at once, with all before it, if it cannot join its train.
     pub fn push(
         &mut self,
-        port: &Port,
+        outlet: &impl Outlet,
         source: Option<IpAddr>,
         destination: SocketAddr,
         header: &[u8],
@@ -58,30 +85,30 @@ impl Trains {
             destination,
             is_short,
         };
-        let place = self.find_or_open(port, key);
+        let place = self.find_or_open(outlet, key);
         let open = &mut self.open[place];
         if !open.train.push_parts(header, payload) {
-            let lost = send(port, open);
+            let lost = send(outlet, open);
             open.train.push_parts(header, payload);
             self.note(key.destination, lost);
         }
     }
 
-    fn find_or_open(&mut self, port: &Port, key: Key) -> usize {
+    fn find_or_open(&mut self, outlet: &impl Outlet, key: Key) -> usize {
         let is_last = self.last < self.used && self.open[self.last].key == key;
         if !is_last {
             let mut used = self.open[..self.used].iter();
             self.last = match used.position(|open| open.key == key) {
                 Some(place) => place,
-                None => self.open(port, key),
+                None => self.open(outlet, key),
             };
         }
         self.last
     }
 
-    fn open(&mut self, port: &Port, key: Key) -> usize {
+    fn open(&mut self, outlet: &impl Outlet, key: Key) -> usize {
         if self.used == TRAINS_MAX {
-            self.flush(port);
+            self.flush(outlet);
         }
         let place = self.used;
         match self.open.get_mut(place) {
@@ -96,9 +123,9 @@ impl Trains {
     }
 
     /// Sends everything that waits.
-    pub fn flush(&mut self, port: &Port) {
+    pub fn flush(&mut self, outlet: &impl Outlet) {
         for place in 0..self.used {
-            let lost = send(port, &mut self.open[place]);
+            let lost = send(outlet, &mut self.open[place]);
             self.note(self.open[place].key.destination, lost);
         }
         self.used = 0;
@@ -126,7 +153,7 @@ impl Trains {
 }
 
 /// Sends a train and clears it. Returns what the kernel did not take, and the length of a datagram.
-fn send(port: &Port, open: &mut OpenTrain) -> (Unsent, usize) {
+fn send(outlet: &impl Outlet, open: &mut OpenTrain) -> (Unsent, usize) {
     if open.train.is_empty() {
         return (Unsent::default(), 0);
     }
@@ -137,7 +164,7 @@ fn send(port: &Port, open: &mut OpenTrain) -> (Unsent, usize) {
     } = open.key;
     let length = open.train.length();
     let bytes = open.train.bytes();
-    let lost = port.send(source, destination, Ecn::NotCapable, bytes, length);
+    let lost = outlet.send(source, destination, Ecn::NotCapable, bytes, length);
     open.train.clear();
     (lost, length)
 }

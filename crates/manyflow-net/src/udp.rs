@@ -151,6 +151,34 @@ impl Inbox {
         }
     }
 
+    /// Adds the datagrams of a train, of `length` bytes each, that no socket has received. Returns
+    /// false if there is no room for them.
+    pub fn put(&mut self, source: SocketAddr, train: &[u8], length: usize) -> bool {
+        let start = self.arrivals.back().map_or(0, |last| last.payload.end);
+        let end = start + train.len();
+        let Some(place) = self.buffer.get_mut(start..end) else {
+            return false;
+        };
+        place.copy_from_slice(train);
+        let now = Instant::now();
+        for first in (start..end).step_by(length.max(1)) {
+            self.arrivals.push_back(Arrival {
+                payload: first..(first + length).min(end),
+                source,
+                destination: None,
+                ecn: Ecn::NotCapable,
+                received_at: now,
+                arrived_at: now,
+            });
+        }
+        true
+    }
+
+    /// Returns whether no datagram waits.
+    pub fn is_empty(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+
     /// Takes the next datagram.
     pub fn next_arrival(&mut self) -> Option<Arrival> {
         self.arrivals.pop_front()

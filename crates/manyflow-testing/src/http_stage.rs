@@ -1,5 +1,5 @@
-//! A service for tests: HTTP servers in this process, and members, a switch and a gateway as
-//! processes.
+//! A service for tests: HTTP servers in this process, and members, a gateway and perhaps a switch
+//! as processes.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Write as _};
@@ -321,22 +321,32 @@ pub fn start_member_with(server: SocketAddr, listen: &str, more: &[&str]) -> (Ma
     start(&member)
 }
 
+/// Returns the options that name these members.
+fn named(members: &[SocketAddr]) -> Vec<String> {
+    let members = members.iter().enumerate();
+    members
+        .flat_map(|(place, member)| ["--member".to_owned(), format!("m{place}={member}")])
+        .collect()
+}
+
 /// Starts a switch; returns it with its address.
 pub fn start_switch(members: &[SocketAddr], policy: &str) -> (Manyflow, SocketAddr) {
-    let mut arguments = vec!["switch".to_owned(), "--listen".to_owned(), ANY.to_owned()];
-    arguments.extend(["--policy".to_owned(), policy.to_owned()]);
-    for (place, member) in members.iter().enumerate() {
-        arguments.extend(["--member".to_owned(), format!("m{place}={member}")]);
-    }
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let members = named(members);
+    let mut arguments = vec!["switch", "--listen", ANY, "--policy", policy];
+    arguments.extend(members.iter().map(String::as_str));
     let (switch, started) = start(&arguments);
     (switch, listen_address(&started))
 }
 
-/// Starts a gateway. Without `--timeout`, it waits for signs of life as long as the test does.
+/// Starts a gateway before a switch, or before one member. Without `--timeout`, it waits for signs
+/// of life as long as the test does.
 pub fn start_gateway(to: SocketAddr, more: &[&str]) -> (Manyflow, SocketAddr, String) {
-    let to = to.to_string();
-    let mut arguments = vec!["gateway", "--listen", ANY, "--to", &to, "--metrics", ANY];
+    start_gateway_before(&["--to".to_owned(), to.to_string()], more)
+}
+
+fn start_gateway_before(service: &[String], more: &[&str]) -> (Manyflow, SocketAddr, String) {
+    let mut arguments = vec!["gateway", "--listen", ANY, "--metrics", ANY];
+    arguments.extend(service.iter().map(String::as_str));
     if !more.contains(&"--timeout") {
         arguments.extend(["--timeout", "90s"]);
     }
@@ -347,13 +357,14 @@ pub fn start_gateway(to: SocketAddr, more: &[&str]) -> (Manyflow, SocketAddr, St
     (gateway, listen_address(&started), metrics)
 }
 
-/// Servers, members, a switch and a gateway.
+/// Servers, members and a gateway.
 pub struct Stage {
     /// The HTTP servers.
     pub servers: Vec<Server>,
     /// A member for each server.
     pub members: Vec<Manyflow>,
-    _switch: Manyflow,
+    /// The switch, if it is a process of its own.
+    _switch: Option<Manyflow>,
     /// The gateway.
     pub gateway: Manyflow,
     /// Where the gateway listens.
@@ -362,8 +373,24 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a server of each name, and a gateway with more arguments.
-    pub fn start(names: &[&'static str], policy: &str, more: &[&str]) -> Stage {
+    /// Starts a server of each name, and a gateway with more arguments that has their members.
+    pub fn start(names: &[&'static str], more: &[&str]) -> Stage {
+        Stage::start_before(names, more, |members| (None, named(members)))
+    }
+
+    /// Starts the same with a switch between gateway and members.
+    pub fn start_with_switch(names: &[&'static str], policy: &str, more: &[&str]) -> Stage {
+        Stage::start_before(names, more, |members| {
+            let (switch, at) = start_switch(members, policy);
+            (Some(switch), vec!["--to".to_owned(), at.to_string()])
+        })
+    }
+
+    fn start_before(
+        names: &[&'static str],
+        more: &[&str],
+        service: impl FnOnce(&[SocketAddr]) -> (Option<Manyflow>, Vec<String>),
+    ) -> Stage {
         let held = Arc::default();
         let servers: Vec<_> = names
             .iter()
@@ -374,8 +401,8 @@ impl Stage {
             .map(|server| start_member(server.address, ANY));
         let (members, events): (Vec<_>, Vec<_>) = started.unzip();
         let addresses: Vec<_> = events.iter().map(listen_address).collect();
-        let (switch, at) = start_switch(&addresses, policy);
-        let (gateway, address, metrics) = start_gateway(at, more);
+        let (switch, service) = service(&addresses);
+        let (gateway, address, metrics) = start_gateway_before(&service, more);
         Stage {
             servers,
             members,

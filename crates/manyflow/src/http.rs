@@ -1,12 +1,14 @@
-//! `manyflow member` and `manyflow gateway`: HTTP servers behind an Anypoint switch.
+//! `manyflow member` and `manyflow gateway`: HTTP and TCP servers behind one Anypoint connection.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use manyflow_ensembles::anypoint::{Options, serve};
 use manyflow_ensembles::http::{
-    GatewayError, GatewayOptions, MemberOptions, serve_gateway, serve_members, serve_tunnel,
+    Gateway, GatewayError, GatewayOptions, MemberOptions, Service, serve_gateway, serve_members,
+    serve_tunnel,
 };
 use manyflow_net::group_key::GroupKey;
 use serde_json::json;
@@ -15,12 +17,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::address::{cannot_listen, resolve};
 use crate::cli::{GatewayArgs, MemberArgs};
 use crate::metrics::Pages;
+use crate::switch::ServiceFile;
 use manyflow_terminal::Display;
 use manyflow_terminal::usage;
 
 /// The shortest `--timeout`: signs of life are sent at a third of it.
 const TIMEOUT_MIN: Duration = Duration::from_millis(300);
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time between two looks at the names of members.
+const REFRESH: Duration = Duration::from_secs(5);
 /// The range of `--window` in bytes.
 const WINDOW_MIN: u64 = 16 << 10;
 const WINDOW_MAX: u64 = 64 << 20;
@@ -61,17 +66,61 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
 pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();
     let mut ends = End::handlers()?;
-    let mut switches = Vec::new();
-    for to in &args.to {
-        switches.push(tokio::select! {
-            found = resolve(to) => found.context("--to")?,
-            _ = ends.next(Duration::ZERO) => return Ok(()),
-        });
+    let members = ServiceFile::of_members(&args.member)?;
+    let service = tokio::select! {
+        found = look_up(&args.to, &members) => found?,
+        _ = ends.next(Duration::ZERO) => return Ok(()),
+    };
+    let options = gateway_options(&args, service.clone())?;
+    let gateway = match args.tcp {
+        None => serve_gateway(args.listen, options).await,
+        Some(port) => serve_tunnel(args.listen, options, port.into()).await,
+    };
+    let gateway = gateway.map_err(|error| match error {
+        GatewayError::Listen(address, cause) => cannot_listen("--listen", address, cause),
+        error => error.into(),
+    })?;
+    let mut pages = Pages::new(gateway.status()).with_page("gateway", gateway.status());
+    if let Some(switch) = gateway.switch() {
+        pages = pages.with_metrics(move || switch.borrow().clone());
     }
-    let mut options = GatewayOptions::new(switches);
+    let pages = pages.serve(args.metrics, &display).await?;
+    let at = gateway.local_address();
+    display.print_line(&match args.tcp {
+        None => format!("gateway: HTTP clients connect at http://{at}/"),
+        Some(_) => format!("gateway: TCP clients connect at {at}"),
+    })?;
+    display.print_json(&json!({
+        "event": "started",
+        "listen": at.to_string(),
+        "metrics": pages.as_ref().map(|pages| pages.local_address().to_string()),
+    }))?;
+    let connected = async {
+        gateway.connected().await;
+        let members = args.member.iter();
+        let to: Vec<_> = match args.to.is_empty() {
+            true => members.map(|m| format!("{}={}", m.name, m.value)).collect(),
+            false => args.to.clone(),
+        };
+        display.print_line(&format!("gateway: connected to {}", to.join(" or ")))?;
+        anyhow::Ok(display.print_json(&json!({"event": "connected", "to": to}))?)
+    };
+    let follow = follow_members(&gateway, &members, service, &display);
+    let grace = tokio::select! {
+        grace = ends.next(args.grace) => grace,
+        ended = async { tokio::try_join!(connected, follow) } => match ended?.1 {},
+    };
+    ends.unless_repeated(gateway.drain(grace)).await;
+    Ok(())
+}
+
+/// Checks the options of a gateway.
+fn gateway_options(args: &GatewayArgs, service: Service) -> Result<GatewayOptions> {
+    let mut options = GatewayOptions::new(service);
     options.accept_proxy = args.accept_proxy;
     options.server = args
         .server
+        .as_ref()
         .map(|server| server.to_string())
         .unwrap_or_default();
     options.hedge_after = Some(args.hedge_after).filter(|after| !after.is_zero());
@@ -86,42 +135,59 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
     options.window = args.window.0 as u32;
     options.requests_max = args.requests_max as usize;
     options.clients_max = args.clients_max as usize;
-    let gateway = match args.tcp {
-        None => serve_gateway(args.listen, options).await,
-        Some(port) => serve_tunnel(args.listen, options, port.into()).await,
-    };
-    let gateway = gateway.map_err(|error| match error {
-        GatewayError::Listen(address, cause) => cannot_listen("--listen", address, cause),
-        error => error.into(),
-    })?;
-    let pages = Pages::new(gateway.status()).with_page("gateway", gateway.status());
-    let pages = pages.serve(args.metrics, &display).await?;
-    let at = gateway.local_address();
-    display.print_line(&match args.tcp {
-        None => format!("gateway: HTTP clients connect at http://{at}/"),
-        Some(_) => format!("gateway: TCP clients connect at {at}"),
-    })?;
-    display.print_json(&json!({
-        "event": "started",
-        "listen": at.to_string(),
-        "metrics": pages.as_ref().map(|pages| pages.local_address().to_string()),
-    }))?;
-    let connected = async {
-        gateway.connected().await;
-        display.print_line(&format!("gateway: connected to {}", args.to.join(" or ")))?;
-        display.print_json(&json!({"event": "connected", "to": args.to}))?;
-        anyhow::Ok(())
-    };
-    let mut connected = std::pin::pin!(connected);
-    let grace = tokio::select! {
-        grace = ends.next(args.grace) => grace,
-        connected = connected.as_mut() => {
-            connected?;
-            ends.next(args.grace).await
+    Ok(options)
+}
+
+/// Looks up the addresses of the switches, or of the members.
+async fn look_up(switches: &[String], members: &ServiceFile) -> Result<Service> {
+    if switches.is_empty() {
+        return Ok(Service::Members(members.service().await?.members));
+    }
+    let mut found = Vec::new();
+    for switch in switches {
+        found.push(resolve(switch).await.context("--to")?);
+    }
+    Ok(Service::Switches(found))
+}
+
+/// Looks the names of members up again every [`REFRESH`], and takes over what has changed.
+async fn follow_members(
+    gateway: &Gateway,
+    members: &ServiceFile,
+    mut known: Service,
+    display: &Display,
+) -> Result<Infallible> {
+    if let Service::Switches(_) = known {
+        return std::future::pending().await;
+    }
+    let mut complaint = None;
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let taken = take_over(gateway, members, &mut known, display).await;
+        let reason = taken.err().map(|error| format!("{error:#}"));
+        if let Some(reason) = reason.as_ref().filter(|_| reason != complaint) {
+            display.fail(&format!("the members remain as they are: {reason}"));
         }
-    };
-    ends.unless_repeated(gateway.drain(grace)).await;
-    Ok(())
+        complaint = reason;
+    }
+}
+
+async fn take_over(
+    gateway: &Gateway,
+    file: &ServiceFile,
+    known: &mut Service,
+    display: &Display,
+) -> Result<()> {
+    let members = file.service().await?.members;
+    let found = Service::Members(members.clone());
+    if found == *known {
+        return Ok(());
+    }
+    let count = members.len();
+    gateway.set_members(members)?;
+    *known = found;
+    display.print_line(&format!("gateway: {count} members"))?;
+    Ok(display.print_json(&json!({"event": "reloaded", "members": count}))?)
 }
 
 /// The signals that end a command.

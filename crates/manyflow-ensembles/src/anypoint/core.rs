@@ -10,7 +10,7 @@ use manyflow_anypoint::{Body, ConfigError, Reason, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::clock::Clock;
 use manyflow_net::trains::Trains;
-use manyflow_net::udp::{Arrival, Port};
+use manyflow_net::udp::Arrival;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use slab::Slab;
@@ -24,6 +24,7 @@ use super::fragment::Fragment;
 use super::options::Options;
 use super::timers::Timers;
 use super::way::{Parts, Path};
+use super::wire::Wire;
 use super::{Number, rng, segment};
 
 /// Accepted connections that the application has not taken. Further peers repeat their Opens.
@@ -51,7 +52,7 @@ impl Shared {
 /// The connections of a socket.
 #[derive(Debug)]
 pub(super) struct EndCore {
-    pub(super) port: Port,
+    pub(super) wire: Wire,
     pub(super) clock: Clock,
     options: Options,
     /// Whether connections of others are accepted.
@@ -76,9 +77,9 @@ pub(super) struct EndCore {
 }
 
 impl EndCore {
-    pub(super) fn new(port: Port, options: Options, is_listening: bool) -> EndCore {
+    pub(super) fn new(wire: Wire, options: Options, is_listening: bool) -> EndCore {
         EndCore {
-            port,
+            wire,
             clock: Clock::start(),
             options,
             is_listening,
@@ -196,8 +197,8 @@ impl EndCore {
             Ok(Datagram::PathProbe(number, id, size)) => {
                 if self.places.contains_key(&(path.remote, number)) {
                     let answer = envelope::encode_path_answer(number, id, size);
-                    let (trains, port) = (&mut self.trains, &self.port);
-                    trains.push(port, path.local, path.remote, answer.as_bytes(), &[]);
+                    let (trains, wire) = (&mut self.trains, &self.wire);
+                    trains.push(wire, path.local, path.remote, answer.as_bytes(), &[]);
                 }
             }
             Ok(Datagram::PathAnswer(number, id, size)) => {
@@ -253,8 +254,8 @@ impl EndCore {
         if let Some(open) = end.handle_challenge(cookie) {
             let Path { remote, local } = end.path;
             let header = envelope::encode(&open, &cookie);
-            let (trains, port) = (&mut self.trains, &self.port);
-            trains.push(port, local, remote, header.as_bytes(), &[]);
+            let (trains, wire) = (&mut self.trains, &self.wire);
+            trains.push(wire, local, remote, header.as_bytes(), &[]);
         }
     }
 
@@ -288,16 +289,16 @@ impl EndCore {
         if self.answers.may_challenge(now) {
             let cookie = self.cookies.cookie(now, path.remote);
             let header = envelope::encode_challenge(number, cookie);
-            let (trains, port) = (&mut self.trains, &self.port);
-            trains.push(port, path.local, path.remote, header.as_bytes(), &[]);
+            let (trains, wire) = (&mut self.trains, &self.wire);
+            trains.push(wire, path.local, path.remote, header.as_bytes(), &[]);
         }
     }
 
     /// Answers a segment of no connection with a Reset, at a limited rate.
     fn refuse(&mut self, now: Time, path: Path, number: Number, reason: Reason) {
         if let Some(reset) = self.answers.reset(now, path.remote.ip(), number, reason) {
-            let (trains, port) = (&mut self.trains, &self.port);
-            trains.push(port, path.local, path.remote, reset.as_bytes(), &[]);
+            let (trains, wire) = (&mut self.trains, &self.wire);
+            trains.push(wire, path.local, path.remote, reset.as_bytes(), &[]);
         }
     }
 
@@ -323,7 +324,7 @@ impl EndCore {
         for slot in dirty.drain(..) {
             let end = &mut self.ends[slot];
             end.is_dirty = false;
-            end.transmit(now, &self.port, &mut self.trains);
+            end.transmit(now, &self.wire, &mut self.trains);
             let due = end.poll_timeout();
             if end.is_over() && end.abandoned_until.is_some() {
                 let end = self.ends.remove(slot);
@@ -333,7 +334,7 @@ impl EndCore {
             }
         }
         self.dirty = dirty;
-        self.trains.flush(&self.port);
+        self.trains.flush(&self.wire);
         while let Some((remote, length)) = self.trains.take_too_long() {
             for (_, end) in &mut self.ends {
                 if end.path.remote == remote {

@@ -38,7 +38,7 @@ pub(super) async fn drive(shared: Arc<Shared>) {
 /// Handles datagrams. Returns whether more may wait.
 fn receive(core: &mut EndCore, inbox: &mut Inbox, context: &mut Context<'_>) -> bool {
     for _ in 0..BATCHES {
-        match core.port.poll_recv(inbox, context) {
+        match core.wire.poll_recv(inbox, context) {
             Poll::Pending => return false,
             Poll::Ready(Ok(())) => {
                 let now = core.clock.now();

@@ -7,7 +7,6 @@ use manyflow_anypoint::switch::Prefix;
 use manyflow_anypoint::{self as acp, Body, DATA_HEADER_BYTES, Event, Reason, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::trains::Trains;
-use manyflow_net::udp::Port;
 
 use super::arena::Arena;
 use super::envelope::{self, Cookie, NO_COOKIE};
@@ -17,6 +16,7 @@ use super::reassembly::{Message, Reassembly};
 use super::seal::{Role, SegmentOpener, SegmentSealer};
 use super::timers::Timer;
 use super::way::{Path, Way};
+use super::wire::Wire;
 use super::{Number, rng};
 use rand::RngExt as _;
 
@@ -232,7 +232,7 @@ impl End {
     }
 
     /// Sends what is due, and wakes the tasks whose condition holds now.
-    pub(super) fn transmit(&mut self, now: Time, port: &Port, trains: &mut Trains) {
+    pub(super) fn transmit(&mut self, now: Time, wire: &Wire, trains: &mut Trains) {
         if self.abandoned_until.is_some() {
             while self.acp.receive(now).is_some() {}
         }
@@ -253,7 +253,7 @@ impl End {
             let to = (self.path, self.number);
             let datagram = (&header, &fragment.part[..]);
             self.way
-                .send(now, (port, trains), to, datagram, is_repeated);
+                .send(now, (wire, trains), to, datagram, is_repeated);
         }
         while let Some(event) = self.acp.poll_event() {
             self.handle_event(event);

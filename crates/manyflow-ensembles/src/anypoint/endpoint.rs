@@ -6,11 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
 
+use manyflow_anypoint::ConfigError;
+
 use super::connection::{Connection, ConnectionError};
 use super::core::{EndCore, Shared};
 use super::driver::drive;
-use super::open_port;
 use super::options::Options;
+use super::wire::Wire;
 
 /// A socket from which connections are opened. It remains until its connections are over.
 #[derive(Debug)]
@@ -30,12 +32,22 @@ impl Endpoint {
 
     fn open(local: SocketAddr, options: Options, is_listening: bool) -> io::Result<Endpoint> {
         options.acp().check().map_err(io::Error::other)?;
-        let (port, local) = open_port(local)?;
-        let mut core = EndCore::new(port, options, is_listening);
+        let (wire, local) = Wire::open(local)?;
+        Ok(Endpoint::start(wire, local, options, is_listening))
+    }
+
+    /// Takes the end of a wire inside of this process.
+    pub(super) fn inside(wire: Wire, options: Options) -> Result<Endpoint, ConfigError> {
+        options.acp().check()?;
+        Ok(Endpoint::start(wire, Wire::INSIDE, options, false))
+    }
+
+    fn start(wire: Wire, local: SocketAddr, options: Options, is_listening: bool) -> Endpoint {
+        let mut core = EndCore::new(wire, options, is_listening);
         core.handles += 1;
         let shared = Shared::new(core);
         tokio::spawn(drive(Arc::clone(&shared)));
-        Ok(Endpoint { shared, local })
+        Endpoint { shared, local }
     }
 
     /// Returns the address of the socket.

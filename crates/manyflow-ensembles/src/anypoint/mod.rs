@@ -16,6 +16,7 @@
 //! | `envelope.rs`, `cookies.rs`, `answers.rs` | admission: datagrams, cookies, and limits on answers to strangers |
 //! | `timers.rs`, `arena.rs` | timers of many connections; memory for payloads |
 //! | `way.rs` | what a path carries, and datagrams divided where they are too long for it |
+//! | `wire.rs` | what carries datagrams: UDP, or memory inside of a process |
 //! | [`switch`] | the switch |
 //!
 //! Nobody costs state before it has shown that it receives at its address: an Open without a valid
@@ -38,15 +39,11 @@ mod seal;
 pub mod switch;
 mod timers;
 mod way;
-
-use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+mod wire;
 
 use manyflow_anypoint::Segment;
-use manyflow_net::udp::Port;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng as _, SeedableRng as _};
-use socket2::{Domain, Protocol, Socket, Type};
 
 pub use connection::{Connection, ConnectionError, Counters};
 pub use endpoint::{Endpoint, Member, connect, serve};
@@ -58,9 +55,6 @@ pub use reassembly::Message;
 /// A connection's number on the wire.
 pub type Number = u32;
 
-/// The socket buffers that are asked for, in bytes. The kernel may give less.
-const SOCKET_BYTES: usize = 4 << 20;
-
 /// Draws bytes that nobody can predict.
 fn random<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
@@ -70,23 +64,6 @@ fn random<const BYTES: usize>() -> [u8; BYTES] {
 
 fn rng() -> StdRng {
     StdRng::try_from_rng(&mut SysRng).expect("the system has a random generator")
-}
-
-/// Opens a socket. One that is bound to `[::]` takes IPv4 as well.
-fn open_port(local: SocketAddr) -> io::Result<(Port, SocketAddr)> {
-    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-    if local.ip() == Ipv6Addr::UNSPECIFIED {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_recv_buffer_size(SOCKET_BYTES)?;
-    socket.set_send_buffer_size(SOCKET_BYTES)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&local.into())?;
-    let local = socket
-        .local_addr()?
-        .as_socket()
-        .ok_or(io::ErrorKind::Unsupported)?;
-    Ok((Port::new(socket)?, local))
 }
 
 /// Returns the segment of connection `number` with this body.

@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use manyflow_anypoint::{ETHERNET_BYTES, PathMtu};
 use manyflow_core::{Ecn, Time};
-use manyflow_net::trains::Trains;
-use manyflow_net::udp::Port;
+use manyflow_net::trains::{Outlet as _, Trains};
 
 use super::Number;
 use super::envelope::{self, PARTS_MAX, PATH_HEADER_BYTES, Part, Short};
 use super::options::FRAME_BYTES_MAX;
+use super::wire::Wire;
 
 /// Upper bound for the length of a datagram: the longest frame behind the longest header.
 const DATAGRAM_BYTES_MAX: usize = FRAME_BYTES_MAX as usize + manyflow_anypoint::HEADER_BYTES_MAX;
@@ -46,7 +46,7 @@ impl Way {
     pub(super) fn send(
         &mut self,
         now: Time,
-        (port, trains): (&Port, &mut Trains),
+        (wire, trains): (&Wire, &mut Trains),
         (path, number): (Path, Number),
         (header, payload): (&Short, &[u8]),
         is_repeated: bool,
@@ -54,12 +54,12 @@ impl Way {
         let header = header.as_bytes();
         let length = header.len() + payload.len();
         if length >= self.limit() {
-            self.probe(now, port, path, number, length, is_repeated);
+            self.probe(now, wire, path, number, length, is_repeated);
         }
         if length <= self.limit() {
-            trains.push(port, path.local, path.remote, header, payload);
+            trains.push(wire, path.local, path.remote, header, payload);
         } else {
-            self.send_parts((port, trains), (path, number), header, payload);
+            self.send_parts((wire, trains), (path, number), header, payload);
         }
     }
 
@@ -69,7 +69,7 @@ impl Way {
     pub(super) fn carries(
         &mut self,
         now: Time,
-        port: &Port,
+        wire: &Wire,
         (path, number): (Path, Number),
         bytes: u16,
     ) -> bool {
@@ -77,7 +77,7 @@ impl Way {
         if bytes <= ETHERNET_BYTES || length <= self.limit() {
             return true;
         }
-        self.probe(now, port, path, number, length, false);
+        self.probe(now, wire, path, number, length, false);
         false
     }
 
@@ -85,7 +85,7 @@ impl Way {
     fn probe(
         &mut self,
         now: Time,
-        port: &Port,
+        wire: &Wire,
         path: Path,
         number: Number,
         length: usize,
@@ -96,7 +96,7 @@ impl Way {
             let header = envelope::encode_path_probe(number, probe.id);
             bytes[..PATH_HEADER_BYTES].copy_from_slice(header.as_bytes());
             let size = usize::from(probe.bytes);
-            let unsent = port.send(
+            let unsent = wire.send(
                 path.local,
                 path.remote,
                 Ecn::NotCapable,
@@ -112,7 +112,7 @@ impl Way {
     #[cold]
     fn send_parts(
         &mut self,
-        (port, trains): (&Port, &mut Trains),
+        (wire, trains): (&Wire, &mut Trains),
         (path, number): (Path, Number),
         header: &[u8],
         payload: &[u8],
@@ -131,7 +131,7 @@ impl Way {
                 total: whole.len() as u16,
             };
             let (header, bytes) = (envelope::encode_part(&part), &whole[part.range()]);
-            trains.push(port, path.local, path.remote, header.as_bytes(), bytes);
+            trains.push(wire, path.local, path.remote, header.as_bytes(), bytes);
         }
     }
 

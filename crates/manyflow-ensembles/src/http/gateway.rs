@@ -10,6 +10,8 @@ mod roster;
 mod tunnel;
 mod upload;
 
+use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +29,11 @@ use tokio::task::JoinHandle;
 
 use super::framing::Checked;
 use super::wire::HEADERS_MAX;
-use crate::anypoint::{Options, connect};
+use crate::anypoint::switch::{
+    MemberConfig, PolicyName, ServiceConfig, ServiceError, StartError, SwitchHandle, SwitchOptions,
+    SwitchStatus, start_inside,
+};
+use crate::anypoint::{Connection, ConnectionError, Endpoint, Options, connect};
 use counters::Counters;
 pub use counters::{GATEWAY_COUNTERS, GatewayCounters};
 use link::Link;
@@ -43,12 +49,21 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// behind its window.
 const CLIENT_BYTES_MAX: usize = 72 << 10;
 
+/// The members behind a gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Service {
+    /// Those behind other switches, by the addresses of the switches, or one member by its own. The
+    /// gateway connects to all of these, and uses the first that answers.
+    Switches(Vec<SocketAddr>),
+    /// These, by a switch in the gateway.
+    Members(Vec<MemberConfig>),
+}
+
 /// The parameters of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// The addresses of switches before the same members, or of one member. The gateway connects to
-    /// all of them, and uses the first that answers.
-    pub switches: Vec<SocketAddr>,
+    /// The members, and how they are reached.
+    pub service: Service,
     /// The parameters of the connection to the switch.
     pub connection: Options,
     /// The time without a sign of life of a request after which its member counts as dead: more
@@ -74,9 +89,9 @@ pub struct GatewayOptions {
 impl GatewayOptions {
     /// Returns the default parameters: 3 s, second copies after 1 s, no PROXY protocol, 256 KiB,
     /// 1024 requests, 10,000 clients.
-    pub fn new(switches: Vec<SocketAddr>) -> GatewayOptions {
+    pub fn new(service: Service) -> GatewayOptions {
         GatewayOptions {
-            switches,
+            service,
             hedge_after: Some(Duration::from_secs(1)),
             server: String::new(),
             accept_proxy: false,
@@ -96,10 +111,13 @@ pub enum GatewayError {
     /// The address for clients cannot be used.
     #[error("cannot accept clients at {0}: {1}; choose another address or port")]
     Listen(SocketAddr, io::Error),
+    /// The switch in the gateway cannot start.
+    #[error(transparent)]
+    Switch(#[from] StartError),
 }
 
 /// The state of a gateway at one moment.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GatewayStatus {
     /// The counters.
@@ -112,6 +130,8 @@ pub struct GatewayStatus {
     pub requests: usize,
     /// Connections of clients.
     pub clients: usize,
+    /// The switch in the gateway, if it has one.
+    pub switch: Option<SwitchStatus>,
 }
 
 /// The connection to the switch, or why there is none.
@@ -123,6 +143,8 @@ struct Shared {
     counters: Arc<Counters>,
     /// The connection to each switch.
     links: Vec<watch::Receiver<LinkState>>,
+    /// The switch in the gateway.
+    switch: Option<SwitchHandle>,
     clients: Arc<Semaphore>,
 }
 
@@ -174,33 +196,107 @@ async fn start(
     let failed = |error| GatewayError::Listen(listen, error);
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let local_address = listener.local_addr().map_err(failed)?;
-    let switches = options.switches.clone();
-    let (states, links): (Vec<_>, Vec<_>) = switches
+    let (switch, ways) = ways(&options)?;
+    let (states, links): (Vec<_>, Vec<_>) = ways
         .iter()
-        .map(|switch| {
-            let reason = format!("there is no connection to the switch at {switch} yet");
-            watch::channel(Err(reason))
-        })
+        .map(|way| watch::channel(Err(format!("there is no connection to {way} yet"))))
         .unzip();
     let clients = Arc::new(Semaphore::new(options.clients_max));
     let shared = Arc::new(Shared {
         options,
         counters: Arc::default(),
         links,
+        switch,
         clients,
     });
     let (drain, draining) = watch::channel(false);
-    let keep = |(switch, state)| tokio::spawn(keep_link(Arc::clone(&shared), switch, state));
+    let keep = |(way, state)| tokio::spawn(keep_link(Arc::clone(&shared), way, state));
     Ok(Gateway {
         local_address,
         drain,
-        links: switches.into_iter().zip(states).map(keep).collect(),
+        links: ways.into_iter().zip(states).map(keep).collect(),
         accept: tokio::spawn(accept(listener, Arc::clone(&shared), draining, kind)),
         shared,
     })
 }
 
+/// Returns the ways to the members, with the switch in the gateway if there is one.
+fn ways(options: &GatewayOptions) -> Result<(Option<SwitchHandle>, Vec<Way>), StartError> {
+    let members = match &options.service {
+        Service::Switches(all) => {
+            return Ok((None, all.iter().copied().map(Way::Switch).collect()));
+        }
+        Service::Members(members) => members,
+    };
+    let (switch, endpoint) = start_inside(
+        by_affinity(members.clone()),
+        SwitchOptions::default(),
+        options.connection.clone(),
+    )?;
+    let way = Way::Inside(endpoint, switch.local_address());
+    Ok((Some(switch), vec![way]))
+}
+
+/// Returns the service of these members: all messages about a request reach the member that the
+/// gateway has chosen.
+fn by_affinity(members: Vec<MemberConfig>) -> ServiceConfig {
+    let policy = PolicyName::Affinity;
+    ServiceConfig { members, policy }
+}
+
+/// How a link reaches the members.
+enum Way {
+    /// By a switch, or a member, at this address.
+    Switch(SocketAddr),
+    /// By the switch in the gateway.
+    Inside(Endpoint, SocketAddr),
+}
+
+impl Way {
+    async fn connect(&self, options: &Options) -> Result<Connection, ConnectionError> {
+        match self {
+            Way::Switch(address) => connect(*address, options.clone()).await,
+            Way::Inside(endpoint, address) => endpoint.connect(*address).await,
+        }
+    }
+
+    /// Returns what warns while the way leads nowhere. The switch in the gateway does that itself,
+    /// for each of its members.
+    fn reach(&self) -> Option<Reach> {
+        match self {
+            Way::Inside(..) => None,
+            Way::Switch(_) => Some(Reach::new(
+                self.to_string(),
+                "does it run at this address, and does a member of it run?",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::Switch(address) => write!(formatter, "the switch at {address}"),
+            Way::Inside(..) => formatter.write_str("a member"),
+        }
+    }
+}
+
 impl Gateway {
+    /// Returns the status of the switch in the gateway, if it has one.
+    pub fn switch(&self) -> Option<watch::Receiver<SwitchStatus>> {
+        self.shared.switch.as_ref().map(SwitchHandle::status)
+    }
+
+    /// Replaces the members of a gateway that has a switch. Former members finish their requests.
+    ///
+    /// # Errors
+    /// If they cannot be used, or the gateway was started with other switches.
+    pub fn set_members(&self, members: Vec<MemberConfig>) -> Result<(), ServiceError> {
+        let switch = self.shared.switch.as_ref().ok_or(ServiceError::Role)?;
+        switch.set_service(by_affinity(members))
+    }
+
     /// Returns the address for clients.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
@@ -256,24 +352,40 @@ impl Shared {
             members: self.link().map_or(0, |link| link.ready_members()),
             requests: links.iter().map(|link| link.in_progress()).sum(),
             clients: self.options.clients_max - free,
+            switch: self
+                .switch
+                .as_ref()
+                .map(|switch| switch.status().borrow().clone()),
         }
     }
 
     /// Returns the connection to the first switch that answers, or else to the first.
     ///
     /// # Errors
-    /// If there is no connection: the reason of the first.
+    /// If there is no connection: the reason.
     fn link(&self) -> Result<Arc<Link>, String> {
         let mut connected = self.links.iter().filter_map(connection_of);
         let answering = connected.find(|link| link.is_answering());
         let first = || self.links.iter().find_map(connection_of);
-        answering.or_else(first).ok_or_else(|| {
-            let reason = self
-                .links
-                .first()
-                .and_then(|state| state.borrow().clone().err());
-            reason.unwrap_or_else(|| "the gateway has no switch".to_owned())
-        })
+        answering.or_else(first).ok_or_else(|| self.unreached())
+    }
+
+    /// Says why there is no connection.
+    fn unreached(&self) -> String {
+        let Some(switch) = &self.switch else {
+            let first = self.links.first();
+            let reason = first.and_then(|state| state.borrow().clone().err());
+            return reason.unwrap_or_else(|| "the gateway has no switch".to_owned());
+        };
+        let status = switch.status();
+        let members = &status.borrow().members;
+        let members = members.iter().filter(|member| member.is_present);
+        let named = members.map(|member| format!("{} at {}", member.name, member.address));
+        let named: Vec<_> = named.collect();
+        format!(
+            "there is no connection to a member: nothing comes from {}",
+            named.join(" or ")
+        )
     }
 
     /// Waits until there is a connection that is in use.
@@ -295,37 +407,47 @@ impl Shared {
 }
 
 /// Keeps the connection to a switch open.
-async fn keep_link(shared: Arc<Shared>, switch: SocketAddr, state: watch::Sender<LinkState>) {
+async fn keep_link(shared: Arc<Shared>, way: Way, state: watch::Sender<LinkState>) {
     let Shared { options, .. } = &*shared;
     let mut pause = RETRY_MIN;
-    let mut reach = Reach::new(
-        format!("the switch at {switch}"),
-        "does it run at this address, and does a member of it run?",
-    );
+    let mut reach = way.reach();
     loop {
-        let connecting = connect(switch, options.connection.clone());
-        let reason = match reach.during(connecting).await {
+        let connecting = way.connect(&options.connection);
+        let connected = match &mut reach {
+            Some(reach) => reach.during(connecting).await,
+            None => connecting.await,
+        };
+        let reason = match connected {
             Ok(connection) => {
                 let counters = Arc::clone(&shared.counters);
                 let (link, queue) = Link::new(connection, options, counters);
-                tracing::info!("connected to the switch at {switch}");
+                tracing::info!("connected to {way}");
                 drop(state.send_replace(Ok(Arc::clone(&link))));
                 pause = RETRY_MIN;
                 let reason = link.serve(queue).await;
                 shared.counters.connections_lost.add_one();
-                reach.down(&reason);
+                if let Some(reach) = &mut reach {
+                    reach.down(&reason);
+                }
                 reason
             }
             Err(error) => error.to_string(),
         };
-        tracing::debug!("no connection to the switch: {reason}");
-        let reason = format!("there is no connection to the switch at {switch}: {reason}");
+        tracing::debug!("no connection to {way}: {reason}");
+        let reason = format!("there is no connection to {way}: {reason}");
         drop(state.send_replace(Err(reason)));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            never = reach.warn_while_down() => match never {},
+            never = warn_while_down(&mut reach) => match never {},
         }
         pause = (2 * pause).min(RETRY_MAX);
+    }
+}
+
+async fn warn_while_down(reach: &mut Option<Reach>) -> Infallible {
+    match reach {
+        Some(reach) => reach.warn_while_down().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,6 +7,8 @@
 //!                                                              serve_members
 //! ```
 //!
+//! The switch is a program of its own, or one inside of the gateway ([`Service`]).
+//!
 //! | file | what it holds |
 //! |---|---|
 //! | `wire.rs`, `wire/` | the messages between gateway and member, and their encoding |
@@ -87,7 +89,7 @@ pub mod wire;
 
 pub use gateway::{
     GATEWAY_COUNTERS, Gateway, GatewayCounters, GatewayError, GatewayOptions, GatewayStatus,
-    TunnelPort, serve_gateway, serve_tunnel,
+    Service, TunnelPort, serve_gateway, serve_tunnel,
 };
 pub use member::{
     HttpMember, MEMBER_COUNTERS, MemberCounters, MemberOptions, Origin, OriginError, serve_members,

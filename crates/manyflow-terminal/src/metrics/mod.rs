@@ -39,6 +39,8 @@ pub const JSON: &str = "application/json";
 
 /// The pages of a role.
 pub struct Pages {
+    metrics: Registry,
+    /// The others.
     pages: Vec<Page>,
     /// Keeps the history that the status page draws; not started before the pages are served.
     sampling: Option<Sampling>,
@@ -65,16 +67,29 @@ impl Pages {
     pub fn of_changing<P: Reported>(
         read: impl Fn() -> Vec<(Option<String>, P)> + Send + Sync + 'static,
     ) -> Pages {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Process));
-        registry
+        let mut metrics = Registry::default();
+        metrics.register_collector(Box::new(Process));
+        let none = Pages {
+            metrics,
+            pages: Vec::new(),
+            sampling: None,
+        };
+        none.register(read)
+    }
+
+    /// Adds the metrics of a second role of this process.
+    pub fn with_metrics<P: Reported>(self, read: impl Fn() -> P + Send + Sync + 'static) -> Pages {
+        self.register(move || vec![(None, read())])
+    }
+
+    fn register<P: Reported>(
+        mut self,
+        read: impl Fn() -> Vec<(Option<String>, P)> + Send + Sync + 'static,
+    ) -> Pages {
+        self.metrics
             .sub_registry_with_prefix(P::PREFIX)
             .register_collector(Box::new(Read(read)));
-        let page = Page::new(METRICS_PATH, METRICS_TYPE, move || render(&registry));
-        Pages {
-            pages: vec![page],
-            sampling: None,
-        }
+        self
     }
 
     /// Adds a page with the latest status as JSON.
@@ -133,13 +148,16 @@ impl Pages {
     /// Serves the pages on `address`, if there is one, until the returned value is dropped, and
     /// prints where they are.
     pub async fn serve(
-        self,
+        mut self,
         address: Option<SocketAddr>,
         display: &Display,
     ) -> Result<Option<MetricsServer>> {
         let Some(address) = address else {
             return Ok(None);
         };
+        let metrics = self.metrics;
+        let page = Page::new(METRICS_PATH, METRICS_TYPE, move || render(&metrics));
+        self.pages.insert(0, page);
         let server = MetricsServer::serve_pages(address, self.pages).await;
         let server = server.map_err(|cause| cannot_listen("--metrics", address, cause))?;
         let at = server.local_address();

@@ -89,6 +89,7 @@ fn members_table(members: &[MemberStatus]) -> Table {
 impl Described for GatewayStatus {
     fn view(&self) -> View {
         let counts = GATEWAY_COUNTERS.map(|(_, help, value)| (help, value(&self.counters)));
+        let members = self.switch.iter().map(|own| members_table(&own.members));
         View {
             facts: vec![
                 (
@@ -99,7 +100,7 @@ impl Described for GatewayStatus {
                 ("requests in progress", Cell::count(self.requests)),
                 ("connections of clients", Cell::count(self.clients)),
             ],
-            tables: vec![Table::of_events(counts)],
+            tables: members.chain([Table::of_events(counts)]).collect(),
             ..View::default()
         }
     }

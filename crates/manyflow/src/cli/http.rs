@@ -10,15 +10,16 @@ use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_ensembles::http::{Origin, TunnelPort};
 use manyflow_net::address::Address;
 
+use super::switch::Named;
+
 pub(super) const MEMBER_EXAMPLES: &str = "\
 Examples:
-  # Two servers, each with its member, and a switch
+  # Two servers, each with its member
   manyflow member --http http://127.0.0.1:8080 --listen 10.0.0.1:7000
   manyflow member --http http://127.0.0.1:8080 --listen 10.0.0.2:7000
-  manyflow switch --listen 10.0.0.9:7000 --policy affinity --member a=10.0.0.1:7000 --member b=10.0.0.2:7000
 
   # The gateway for clients
-  manyflow gateway --listen 127.0.0.1:8088 --to 10.0.0.9:7000
+  manyflow gateway --listen 127.0.0.1:8088 --member a=10.0.0.1:7000 --member b=10.0.0.2:7000
   curl http://127.0.0.1:8088/
 
   # The server is asked for a page every second, and has 10 s for an answer
@@ -33,14 +34,17 @@ Examples:
 
 pub(super) const GATEWAY_EXAMPLES: &str = "\
 Examples:
-  manyflow gateway --listen 127.0.0.1:8088 --to 10.0.0.9:7000
+  manyflow gateway --listen 127.0.0.1:8088 --member a=10.0.0.1:7000 --member b=10.0.0.2:7000
   curl http://127.0.0.1:8088/
+
+  # A member at each address of a name
+  manyflow gateway --listen 127.0.0.1:8088 --member web=dns:web.example.net:7000
 
   # Two switches before the same members: the gateway uses the first that answers
   manyflow gateway --listen 127.0.0.1:8088 --to 10.0.0.8:7000 --to 10.0.0.9:7000
 
   # A TCP port whose streams reach the TCP servers of members
-  manyflow gateway --listen 127.0.0.1:5432 --to 10.0.0.9:7000 --tcp
+  manyflow gateway --listen 127.0.0.1:5432 --member db=10.0.0.1:7000 --tcp
 
   # The same for clients that name the server by SOCKS5, or by CONNECT
   manyflow gateway --listen 127.0.0.1:1080 --to 10.0.0.9:7000 --tcp=socks5
@@ -101,9 +105,18 @@ pub(crate) struct GatewayArgs {
     /// Accept HTTP clients at this address, or TCP clients with --tcp
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
-    /// The switch of the service, or its only member. Repeated, it names switches before the same
+    /// A member of the service; can be repeated. dns:HOST:PORT stands for one at each address of a
+    /// host, and srv:NAME for one at each host of a service; names are looked up every 5 s
+    #[arg(
+        long,
+        value_name = "NAME=HOST:PORT",
+        required_unless_present = "to",
+        conflicts_with = "to"
+    )]
+    pub(crate) member: Vec<Named<String>>,
+    /// Instead of members: the switch before them. Repeated, it names switches before the same
     /// members: the first that answers is used
-    #[arg(long, value_name = "HOST:PORT", required = true, value_parser = crate::address::connect_with_port)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = crate::address::connect_with_port)]
     pub(crate) to: Vec<String>,
     /// Pass TCP streams, each to the server of one member for its life
     #[arg(long, value_enum, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "plain")]

@@ -10,13 +10,13 @@ use manyflow_net::dns::Nameservers;
 use serde::Deserialize;
 
 use crate::address::{connect_with_port, explain, listen_of_key, resolve};
-use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
+use crate::cli::{KeyRange, Named, PolicyArg, SwitchArgs};
 use manyflow_terminal::usage;
 
 /// The file of a switch.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct ServiceFile {
+pub(crate) struct ServiceFile {
     listen: Option<String>,
     /// The service of a switch of initiators.
     to: Option<String>,
@@ -84,9 +84,23 @@ impl ServiceFile {
         let mut file = ServiceFile {
             to: args.to.clone(),
             policy: args.to.is_none().then_some(args.policy),
-            ..ServiceFile::default()
+            ..ServiceFile::of_members(&args.member)?
         };
-        for member in &args.member {
+        for weight in &args.weight {
+            file.table("--weight", &weight.name)?.weight = Some(weight.value);
+        }
+        for keys in &args.keys {
+            let (first, last) = keys.value.0.clone().into_inner();
+            let range = format!("{first}-{last}");
+            file.table("--keys", &keys.name)?.keys.push(range);
+        }
+        Ok(file)
+    }
+
+    /// Takes the members of the command line.
+    pub(crate) fn of_members(members: &[Named<String>]) -> Result<ServiceFile> {
+        let mut file = ServiceFile::default();
+        for member in members {
             let table = Table {
                 address: member.value.clone(),
                 weight: None,
@@ -99,14 +113,6 @@ impl ServiceFile {
                 return Err(usage(format!("--member {}: given twice", member.name)));
             }
             file.order.push(member.name.clone());
-        }
-        for weight in &args.weight {
-            file.table("--weight", &weight.name)?.weight = Some(weight.value);
-        }
-        for keys in &args.keys {
-            let (first, last) = keys.value.0.clone().into_inner();
-            let range = format!("{first}-{last}");
-            file.table("--keys", &keys.name)?.keys.push(range);
         }
         Ok(file)
     }
@@ -152,7 +158,8 @@ impl ServiceFile {
         Ok(Ends::Peer(found))
     }
 
-    async fn service(&self) -> Result<ServiceConfig> {
+    /// Returns the members and the policy. Names of hosts are looked up.
+    pub(crate) async fn service(&self) -> Result<ServiceConfig> {
         let mut members = Vec::new();
         for name in &self.order {
             members.extend(self.members[name].members(name).await?);

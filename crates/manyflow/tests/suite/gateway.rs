@@ -25,7 +25,12 @@ const PATIENCE: [&str; 2] = ["--timeout", "10s"];
 
 #[test]
 fn requests_reach_the_servers_and_responses_the_clients() {
-    let stage = Stage::start(&["a", "b", "c", "d"], "affinity", &[]);
+    let names = ["a", "b", "c", "d"];
+    carry_requests(&Stage::start(&names, &[]));
+    carry_requests(&Stage::start_with_switch(&names, "affinity", &[]));
+}
+
+fn carry_requests(stage: &Stage) {
     let mut client = stage.client();
     let mut names: Vec<_> = (0..8).map(|_| client.ask("GET", "/").text()).collect();
     names.sort();
@@ -56,7 +61,7 @@ fn requests_reach_the_servers_and_responses_the_clients() {
 
 #[test]
 fn headers_are_changed_as_a_proxy_does() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut client = stage.client();
     client.send(
         b"GET /seen?q=1 HTTP/1.1\r\nHost: example.net\r\nConnection: X-Private, keep-alive\r\n\
@@ -78,7 +83,7 @@ fn headers_are_changed_as_a_proxy_does() {
 
 #[test]
 fn requests_whose_end_or_host_is_in_doubt_are_answered_with_400() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let refused: &[&str] = &[
         "GET /x HTTP/1.1\r\n\r\n",
         "GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -121,7 +126,7 @@ fn requests_whose_end_or_host_is_in_doubt_are_answered_with_400() {
 
 #[test]
 fn each_hop_frames_messages_by_their_bodies() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut client = stage.client();
     let answer = client.ask("GET", "/two-lengths");
     assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
@@ -152,7 +157,7 @@ fn each_hop_frames_messages_by_their_bodies() {
 
 #[test]
 fn heads_with_up_to_128_headers_pass_in_both_directions() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut client = stage.client();
     let answer = client.ask("GET", "/many-headers");
     assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
@@ -167,7 +172,7 @@ fn heads_with_up_to_128_headers_pass_in_both_directions() {
 
 #[test]
 fn six_hundred_slow_clients_take_bounded_memory() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut slow: Vec<_> = (0..600).map(|_| stage.client()).collect();
     for client in &mut slow {
         client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -182,7 +187,7 @@ fn six_hundred_slow_clients_take_bounded_memory() {
 
 #[test]
 fn a_slow_client_gets_its_whole_response_and_delays_no_other() {
-    let stage = Stage::start(&["a", "b"], "affinity", &[]);
+    let stage = Stage::start(&["a", "b"], &[]);
     let mut slow: Vec<_> = (0..4).map(|_| stage.client()).collect();
     for client in &mut slow {
         client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -215,7 +220,7 @@ fn read_peak_kib(id: u32) -> u64 {
 
 #[test]
 fn a_get_whose_member_died_is_answered_by_another() {
-    let mut stage = Stage::start(&["a", "b"], "affinity", &PATIENCE);
+    let mut stage = Stage::start_with_switch(&["a", "b"], "affinity", &PATIENCE);
     let mut client = stage.client();
     client.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     let place = stage.wait_for_server("/hold");
@@ -230,7 +235,7 @@ fn a_get_whose_member_died_is_answered_by_another() {
 
 #[test]
 fn a_post_whose_member_died_is_answered_with_the_reason() {
-    let mut stage = Stage::start(&["a", "b"], "affinity", &PATIENCE);
+    let mut stage = Stage::start(&["a", "b"], &PATIENCE);
     let mut client = stage.client();
     client.send(b"POST /hold HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi");
     let place = stage.wait_for_server("/hold");
@@ -247,7 +252,7 @@ fn a_post_whose_member_died_is_answered_with_the_reason() {
 
 #[test]
 fn a_server_that_takes_its_time_is_waited_for() {
-    let stage = Stage::start(&["a"], "affinity", &PATIENCE);
+    let stage = Stage::start(&["a"], &PATIENCE);
     let mut client = stage.client();
     client.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     stage.wait_for_server("/hold");
@@ -281,7 +286,7 @@ fn a_server_that_is_down_is_reported_with_its_address() {
 
 #[test]
 fn a_member_whose_server_is_down_passes_its_requests_to_others() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let free = ReservedAddress::new().unwrap();
     let (_broken, broken) = start_member(free.get(), ANY);
     let (_member, whole) = start_member(stage.servers[0].address, ANY);
@@ -297,7 +302,7 @@ fn a_member_whose_server_is_down_passes_its_requests_to_others() {
 
 #[test]
 fn a_response_that_the_server_cuts_is_cut_for_the_client() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     for path in ["/cut", "/cut-chunks"] {
         let mut client = stage.client();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
@@ -310,7 +315,7 @@ fn a_response_that_the_server_cuts_is_cut_for_the_client() {
 
 #[test]
 fn messages_that_are_not_valid_are_counted_and_change_nothing() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let (_member, started) = start_member(stage.servers[0].address, ANY);
     let metrics = started["metrics"].as_str().unwrap();
     let runtime = Runtime::new().unwrap();
@@ -363,7 +368,7 @@ fn a_member_that_answers_nonsense_leads_to_a_502() {
 
 #[test]
 fn a_switch_that_restarts_leads_to_503_until_it_is_back() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let members = [stage.servers[0].address].map(|server| start_member(server, ANY));
     let addresses: Vec<_> = members.iter().map(|(_, e)| listen_address(e)).collect();
     let member = format!("m={}", addresses[0]);
@@ -394,7 +399,7 @@ fn responses_in_progress_end_after_sigterm_and_no_more_begin() {
     // A gateway with one client waits until it may take another one, instead of for a client.
     for clients_max in ["1", "10"] {
         let limits = ["--clients-max", clients_max, "--grace", "90s"];
-        let stage = Stage::start(&["a"], "affinity", &limits);
+        let stage = Stage::start(&["a"], &limits);
         let mut client = stage.client();
         client.send(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
         client.head();
@@ -410,7 +415,7 @@ fn responses_in_progress_end_after_sigterm_and_no_more_begin() {
 
 #[test]
 fn a_second_signal_ends_requests_in_progress() {
-    let stage = Stage::start(&["a"], "affinity", &["--grace", "1h"]);
+    let stage = Stage::start(&["a"], &["--grace", "1h"]);
     let mut client = stage.client();
     client.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     stage.wait_for_server("/hold");
@@ -430,7 +435,7 @@ fn a_gateway_whose_switch_is_silent_says_so() {
 
 #[test]
 fn a_draining_member_gives_its_requests_to_others() {
-    let mut stage = Stage::start(&["a", "b"], "affinity", &[]);
+    let mut stage = Stage::start(&["a", "b"], &[]);
     let held = {
         let address = stage.address;
         // No second member gets it, however busy this host is: it is not sent again.
@@ -451,7 +456,7 @@ fn a_draining_member_gives_its_requests_to_others() {
 
 #[test]
 fn a_policy_that_divides_requests_is_named_in_the_reason() {
-    let stage = Stage::start(&["a", "b"], "round-robin", &[]);
+    let stage = Stage::start_with_switch(&["a", "b"], "round-robin", &[]);
     let mut client = stage.client();
     assert_eq!(
         client.ask("GET", "/").status(),
@@ -472,7 +477,7 @@ fn requests_are_sealed_and_need_the_same_key() {
         common::run(&["keygen", "--shared-key", &path]).succeeded("keygen");
         path
     });
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let url = format!("http://{}", stage.servers[0].address);
     let member = ["member", "--http", &url, "--listen", ANY, "--key", &key];
     let (_member, started) = start(&member);
@@ -485,7 +490,7 @@ fn requests_are_sealed_and_need_the_same_key() {
 
 #[test]
 fn the_metrics_count_requests() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut client = stage.client();
     for _ in 0..3 {
         assert_eq!(client.ask("GET", "/").text(), "a");

@@ -80,7 +80,7 @@ fn wait_for_end(stream: &mut TcpStream) {
 
 #[test]
 fn a_client_that_ends_its_direction_behind_its_requests_gets_all_answers() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut client = stage.client();
     client.send(b"GET / HTTP/1.0\r\n\r\n");
     half_close(&mut client);
@@ -186,7 +186,7 @@ fn a_client_that_expects_100_gets_that_of_the_server() {
 
 #[test]
 fn a_client_that_expects_100_gets_it_also_from_a_server_that_sends_none() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let mut client = stage.client();
     client.send(EXPECTING.as_bytes());
     assert_eq!(client.head().line, "HTTP/1.1 100 Continue");
@@ -218,7 +218,7 @@ fn a_response_with_another_coding_than_chunked_is_refused_with_the_reason() {
 
 #[test]
 fn targets_pass_unchanged_or_are_refused() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let good = ["/a?b={c|d}^`\\%zz%", "/a|{b}\"%", "/ä", "//a//?", "*"];
     for target in good {
         let answer = stage.client().ask("GET", target);
@@ -261,7 +261,7 @@ fn a_body_that_is_cut_ends_its_request() {
 
 #[test]
 fn a_body_that_arrives_slowly_is_sent_again_while_no_server_has_seen_it() {
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     let free = ReservedAddress::new().unwrap();
     let (_broken, broken) = start_member(free.get(), ANY);
     let (_member, whole) = start_member(stage.servers[0].address, ANY);

@@ -145,7 +145,7 @@ fn a_server_whose_check_fails_gets_no_requests() {
 #[test]
 fn a_stopped_member_delays_no_client_until_the_time_out() {
     // Without the second copies, clients would wait for 90 s, longer than this test may take.
-    let stage = Stage::start(&["a", "b"], "affinity", &["--hedge-after", "0s"]);
+    let stage = Stage::start(&["a", "b"], &["--hedge-after", "0s"]);
     let address = stage.address;
     assert_eq!(ask_all(address).len(), CLIENTS * REQUESTS);
     stage.members[0].signal(Signal::SIGSTOP);
@@ -168,7 +168,7 @@ fn a_stopped_member_delays_no_client_until_the_time_out() {
 
 #[test]
 fn a_post_reaches_one_server_at_most_when_a_member_stops() {
-    let stage = Stage::start(&["a", "b", "c"], "affinity", &[]);
+    let stage = Stage::start(&["a", "b", "c"], &[]);
     let address = stage.address;
     stage.client().ask("GET", "/");
     stage.members[0].signal(Signal::SIGSTOP);

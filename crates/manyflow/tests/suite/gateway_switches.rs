@@ -1,8 +1,9 @@
 //! Gateways with two switches: two before the same members, or one of the gateways and one of the
-//! members.
+//! members. And gateways that are a switch themselves.
 
 use std::sync::Arc;
 
+use crate::common::get;
 use crate::http_stage::{
     ANY, Client, Server, large, listen_address, pattern, start, start_member, start_switch,
     wait_for,
@@ -80,4 +81,42 @@ fn gateways_that_share_a_connection_get_their_answers() {
         assert_eq!(client.ask("GET", "/").status(), 200);
     }
     drop(first);
+}
+
+#[test]
+fn a_gateway_with_members_says_which_do_not_answer_and_serves_when_one_does() {
+    // Nobody reads it, so its port is free for a member later.
+    let silent = std::net::UdpSocket::bind(ANY).unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    let member = format!("a={at}");
+    let (mut gateway, started) = start(&[
+        "gateway",
+        "--listen",
+        ANY,
+        "--member",
+        &member,
+        "--metrics",
+        ANY,
+    ]);
+    gateway.wait_for_message(&format!("the member a at {at} has not been reachable for"));
+    let mut client = Client::connect(listen_address(&started));
+    wait_for(|| {
+        let answer = client.ask("GET", "/");
+        assert_eq!(answer.status(), 503, "{answer:?}");
+        let reason = format!("no connection to a member: nothing comes from a at {at}");
+        answer.text().contains(&reason).then_some(())
+    });
+    let metrics = format!("http://{}/metrics", started["metrics"].as_str().unwrap());
+    let wait_for_state = |up: u8| {
+        let line = format!("manyflow_switch_member_up{{member=\"a\"}} {up}");
+        wait_for(|| get(&metrics).1.contains(&line).then_some(()));
+    };
+    wait_for_state(0);
+
+    drop(silent);
+    let server = Server::start("a", &Arc::default());
+    let (_member, _) = start_member(server.address, &at);
+    wait_for(|| (client.ask("GET", "/").status() == 200).then_some(()));
+    assert_eq!(client.post("/", b"text").text(), "text");
+    wait_for_state(1);
 }

@@ -17,6 +17,7 @@ use super::gate::Gate;
 use super::members::Members;
 use super::output::Wires;
 use super::routing::Rules;
+use super::server::{Target, Traffic as _};
 use super::session::SwitchSession;
 use crate::anypoint::envelope::{self, Cookie, Datagram, PATH_HEADER_BYTES, Part};
 use crate::anypoint::timers::Timers;
@@ -65,6 +66,18 @@ impl Hub {
             connections_max: options.connections_max.min(NO_SLOT as usize),
             is_draining: false,
         }
+    }
+
+    /// Creates a hub with the members of a target.
+    pub(super) fn with_target(
+        now: Time,
+        wires: Wires,
+        target: &Target,
+        options: &SwitchOptions,
+    ) -> Hub {
+        let mut hub = Hub::new(wires, options);
+        hub.set_target(now, target);
+        hub
     }
 
     /// Takes over a service: its members join or leave every connection.

@@ -16,7 +16,8 @@
 //! | `routing.rs` | the policy: fragments of a message stay together |
 //! | `status.rs` | what a switch reports |
 //!
-//! A switch is one thread without locks. Toward the members each connection has numbers of its own,
+//! A switch is one thread without locks, or a task beside the one end that uses it
+//! ([`start_inside`]). Toward the members each connection has numbers of its own,
 //! as with network address translation, so two peers may choose the same number. A member that
 //! joins a connection again gets another number: late datagrams of its former part are recognised.
 //!
@@ -40,6 +41,6 @@ mod status;
 mod upkeep;
 
 pub use config::{MemberConfig, PolicyName, ServiceConfig, ServiceError, SwitchOptions};
-pub use server::{StartError, SwitchHandle, start, start_initiators};
+pub use server::{StartError, SwitchHandle, start, start_initiators, start_inside};
 pub use source::{MemberSource, SourceError};
 pub use status::{Counters, MemberStatus, SwitchStatus};

@@ -7,19 +7,19 @@ use manyflow_anypoint::switch::{self, MemberId};
 use manyflow_anypoint::{Body, Segment};
 use manyflow_core::time::Time;
 use manyflow_net::trains::Trains;
-use manyflow_net::udp::Port;
 
 use super::members::Members;
 use super::session::SwitchSession;
 use crate::anypoint::envelope::{self, NO_COOKIE, Short};
-use crate::anypoint::{open_port, segment, way::Path};
+use crate::anypoint::{segment, way::Path, wire::Wire};
 
-/// The two sockets of a switch, and the datagrams that wait to be sent. A switch of initiators has
-/// them the other way round: its clients are peers here, and its service is a member.
+/// The two sockets of a switch, and the datagrams that wait to be sent. Inside of a process, the
+/// front is no socket but memory. A switch of initiators has them the other way round: its clients
+/// are peers here, and its service is a member.
 #[derive(Debug)]
 pub(super) struct Wires {
-    pub(super) front: Port,
-    pub(super) back: Port,
+    pub(super) front: Wire,
+    pub(super) back: Wire,
     to_peers: Trains,
     to_members: Trains,
 }
@@ -27,18 +27,22 @@ pub(super) struct Wires {
 impl Wires {
     /// Opens the sockets. Returns the address for peers too. `is_ipv4`: the members' IP version.
     pub(super) fn open(listen: SocketAddr, is_ipv4: bool) -> io::Result<(Wires, SocketAddr)> {
-        let (front, local) = open_port(listen)?;
-        let (back, _) = open_port(match is_ipv4 {
+        let (front, local) = Wire::open(listen)?;
+        Ok((Wires::new(front, is_ipv4)?, local))
+    }
+
+    /// Opens the socket for members. `front`: what carries the datagrams of peers.
+    pub(super) fn new(front: Wire, is_ipv4: bool) -> io::Result<Wires> {
+        let (back, _) = Wire::open(match is_ipv4 {
             true => (Ipv4Addr::UNSPECIFIED, 0).into(),
             false => (Ipv6Addr::UNSPECIFIED, 0).into(),
         })?;
-        let wires = Wires {
+        Ok(Wires {
             front,
             back,
             to_peers: Trains::default(),
             to_members: Trains::default(),
-        };
-        Ok((wires, local))
+        })
     }
 
     pub(super) fn send_to_peer(&mut self, path: Path, header: &Short) {
@@ -53,12 +57,12 @@ impl Wires {
     }
 
     /// Returns what a [`Way`] sends to peers with.
-    pub(super) fn peer_wire(&mut self) -> (&Port, &mut Trains) {
+    pub(super) fn peer_wire(&mut self) -> (&Wire, &mut Trains) {
         (&self.front, &mut self.to_peers)
     }
 
     /// Returns what a [`Way`] sends to members with.
-    pub(super) fn member_wire(&mut self) -> (&Port, &mut Trains) {
+    pub(super) fn member_wire(&mut self) -> (&Wire, &mut Trains) {
         (&self.back, &mut self.to_members)
     }
 

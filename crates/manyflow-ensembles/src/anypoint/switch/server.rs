@@ -11,7 +11,7 @@ use std::time::Duration;
 use manyflow_core::time::Time;
 use manyflow_net::background::Background;
 use manyflow_net::clock::Clock;
-use manyflow_net::udp::{Arrival, Inbox, Port};
+use manyflow_net::udp::{Arrival, Inbox};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Sleep;
 
@@ -21,6 +21,8 @@ use super::initiators::Initiators;
 use super::output::Wires;
 use super::status::SwitchStatus;
 use super::upkeep::TICK;
+use crate::anypoint::wire::Wire;
+use crate::anypoint::{Endpoint, Options};
 
 /// The batches that one socket gives before the switch sends and looks at the other socket.
 const BATCHES: usize = 2;
@@ -35,6 +37,12 @@ pub enum StartError {
     /// The address cannot be used.
     #[error("the switch cannot listen on {0}: {1}; choose another address or port")]
     Address(SocketAddr, io::Error),
+    /// There is no socket for the members.
+    #[error("no socket for the members: {0}; check the limit of open files")]
+    Socket(io::Error),
+    /// An option of the connections is outside its range.
+    #[error(transparent)]
+    Connection(#[from] manyflow_anypoint::ConfigError),
     /// The thread cannot start.
     #[error("the switch's thread cannot start: {0}; check the limits of processes and of memory")]
     Thread(io::Error),
@@ -97,6 +105,26 @@ enum Command {
     Drain(Duration),
 }
 
+/// The thread or the task that runs a switch.
+#[derive(Debug)]
+enum Worker {
+    Thread(JoinHandle<()>),
+    Task(tokio::task::JoinHandle<()>),
+}
+
+impl Worker {
+    /// Waits for the end. Returns whether it came without a panic.
+    async fn join(self) -> bool {
+        match self {
+            Worker::Thread(thread) => {
+                let joined = tokio::task::spawn_blocking(|| thread.join().is_ok());
+                joined.await.unwrap_or(false)
+            }
+            Worker::Task(task) => task.await.is_ok(),
+        }
+    }
+}
+
 /// A running switch. It stops when this is dropped.
 #[derive(Debug)]
 pub struct SwitchHandle {
@@ -105,7 +133,7 @@ pub struct SwitchHandle {
     is_of_initiators: bool,
     commands: Option<mpsc::UnboundedSender<Command>>,
     status: watch::Receiver<SwitchStatus>,
-    thread: Option<JoinHandle<()>>,
+    worker: Option<Worker>,
 }
 
 impl SwitchHandle {
@@ -165,11 +193,10 @@ impl SwitchHandle {
     /// Then resets the others and stops.
     pub async fn drain(mut self, grace: Duration) {
         self.send(Command::Drain(grace));
-        if let Some(thread) = self.thread.take() {
-            let joined = tokio::task::spawn_blocking(|| thread.join()).await;
-            if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!("the switch's thread panicked");
-            }
+        if let Some(worker) = self.worker.take()
+            && !worker.join().await
+        {
+            tracing::error!("the switch panicked");
         }
     }
 }
@@ -185,10 +212,33 @@ pub fn start(
 ) -> Result<SwitchHandle, StartError> {
     service.check()?;
     start_traffic(listen, Target::Members(service), |now, wires, target| {
-        let mut hub = Hub::new(wires, &options);
-        hub.set_target(now, target);
-        hub
+        Hub::with_target(now, wires, target, &options)
     })
+}
+
+/// Starts a switch as a task of the current tokio runtime, for the connections of one endpoint of
+/// this process. Connect to the [address](SwitchHandle::local_address) of the switch.
+///
+/// Datagrams between the two are copied in memory: no system call and no other thread stands
+/// between them.
+///
+/// # Errors
+/// If the service or the options cannot be used, or there is no socket.
+pub fn start_inside(
+    service: ServiceConfig,
+    options: SwitchOptions,
+    connection: Options,
+) -> Result<(SwitchHandle, Endpoint), StartError> {
+    service.check()?;
+    let target = Target::Members(service);
+    let [front, end] = Wire::pair();
+    let endpoint = Endpoint::inside(end, connection)?;
+    let wires = Wires::new(front, target.is_ipv4()).map_err(StartError::Socket)?;
+    let (mut handle, server) = prepare(Wire::INSIDE, wires, &target, |now, wires, target| {
+        Hub::with_target(now, wires, target, &options)
+    });
+    handle.worker = Some(Worker::Task(tokio::spawn(server.run())));
+    Ok((handle, endpoint))
 }
 
 /// Starts a switch of initiators on a thread of its own: the connections that clients open at
@@ -222,30 +272,40 @@ fn start_traffic<T: Traffic + Send + 'static>(
         let _guard = runtime.runtime().enter();
         Wires::open(listen, is_ipv4).map_err(|cause| StartError::Address(listen, cause))?
     };
+    let (mut handle, server) = prepare(local, wires, &target, create);
+    let thread = std::thread::Builder::new().name("switch".to_owned());
+    let thread = thread.spawn(move || runtime.block_on(server.run()));
+    handle.worker = Some(Worker::Thread(thread.map_err(StartError::Thread)?));
+    Ok(handle)
+}
+
+/// Creates a switch that nothing runs yet.
+fn prepare<T: Traffic>(
+    local: SocketAddr,
+    wires: Wires,
+    target: &Target,
+    create: impl FnOnce(Time, Wires, &Target) -> T,
+) -> (SwitchHandle, Server<T>) {
     let (commands, received) = mpsc::unbounded_channel();
     let (reports, status) = watch::channel(SwitchStatus::default());
     let clock = Clock::start();
-    let traffic = create(clock.now(), wires, &target);
-    let thread = std::thread::Builder::new().name("switch".to_owned());
-    let thread = thread.spawn(move || {
-        let server = Server {
-            traffic,
-            clock,
-            commands: received,
-            reports,
-            next_tick: Time::ZERO,
-            drained_by: None,
-        };
-        runtime.block_on(server.run());
-    });
-    Ok(SwitchHandle {
+    let server = Server {
+        traffic: create(clock.now(), wires, target),
+        clock,
+        commands: received,
+        reports,
+        next_tick: Time::ZERO,
+        drained_by: None,
+    };
+    let handle = SwitchHandle {
         local,
-        is_ipv4,
+        is_ipv4: target.is_ipv4(),
         is_of_initiators: target.is_of_initiators(),
         commands: Some(commands),
         status,
-        thread: Some(thread.map_err(StartError::Thread)?),
-    })
+        worker: None,
+    };
+    (handle, server)
 }
 
 /// A switch at work.
@@ -309,7 +369,7 @@ impl<T: Traffic> Server<T> {
         let mut is_more = false;
         for (is_front, inbox) in [(true, front), (false, back)] {
             for batch in 1..=BATCHES {
-                match poll_batch(self.port(is_front), inbox, context) {
+                match poll_batch(self.wire(is_front), inbox, context) {
                     Poll::Pending => break,
                     Poll::Ready(()) => self.handle_batch(is_front, inbox),
                 }
@@ -319,7 +379,7 @@ impl<T: Traffic> Server<T> {
         is_more
     }
 
-    fn port(&self, is_front: bool) -> &Port {
+    fn wire(&self, is_front: bool) -> &Wire {
         match is_front {
             true => &self.traffic.wires().front,
             false => &self.traffic.wires().back,
@@ -355,8 +415,8 @@ impl<T: Traffic> Server<T> {
 }
 
 /// Receives one batch. An ICMP error of an earlier datagram counts as an empty batch.
-fn poll_batch(port: &Port, inbox: &mut Inbox, context: &mut Context<'_>) -> Poll<()> {
-    port.poll_recv(inbox, context).map(|received| {
+fn poll_batch(wire: &Wire, inbox: &mut Inbox, context: &mut Context<'_>) -> Poll<()> {
+    wire.poll_recv(inbox, context).map(|received| {
         if let Err(error) = received {
             tracing::debug!("a socket reports: {error}");
         }

@@ -4,6 +4,7 @@ mod attackers;
 mod echo;
 mod failures;
 mod initiators;
+mod inside;
 mod large;
 mod lying_member;
 mod shares;

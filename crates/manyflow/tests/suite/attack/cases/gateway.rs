@@ -44,7 +44,7 @@ fn peak_kib(process: u32) -> u64 {
 
 #[test]
 fn hostile_requests_and_clients_that_read_nothing_cost_others_nothing() {
-    let stage = Stage::start(&["a", "b"], "affinity", &[]);
+    let stage = Stage::start(&["a", "b"], &[]);
     assert_served(&stage);
     let mut slow: Vec<_> = (0..SLOW).map(|_| stage.client()).collect();
     for client in &mut slow {
@@ -140,7 +140,7 @@ fn no_answer_of_a_hostile_server_is_delivered_as_complete_when_it_is_cut() {
     let (_member, started) = start_member(start_hostile_server(), ANY);
     let (_switch, at) = start_switch(&[listen_address(&started)], "affinity");
     let (_gateway, address, _) = start_gateway(at, &[]);
-    let stage = Stage::start(&["a"], "affinity", &[]);
+    let stage = Stage::start(&["a"], &[]);
     for (path, _, whole) in ANSWERS {
         let mut client = Client::connect(address);
         client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
