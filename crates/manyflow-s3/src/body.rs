@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::object::CHUNK_BYTES;
+use crate::patience::Broken;
 use crate::surface::failed;
 
 /// The chunks that are stored together.
@@ -65,7 +66,10 @@ where
     let (mut md5, mut size, mut chunk) = (Md5::new(), 0, BytesMut::new());
     if let Some(mut body) = body {
         while let Some(part) = body.next().await {
-            let part = part.map_err(|error| s3_error!(IncompleteBody, "{error}"))?;
+            let part = part.map_err(|error| match Broken::is_stopped(&*error) {
+                true => s3_error!(RequestTimeout, "{error}"),
+                false => s3_error!(IncompleteBody, "{error}"),
+            })?;
             md5.update(&part);
             size += part.len() as u64;
             chunk.extend_from_slice(&part);

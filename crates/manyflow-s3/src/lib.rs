@@ -24,6 +24,7 @@
 //! | `object.rs` | names, and what a manifest keeps of an object besides its bytes |
 //! | `checks.rs` | conditions, ranges, digests and lengths of requests |
 //! | `body.rs` | bodies as chunks, and chunks as bodies |
+//! | `patience.rs` | a limit for bodies of requests of which nothing comes |
 //! | `server.rs` | the HTTP server |
 //!
 //! Left out: versions, access control lists, tags, encryption by the server, server-side copies of
@@ -62,6 +63,7 @@ mod checks;
 mod listing;
 mod multipart;
 mod object;
+mod patience;
 mod server;
 mod surface;
 

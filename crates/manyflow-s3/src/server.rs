@@ -2,7 +2,10 @@
 
 use std::io;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use manyflow_ensembles::http::wire::HEADERS_MAX;
 use manyflow_ensembles::store::Connect;
@@ -15,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::S3Surface;
+use crate::patience::Patient;
 
 /// The length of the shortest secret in bytes.
 const SECRET_BYTES_MIN: usize = 16;
@@ -137,11 +141,15 @@ where
 /// Answers the requests on a connection of a client.
 async fn serve_client(stream: TcpStream, service: S3Service) -> io::Result<()> {
     let stream = Inbound::new(stream)?;
+    let answer = |request: Request<Incoming>| {
+        let (service, request) = (service.clone(), request.map(Patient::new));
+        async move { service.call(request.map(s3s::Body::http_body_unsync)).await }
+    };
     let serve = http1::Builder::new()
         .timer(TokioTimer::new())
         .half_close(true)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream.clone()), service);
+        .serve_connection(TokioIo::new(stream.clone()), service_fn(answer));
     let served = tokio::select! {
         served = serve => served,
         () = stream.reset() => return Err(io::ErrorKind::ConnectionReset.into()),
