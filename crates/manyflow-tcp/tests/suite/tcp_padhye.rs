@@ -12,7 +12,6 @@ use tcp_world::{World, delay};
 
 const LOSSES: [f64; 5] = [0.002, 0.005, 0.01, 0.02, 0.05];
 const RTTS_MS: [u64; 4] = [40, 100, 200, 400];
-const SEEDS: u64 = 3;
 
 /// The results of a run, per second and per packet.
 #[derive(Copy, Clone, Debug)]
@@ -42,7 +41,7 @@ fn model(p: f64, rtt_s: f64, timeout_s: f64) -> f64 {
 }
 
 /// Runs until about 2000 packets are lost, and samples the time-out once a second.
-fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
+fn measure(variant: Variant, loss: f64, rtt_ms: u64) -> Measured {
     let tcp = TcpConfig {
         variant,
         ..TcpConfig::default()
@@ -51,7 +50,7 @@ fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
         loss: LossModel::Bernoulli(loss),
         ..delay(rtt_ms / 2)
     };
-    let mut world = World::new(tcp, lossy, delay(rtt_ms / 2), seed);
+    let mut world = World::new(tcp, lossy, delay(rtt_ms / 2), 0);
     let (mut timeouts, mut second) = (Vec::new(), 0);
     while (world.sender.get().counters().sent as f64) < 2000.0 / loss {
         second += 1;
@@ -68,19 +67,6 @@ fn measure(variant: Variant, loss: f64, rtt_ms: u64, seed: u64) -> Measured {
     }
 }
 
-/// A point of the table: the average over the seeds.
-fn mean(variant: Variant, loss: f64, rtt_ms: u64) -> Measured {
-    let runs: Vec<Measured> = (0..SEEDS)
-        .map(|seed| measure(variant, loss, rtt_ms, seed))
-        .collect();
-    let mean = |of: fn(&Measured) -> f64| runs.iter().map(of).sum::<f64>() / SEEDS as f64;
-    Measured {
-        packets_per_s: mean(|m| m.packets_per_s),
-        p: mean(|m| m.p),
-        timeout_s: mean(|m| m.timeout_s),
-    }
-}
-
 fn median(mut errors: Vec<f64>) -> f64 {
     errors.sort_by(f64::total_cmp);
     errors[errors.len() / 2]
@@ -92,7 +78,7 @@ fn throughput_is_what_padhyes_model_says() {
         println!("{variant:?}\n  loss    RTT     T0       p   TCP pkt/s   model(p)   model(loss)");
         let mut errors = [Vec::new(), Vec::new()];
         for (loss, rtt_ms) in LOSSES.iter().flat_map(|l| RTTS_MS.map(|r| (*l, r))) {
-            let tcp = mean(variant, loss, rtt_ms);
+            let tcp = measure(variant, loss, rtt_ms);
             let says = [tcp.p, loss].map(|p| model(p, rtt_ms as f64 / 1e3, tcp.timeout_s));
             println!(
                 "{loss:6.3} {rtt_ms:4} ms {:5.3} s {:7.4} {:10.2} {:10.2} {:10.2}",

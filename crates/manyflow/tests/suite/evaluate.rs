@@ -14,7 +14,7 @@ fn evaluate(arguments: &[&str]) -> Output {
 fn cubic_misses_what_is_known_of_it() {
     let results = tempfile::tempdir().unwrap();
     let out = results.path().to_str().unwrap();
-    let output = evaluate(&["cubic", "--fast", "--out", out]);
+    let output = evaluate(&["cubic", "--fast", "--threads", "1", "--out", out]);
     let error = String::from_utf8(output.stderr).unwrap();
     // It fills any queue, as the RFC says, and BBR version 1 leaves it little.
     let missed = "not all expectations are met: bufferbloat, beside; see MISSED above";

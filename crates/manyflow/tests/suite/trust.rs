@@ -24,7 +24,13 @@ fn path(folder: &TempDir, name: &str) -> String {
 
 /// Starts a sender of `files` on loopback; returns it with its URL.
 fn send(folder: &TempDir, arguments: &[&str]) -> (Manyflow, String) {
-    let to = ["--listen", "127.0.0.1:0", "--publish", "127.0.0.1:0"];
+    // Without a rate, it sends at that of the loopback interface.
+    let to = [
+        ["--listen", "127.0.0.1:0"],
+        ["--publish", "127.0.0.1:0"],
+        ["--rate", "5Mbit/s"],
+    ]
+    .concat();
     let files = path(folder, "files");
     let mut sender = Manyflow::start(manyflow(
         &[&["send", files.as_str()][..], &to, arguments].concat(),
@@ -213,7 +219,7 @@ fn members_of_a_group_receive_its_session() {
     recv(&folder, &url, &["--group-key", &own]).succeeded("member");
     let received = recv(&folder, &url, &[]).succeeded("without the key");
     assert!(received.stderr.contains("--group-key"), "{received:?}");
-    let received = recv(&folder, &url, &["--group-key", &other, "--patience", "10s"]);
+    let received = recv(&folder, &url, &["--group-key", &other, "--patience", "5s"]);
     assert_eq!(received.code(), 3, "{received:?}");
     assert!(received.stderr.contains("no valid MAC"), "{received:?}");
 }
@@ -231,7 +237,7 @@ fn only_members_of_a_group_receive_its_encrypted_session() {
 
     let parts = ["packets are encrypted", "--group-key"];
     assert_fails(&recv(&folder, &url, &[]), 2, &parts);
-    let received = recv(&folder, &url, &["--group-key", &other, "--patience", "10s"]);
+    let received = recv(&folder, &url, &["--group-key", &other, "--patience", "5s"]);
     assert_eq!(received.code(), 3, "{received:?}");
     assert!(received.stderr.contains("no valid MAC"), "{received:?}");
     assert!(!folder.path().join("output/files").exists());
@@ -282,12 +288,12 @@ fn a_changed_description_of_an_encrypted_session_stores_nothing() {
 
     let parts = ["have no MAC", "without --group-key"];
     assert_fails(&recv(&folder, &without, &["--group-key", &own]), 2, &parts);
-    let received = recv(&folder, &without, &["--patience", "10s"]);
+    let received = recv(&folder, &without, &["--patience", "5s"]);
     assert_eq!(received.code(), 1, "{received:?}");
-    let received = recv(&folder, &mac, &["--group-key", &own, "--patience", "10s"]);
+    let received = recv(&folder, &mac, &["--group-key", &own, "--patience", "5s"]);
     assert_eq!(received.code(), 3, "{received:?}");
     assert!(received.stderr.contains("no valid MAC"), "{received:?}");
-    let received = recv(&folder, &mac, &["--patience", "10s"]);
+    let received = recv(&folder, &mac, &["--patience", "5s"]);
     assert_eq!(received.code(), 1, "{received:?}");
     assert!(!folder.path().join("output/files").exists());
 }

@@ -170,7 +170,10 @@ fn send(
     arguments: &[&str],
     image: Option<File>,
 ) -> (Manyflow, SessionDescription) {
-    let mut command = manyflow(&["send", "--json", "--tsi", "7", "--rate", "20Mbit/s"]);
+    let mut command = manyflow(&["send", "--json", "--tsi", "7"]);
+    if !arguments.contains(&"--rate") {
+        command.args(["--rate", "20Mbit/s"]);
+    }
     command.args(["--multicast", "232.1.2.0/24", "--interface", INTERFACE]);
     command.args(["--listen", &format!("{SENDER}:{port}")]);
     command.args(arguments).current_dir(sources);

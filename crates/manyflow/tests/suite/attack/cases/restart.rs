@@ -7,6 +7,9 @@ use crate::attack::trial::{Trial, some_files};
 use crate::attack::world::INTERFACE;
 use crate::common::{LIMIT, write_random};
 
+/// Twice what the receiver takes. It waits for long, and further packets would be most of the work.
+const RATE: [&str; 2] = ["--rate", "4Mbit/s"];
+
 /// Other content under the name of a file of the session.
 fn other_files(folder: &Path) {
     write_random(&folder.join("image.bin"), 20_000_000, 9);
@@ -16,7 +19,7 @@ fn other_files(folder: &Path) {
 /// arguments has most of the files to receive. The receiver's patience must be longer than the
 /// restart and the search for the sender take on a busy computer.
 fn a_restart_ends_the_receiver(arguments: &[&str], patience_s: u64) {
-    let Some(mut trial) = Trial::start(other_files, &[]) else {
+    let Some(mut trial) = Trial::start(other_files, &RATE) else {
         return;
     };
     let patience = format!("{patience_s}s");
@@ -27,7 +30,7 @@ fn a_restart_ends_the_receiver(arguments: &[&str], patience_s: u64) {
     .concat();
     let mut receiver = trial.receive(&arguments);
     receiver.wait_for_files(1);
-    trial.restart(some_files, &[]);
+    trial.restart(some_files, &RATE);
     let report = receiver.finish(LIMIT + Duration::from_secs(patience_s));
     assert_eq!(report.ended.code(), 1, "{:?}", report.ended);
     let says_why = report
