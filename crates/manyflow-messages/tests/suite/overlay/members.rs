@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use manyflow_core::units::Rate;
 use manyflow_messages::{
     Access, Cause, Client, ClientError, ClientOptions, Credentials, DaemonConfig, DaemonHandle,
     Member, MemberEvent, OrderedMessage, Service, User, View, start,
 };
-use manyflow_net::thin_link::{ThinLink, ThinLinkConfig};
 
-use crate::overlay::stage::{Nats, config, line, link, wait_for_daemons, within};
+use crate::overlay::stage::{Nats, config, line, two_with_delay, within};
 
 async fn connect(daemon: &DaemonHandle, options: &ClientOptions) -> Client {
     let address = daemon.addresses().clients.unwrap().to_string();
@@ -179,20 +177,7 @@ async fn views_say_who_has_joined_left_and_disconnected() {
 
 #[tokio::test]
 async fn a_cut_link_brings_the_transitional_signal_and_a_view_by_the_network() {
-    let a = start(config("a")).await.unwrap();
-    let wire = ThinLinkConfig {
-        rate: Rate::from_bits_per_s(100_000_000),
-        delay: Duration::from_millis(1),
-        queue_packets: 100,
-    };
-    let to = a.addresses().daemons.unwrap();
-    let wire = ThinLink::start(to, wire).await.unwrap();
-    let b = DaemonConfig {
-        links: vec![link("a", wire.address())],
-        ..config("b")
-    };
-    let b = start(b).await.unwrap();
-    wait_for_daemons(&b, 2).await;
+    let ([a, b], wire) = two_with_delay(Duration::from_millis(1)).await;
     let (_near, mut near) = join(&a).await;
     let (_far, mut far) = join(&b).await;
     for member in [&mut near, &mut far] {

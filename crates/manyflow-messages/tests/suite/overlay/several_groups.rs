@@ -1,9 +1,11 @@
 //! Messages to several groups, of which links between daemons carry one copy.
 
+use std::time::Duration;
+
 use manyflow_messages::client::{Client, ClientOptions, Message};
 use manyflow_messages::{DaemonHandle, LinkStatus};
 
-use crate::overlay::stage::{Nats, line, wait_for_path, wait_until};
+use crate::overlay::stage::{Nats, line, two_with_delay, wait_for_path, wait_until};
 
 /// The link from a daemon to another.
 async fn link_when(daemon: &DaemonHandle, is_reached: impl Fn(&LinkStatus) -> bool) -> LinkStatus {
@@ -135,20 +137,22 @@ async fn over_intact_links_of_streams_a_senders_order_holds_over_all_subscriptio
 #[tokio::test]
 async fn one_order_holds_over_all_ordered_groups_of_a_client() {
     const COUNT: usize = 300;
-    let daemons = line(2).await;
+    let (daemons, _wire) = two_with_delay(Duration::from_millis(200)).await;
     let mut sender = Nats::connect(&daemons[0]).await;
     let mut member = Nats::connect_with(&daemons[1], r#"{"verbose":false}"#).await;
     let subscriptions = "SUB $MF.agreed.g 1\r\nSUB $MF.agreed.h 2\r\nSUB $MF.agreed.i 3\r\n";
     member.send_and_wait(subscriptions).await;
+    // The member's own message arrives when it has joined all groups, and while the sender's
+    // daemon does not know of a member: messages would go to nobody.
+    member.send("PUB $MF.agreed.i 4\r\nmine\r\n").await;
+    assert_eq!(member.message().await.1, b"mine");
+    wait_for_path(&mut sender, &mut member, "$MF.agreed.i").await;
     let messages: String = (0..COUNT)
         .map(|number| {
             let (group, text) = (["g", "h", "i"][number % 3], number.to_string());
             format!("PUB $MF.agreed.{group} {}\r\n{text}\r\n", text.len())
         })
         .collect();
-    // The member's own message shows that it has joined all groups.
-    member.send("PUB $MF.agreed.i 4\r\nmine\r\n").await;
-    assert_eq!(member.message().await.1, b"mine");
     sender.send(&messages).await;
     read_in_order(&mut member, COUNT).await;
 }

@@ -4,9 +4,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use manyflow_core::units::Rate;
 use manyflow_messages::{
     ControllerConfig, DaemonConfig, DaemonHandle, DaemonStatus, LinkConfig, LinkSecurity, start,
 };
+use manyflow_net::thin_link::{ThinLink, ThinLinkConfig};
 use manyflow_overlay::OverlayConfig;
 use manyflow_testing::LIMIT;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -51,6 +53,28 @@ pub(crate) async fn line(count: usize) -> Vec<DaemonHandle> {
         wait_for_daemons(daemon, count).await;
     }
     daemons
+}
+
+/// Starts daemons `a` and `b`, which have a link with this delay, and waits until both know it.
+/// Dropping the link ends it.
+pub(crate) async fn two_with_delay(delay: Duration) -> ([DaemonHandle; 2], ThinLink) {
+    let a = start(config("a")).await.unwrap();
+    let wire = ThinLinkConfig {
+        rate: Rate::from_bits_per_s(100_000_000),
+        delay,
+        queue_packets: 100,
+    };
+    let to = a.addresses().daemons.unwrap();
+    let wire = ThinLink::start(to, wire).await.unwrap();
+    let b = DaemonConfig {
+        links: vec![link("a", wire.address())],
+        ..config("b")
+    };
+    let daemons = [a, start(b).await.unwrap()];
+    for daemon in &daemons {
+        wait_for_daemons(daemon, 2).await;
+    }
+    (daemons, wire)
 }
 
 /// Waits until this is done.
