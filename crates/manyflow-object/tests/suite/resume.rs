@@ -86,7 +86,7 @@ impl Session {
 #[test]
 fn a_receiver_that_was_killed_at_any_moment_gets_nothing_twice() {
     let mut session = Session::start();
-    let mut useful = 0;
+    let (mut useful, mut delivered) = (0, 0);
     let mut restored_before = 0;
     // 162 source symbols, in pieces of 13 datagrams.
     for run in 0.. {
@@ -97,6 +97,7 @@ fn a_receiver_that_was_killed_at_any_moment_gets_nothing_twice() {
             |receiver: &ObjectReceiver<Surviving>| receiver.progress().files_complete == 3;
         if !is_complete(&receiver) {
             session.deliver(&mut receiver, 13);
+            delivered += 13;
         }
         let progress = receiver.progress();
         useful += progress.useful_symbols;
@@ -106,6 +107,8 @@ fn a_receiver_that_was_killed_at_any_moment_gets_nothing_twice() {
         }
     }
     assert!((162..=165).contains(&useful), "{useful} symbols were used");
+    // The last piece goes on when all are complete.
+    assert!(delivered < useful + 13, "{delivered} datagrams were needed");
 
     // One more receiver finds everything complete.
     let (mut receiver, _) = session.receiver();

@@ -1,10 +1,16 @@
-//! Kills receivers and senders at random moments. Each transfer continues, ends intact, leaves
-//! nothing behind, and takes hardly more packets than one without a crash.
+//! Kills receivers and senders at random moments. Each transfer continues, ends intact, and leaves
+//! nothing behind. A receiver gets only the bytes that its predecessors had not saved, and a sender
+//! that continues sends hardly a symbol again.
+//!
+//! None of this depends on the time that processes get: symbols are counted by their numbers, and
+//! saved ones by the journal that a killed receiver has left. The bytes that pass to receivers
+//! would be no measure: they include those that come while a receiver starts, ends or does not run.
 //!
 //! `make test` kills few processes, `make crash` a hundred: MANYFLOW_KILLS is the number of each
 //! kind. A failure prints its seed, which MANYFLOW_SEED repeats.
 use crate::common;
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
@@ -13,15 +19,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{Manyflow, PATIENT, assert_same, manyflow, own_address, write_random};
+use common::{Ended, Manyflow, PATIENT, assert_same, manyflow, own_address, write_random};
+use manyflow_amt::ip::decode_udp;
+use manyflow_amt::wire::Message;
+use manyflow_object::alc::{PAYLOAD_ID_BYTES, Packet};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
 
 /// Length of the files in all.
 const BYTES: u64 = 4_000_000;
-/// Bytes that may be received twice: a twentieth, which arrives in 0.8 s. A receiver that is killed
-/// on a busy computer has not yet handled its latest packets.
+/// Bytes of symbols that may be sent twice: a twentieth.
 const TWICE_MAX: u64 = BYTES / 20;
+/// Saved bytes that may be of no use to the next receiver: symbols beyond those that their blocks
+/// needed, and the padding of blocks.
+const UNUSED_MAX: u64 = BYTES / 50;
 /// The sender's rate.
 const RATE: &str = "2Mbit/s";
 
@@ -37,7 +49,11 @@ fn random() -> (u64, Pcg64Mcg) {
     (seed, Pcg64Mcg::seed_from_u64(seed))
 }
 
-/// Stands between receivers and the sender's relay, and counts the bytes that receivers get.
+/// A symbol's object, and its block and number.
+type SymbolId = (u128, [u8; PAYLOAD_ID_BYTES]);
+
+/// Stands between a receiver and the relays of a sender and its successors, and counts the bytes of
+/// symbols that have passed before.
 struct Meter {
     address: SocketAddr,
     counts: Arc<Counts>,
@@ -46,9 +62,7 @@ struct Meter {
 
 #[derive(Default)]
 struct Counts {
-    /// Bytes of packets that were passed to a running receiver.
-    bytes: AtomicU64,
-    is_receiving: AtomicBool,
+    bytes_twice: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -67,14 +81,8 @@ impl Meter {
         }
     }
 
-    fn set_receiving(&self, is_receiving: bool) {
-        self.counts
-            .is_receiving
-            .store(is_receiving, Ordering::SeqCst);
-    }
-
-    fn bytes(&self) -> u64 {
-        self.counts.bytes.load(Ordering::SeqCst)
+    fn bytes_twice(&self) -> u64 {
+        self.counts.bytes_twice.load(Ordering::SeqCst)
     }
 }
 
@@ -88,6 +96,7 @@ impl Drop for Meter {
 fn forward(gateways: &UdpSocket, relay: SocketAddr, counts: &Counts) {
     let mut buffer = vec![0; 65_536];
     let mut tunnel: Option<(SocketAddr, UdpSocket)> = None;
+    let mut passed = HashSet::new();
     while !counts.is_over.load(Ordering::SeqCst) {
         let mut is_idle = true;
         if let Ok((length, from)) = gateways.recv_from(&mut buffer) {
@@ -104,9 +113,10 @@ fn forward(gateways: &UdpSocket, relay: SocketAddr, counts: &Counts) {
         if let Some((gateway, upstream)) = &tunnel
             && let Ok(length) = upstream.recv(&mut buffer)
         {
-            // The others are AMT's own messages.
-            if counts.is_receiving.load(Ordering::SeqCst) && length > 1_000 {
-                counts.bytes.fetch_add(length as u64, Ordering::SeqCst);
+            if let Some((id, bytes)) = symbol(&buffer[..length])
+                && !passed.insert(id)
+            {
+                counts.bytes_twice.fetch_add(bytes, Ordering::SeqCst);
             }
             let _ = gateways.send_to(&buffer[..length], gateway);
             is_idle = false;
@@ -117,6 +127,17 @@ fn forward(gateways: &UdpSocket, relay: SocketAddr, counts: &Counts) {
     }
 }
 
+/// Returns the symbol that an AMT message carries, and its length; `None` for AMT's own messages
+/// and for the table of files, which is repeated all the time.
+fn symbol(message: &[u8]) -> Option<(SymbolId, u64)> {
+    let Ok(Message::MulticastData { datagram }) = Message::decode(message) else {
+        return None;
+    };
+    let packet = Packet::decode(decode_udp(datagram).ok()?.1).ok()?;
+    let symbol = packet.symbol.filter(|_| packet.fdt.is_none())?;
+    Some(((symbol.toi, symbol.payload_id), symbol.data.len() as u64))
+}
+
 fn connect(relay: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect(relay).unwrap();
@@ -124,12 +145,11 @@ fn connect(relay: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The files, their sender and the meter.
+/// The files and their sender.
 struct Session {
     home: tempfile::TempDir,
     sender: Manyflow,
     relay: SocketAddr,
-    meter: Meter,
 }
 
 impl Session {
@@ -147,18 +167,54 @@ impl Session {
         Session {
             sender: send(home.path(), relay, "--session"),
             relay,
-            meter: Meter::start(relay),
             home,
         }
     }
 
-    fn receive(&self) -> Manyflow {
+    /// Starts a receiver behind this relay.
+    fn receive_from(&self, relay: SocketAddr) -> Manyflow {
         let mut command = in_folder(self.home.path());
         command.args(["recv", "session.sdp", "--output", "out", "--json"]);
-        command.args(["--relay", &self.meter.address.to_string()]);
+        command.args(["--relay", &relay.to_string()]);
         command.args(PATIENT);
-        self.meter.set_receiving(true);
         Manyflow::start(command)
+    }
+
+    fn receive(&self) -> Manyflow {
+        self.receive_from(self.relay)
+    }
+
+    /// Receives until this number of bytes is saved, and kills the receiver then. Returns its end
+    /// if the transfer was complete before.
+    fn receive_until_saved(&self, bytes: u64) -> Option<Ended> {
+        let mut receiver = self.receive();
+        while self.saved_bytes() < bytes {
+            match receiver.finish_within(Duration::from_millis(20)) {
+                Ok(ended) => return Some(ended),
+                Err(running) => receiver = running,
+            }
+        }
+        receiver.kill();
+        None
+    }
+
+    /// Returns the bytes of the symbols that receivers have saved: the journal of their spool names
+    /// each, and the table the length of symbols.
+    fn saved_bytes(&self) -> u64 {
+        let entries = std::fs::read_dir(self.home.path().join("out"));
+        let folders = entries.into_iter().flatten().flatten();
+        let bytes = folders.map(|folder| {
+            let read = |name| std::fs::read(folder.path().join(name)).unwrap_or_default();
+            let table = String::from_utf8(read("table")).unwrap_or_default();
+            let length = table.split_once("Encoding-Symbol-Length=\"");
+            let length = length.and_then(|(_, rest)| rest.split('"').next()?.parse().ok());
+            let journal = read("journal");
+            // A number of another kind of record begins with another byte.
+            let symbols = journal.as_chunks::<16>().0.iter();
+            let symbols: HashSet<_> = symbols.filter(|record| record[4] == 0).collect();
+            symbols.len() as u64 * length.unwrap_or(0)
+        });
+        bytes.sum()
     }
 
     fn assert_intact(&self, label: &str) {
@@ -186,56 +242,57 @@ fn send(home: &Path, relay: SocketAddr, option: &str) -> Manyflow {
     sender
 }
 
-/// The packets that a receiver takes without a crash, in bytes.
-fn undisturbed(seed: u64) -> u64 {
-    let session = Session::start(seed);
-    session.receive().finish().succeeded("undisturbed");
-    session.assert_intact("undisturbed");
-    session.meter.bytes()
+/// Returns the bytes that a receiver has received itself, of those that it needed.
+fn received_bytes(ended: &Ended) -> u64 {
+    let events = ended.stdout.lines();
+    let mut events = events.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let done = events.find(|event| event["event"] == "done").unwrap();
+    done["received_bytes"].as_u64().unwrap()
 }
 
 #[test]
 fn receivers_that_are_killed_continue() {
     let (seed, mut random) = random();
-    let needed = undisturbed(seed);
     let mut killed = 0;
     while killed < kills() {
         let session = Session::start(seed);
-        let mut runs = 0_u64;
+        let (mut runs, mut saved) = (1, 0);
         let ended = loop {
-            let receiver = session.receive();
-            runs += 1;
             let at = Duration::from_millis(random.random_range(50..1_500));
-            match receiver.finish_within(at) {
+            match session.receive().finish_within(at) {
                 Ok(ended) => break ended,
-                Err(mut receiver) => {
-                    session.meter.set_receiving(false);
-                    receiver.kill();
-                    killed += 1;
-                }
+                Err(mut receiver) => receiver.kill(),
             }
+            (killed, runs) = (killed + 1, runs + 1);
             // The last one is left alone, so that the test ends.
             if killed >= kills() {
-                break session.receive().finish();
+                let ended = session.receive_until_saved(BYTES / 4);
+                saved = session.saved_bytes().max(saved);
+                break ended.unwrap_or_else(|| session.receive().finish());
             }
+            assert!(session.saved_bytes() >= saved, "nothing saved gets lost");
+            saved = session.saved_bytes();
         };
         let label = format!("seed {seed}, {runs} runs");
-        ended.succeeded(&label);
+        let ended = ended.succeeded(&label);
         session.assert_intact(&label);
-        let twice = session.meter.bytes().saturating_sub(needed);
-        println!("{label}: {twice} bytes more than {needed}");
-        assert!(twice <= TWICE_MAX, "{label}: {twice}");
+        let received = received_bytes(&ended);
+        println!("{label}: {saved} bytes were saved, {received} received then");
+        assert!(
+            received + saved <= BYTES + UNUSED_MAX,
+            "{label}: {received} after {saved}"
+        );
     }
 }
 
 #[test]
 fn senders_that_are_killed_continue() {
     let (seed, mut random) = random();
-    let needed = undisturbed(seed);
     let mut killed = 0;
     while killed < kills() {
         let mut session = Session::start(seed);
-        let mut receiver = session.receive();
+        let meter = Meter::start(session.relay);
+        let mut receiver = session.receive_from(meter.address);
         let mut runs = 1;
         let ended = loop {
             let at = Duration::from_millis(random.random_range(50..2_500));
@@ -255,8 +312,8 @@ fn senders_that_are_killed_continue() {
         let label = format!("seed {seed}, {runs} senders");
         ended.succeeded(&label);
         session.assert_intact(&label);
-        let twice = session.meter.bytes().saturating_sub(needed);
-        println!("{label}: {twice} bytes more than {needed}");
+        let twice = meter.bytes_twice();
+        println!("{label}: {twice} bytes of symbols were sent twice");
         assert!(twice <= TWICE_MAX, "{label}: {twice}");
     }
 }
