@@ -7,11 +7,11 @@ mod exchange;
 mod link;
 mod request;
 mod roster;
+mod route;
 mod tunnel;
 mod upload;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,14 +29,12 @@ use tokio::task::JoinHandle;
 
 use super::framing::Checked;
 use super::wire::HEADERS_MAX;
-use crate::anypoint::switch::{
-    MemberConfig, PolicyName, ServiceConfig, ServiceError, StartError, SwitchHandle, SwitchOptions,
-    SwitchStatus, start_inside,
-};
-use crate::anypoint::{Connection, ConnectionError, Endpoint, Options, connect};
+use crate::anypoint::Options;
+use crate::anypoint::switch::{MemberConfig, ServiceError, StartError, SwitchHandle, SwitchStatus};
 use counters::Counters;
 pub use counters::{GATEWAY_COUNTERS, GatewayCounters};
 use link::Link;
+use route::{Route, by_affinity, routes};
 pub use tunnel::TunnelPort;
 
 /// The first pause before another attempt to connect; each following one is twice as long.
@@ -196,10 +194,10 @@ async fn start(
     let failed = |error| GatewayError::Listen(listen, error);
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let local_address = listener.local_addr().map_err(failed)?;
-    let (switch, ways) = ways(&options)?;
-    let (states, links): (Vec<_>, Vec<_>) = ways
+    let (switch, routes) = routes(&options)?;
+    let (states, links): (Vec<_>, Vec<_>) = routes
         .iter()
-        .map(|way| watch::channel(Err(format!("there is no connection to {way} yet"))))
+        .map(|route| watch::channel(Err(format!("there is no connection to {route} yet"))))
         .unzip();
     let clients = Arc::new(Semaphore::new(options.clients_max));
     let shared = Arc::new(Shared {
@@ -210,76 +208,14 @@ async fn start(
         clients,
     });
     let (drain, draining) = watch::channel(false);
-    let keep = |(way, state)| tokio::spawn(keep_link(Arc::clone(&shared), way, state));
+    let keep = |(route, state)| tokio::spawn(keep_link(Arc::clone(&shared), route, state));
     Ok(Gateway {
         local_address,
         drain,
-        links: ways.into_iter().zip(states).map(keep).collect(),
+        links: routes.into_iter().zip(states).map(keep).collect(),
         accept: tokio::spawn(accept(listener, Arc::clone(&shared), draining, kind)),
         shared,
     })
-}
-
-/// Returns the ways to the members, with the switch in the gateway if there is one.
-fn ways(options: &GatewayOptions) -> Result<(Option<SwitchHandle>, Vec<Way>), StartError> {
-    let members = match &options.service {
-        Service::Switches(all) => {
-            return Ok((None, all.iter().copied().map(Way::Switch).collect()));
-        }
-        Service::Members(members) => members,
-    };
-    let (switch, endpoint) = start_inside(
-        by_affinity(members.clone()),
-        SwitchOptions::default(),
-        options.connection.clone(),
-    )?;
-    let way = Way::Inside(endpoint, switch.local_address());
-    Ok((Some(switch), vec![way]))
-}
-
-/// Returns the service of these members: all messages about a request reach the member that the
-/// gateway has chosen.
-fn by_affinity(members: Vec<MemberConfig>) -> ServiceConfig {
-    let policy = PolicyName::Affinity;
-    ServiceConfig { members, policy }
-}
-
-/// How a link reaches the members.
-enum Way {
-    /// By a switch, or a member, at this address.
-    Switch(SocketAddr),
-    /// By the switch in the gateway.
-    Inside(Endpoint, SocketAddr),
-}
-
-impl Way {
-    async fn connect(&self, options: &Options) -> Result<Connection, ConnectionError> {
-        match self {
-            Way::Switch(address) => connect(*address, options.clone()).await,
-            Way::Inside(endpoint, address) => endpoint.connect(*address).await,
-        }
-    }
-
-    /// Returns what warns while the way leads nowhere. The switch in the gateway does that itself,
-    /// for each of its members.
-    fn reach(&self) -> Option<Reach> {
-        match self {
-            Way::Inside(..) => None,
-            Way::Switch(_) => Some(Reach::new(
-                self.to_string(),
-                "does it run at this address, and does a member of it run?",
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Way::Switch(address) => write!(formatter, "the switch at {address}"),
-            Way::Inside(..) => formatter.write_str("a member"),
-        }
-    }
 }
 
 impl Gateway {
@@ -407,12 +343,12 @@ impl Shared {
 }
 
 /// Keeps the connection to a switch open.
-async fn keep_link(shared: Arc<Shared>, way: Way, state: watch::Sender<LinkState>) {
+async fn keep_link(shared: Arc<Shared>, route: Route, state: watch::Sender<LinkState>) {
     let Shared { options, .. } = &*shared;
     let mut pause = RETRY_MIN;
-    let mut reach = way.reach();
+    let mut reach = route.reach();
     loop {
-        let connecting = way.connect(&options.connection);
+        let connecting = route.connect(&options.connection);
         let connected = match &mut reach {
             Some(reach) => reach.during(connecting).await,
             None => connecting.await,
@@ -421,7 +357,7 @@ async fn keep_link(shared: Arc<Shared>, way: Way, state: watch::Sender<LinkState
             Ok(connection) => {
                 let counters = Arc::clone(&shared.counters);
                 let (link, queue) = Link::new(connection, options, counters);
-                tracing::info!("connected to {way}");
+                tracing::info!("connected to {route}");
                 drop(state.send_replace(Ok(Arc::clone(&link))));
                 pause = RETRY_MIN;
                 let reason = link.serve(queue).await;
@@ -433,8 +369,8 @@ async fn keep_link(shared: Arc<Shared>, way: Way, state: watch::Sender<LinkState
             }
             Err(error) => error.to_string(),
         };
-        tracing::debug!("no connection to {way}: {reason}");
-        let reason = format!("there is no connection to {way}: {reason}");
+        tracing::debug!("no connection to {route}: {reason}");
+        let reason = format!("there is no connection to {route}: {reason}");
         drop(state.send_replace(Err(reason)));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}

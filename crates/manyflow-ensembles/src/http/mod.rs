@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `wire.rs`, `wire/` | the messages between gateway and member, and their encoding |
 //! | `headers.rs` | the headers that a proxy removes and adds (RFC 9110 section 7.6) |
-//! | `gateway.rs`, `gateway/` | the gateway: its servers, its connections, the members that it knows, the attempts to answer a request, streams, counters |
+//! | `gateway.rs`, `gateway/` | the gateway: its servers, its connections and routes, the members that it knows, the attempts to answer a request, streams, counters |
 //! | `member.rs`, `member/` | the member: requests in progress, the body of a request, the answer, streams, the health of its servers |
 //!
 //! # Messages
