@@ -99,7 +99,7 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
         gateway.connected().await;
         let members = args.member.iter();
         let to: Vec<_> = match args.to.is_empty() {
-            true => members.map(|m| format!("{}={}", m.name, m.value)).collect(),
+            true => members.map(|member| member.name.clone()).collect(),
             false => args.to.clone(),
         };
         display.print_line(&format!("gateway: connected to {}", to.join(" or ")))?;

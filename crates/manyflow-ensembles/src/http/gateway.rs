@@ -30,7 +30,9 @@ use tokio::task::JoinHandle;
 use super::framing::Checked;
 use super::wire::HEADERS_MAX;
 use crate::anypoint::Options;
-use crate::anypoint::switch::{MemberConfig, ServiceError, StartError, SwitchHandle, SwitchStatus};
+use crate::anypoint::switch::{
+    MemberConfig, MemberStatus, ServiceError, StartError, SwitchHandle, SwitchStatus,
+};
 use counters::Counters;
 pub use counters::{GATEWAY_COUNTERS, GatewayCounters};
 use link::Link;
@@ -316,8 +318,7 @@ impl Shared {
         let status = switch.status();
         let members = &status.borrow().members;
         let members = members.iter().filter(|member| member.is_present);
-        let named = members.map(|member| format!("{} at {}", member.name, member.address));
-        let named: Vec<_> = named.collect();
+        let named: Vec<_> = members.map(MemberStatus::label).collect();
         format!(
             "there is no connection to a member: nothing comes from {}",
             named.join(" or ")

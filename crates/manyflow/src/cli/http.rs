@@ -19,7 +19,7 @@ Examples:
   manyflow member --http http://127.0.0.1:8080 --listen 10.0.0.2:7000
 
   # The gateway for clients
-  manyflow gateway --listen 127.0.0.1:8088 --member a=10.0.0.1:7000 --member b=10.0.0.2:7000
+  manyflow gateway --listen 127.0.0.1:8088 --member 10.0.0.1:7000 --member 10.0.0.2:7000
   curl http://127.0.0.1:8088/
 
   # The server is asked for a page every second, and has 10 s for an answer
@@ -34,17 +34,17 @@ Examples:
 
 pub(super) const GATEWAY_EXAMPLES: &str = "\
 Examples:
-  manyflow gateway --listen 127.0.0.1:8088 --member a=10.0.0.1:7000 --member b=10.0.0.2:7000
+  manyflow gateway --listen 127.0.0.1:8088 --member 10.0.0.1:7000 --member 10.0.0.2:7000
   curl http://127.0.0.1:8088/
 
   # A member at each address of a name
-  manyflow gateway --listen 127.0.0.1:8088 --member web=dns:web.example.net:7000
+  manyflow gateway --listen 127.0.0.1:8088 --member dns:web.example.net:7000
 
   # Two switches before the same members: the gateway uses the first that answers
   manyflow gateway --listen 127.0.0.1:8088 --to 10.0.0.8:7000 --to 10.0.0.9:7000
 
   # A TCP port whose streams reach the TCP servers of members
-  manyflow gateway --listen 127.0.0.1:5432 --member db=10.0.0.1:7000 --tcp
+  manyflow gateway --listen 127.0.0.1:5432 --member 10.0.0.1:7000 --tcp
 
   # The same for clients that name the server by SOCKS5, or by CONNECT
   manyflow gateway --listen 127.0.0.1:1080 --to 10.0.0.9:7000 --tcp=socks5
@@ -109,9 +109,10 @@ pub(crate) struct GatewayArgs {
     /// host, and srv:NAME for one at each host of a service; names are looked up every 5 s
     #[arg(
         long,
-        value_name = "NAME=HOST:PORT",
+        value_name = "[NAME=]HOST:PORT",
         required_unless_present = "to",
-        conflicts_with = "to"
+        conflicts_with = "to",
+        value_parser = super::switch::member
     )]
     pub(crate) member: Vec<Named<String>>,
     /// Instead of members: the switch before them. Repeated, it names switches before the same

@@ -65,9 +65,10 @@ pub(crate) struct SwitchArgs {
     /// each address of a host, and srv:NAME for one at each host of a service
     #[arg(
         long,
-        value_name = "NAME=HOST:PORT",
+        value_name = "[NAME=]HOST:PORT",
         required_unless_present_any = ["config", "to"],
-        conflicts_with_all = ["config", "to"]
+        conflicts_with_all = ["config", "to"],
+        value_parser = member
     )]
     pub(crate) member: Vec<Named<String>>,
     /// Instead of members: the service, or its switch, to which the peers have one connection
@@ -160,6 +161,17 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Named<T> {
             name: name.to_owned(),
             value: value.parse().map_err(|error| format!("{error}"))?,
         })
+    }
+}
+
+/// Reads a member. Without a name, it is called by its address.
+pub(super) fn member(text: &str) -> Result<Named<String>, String> {
+    match text.contains('=') {
+        true => text.parse(),
+        false => Ok(Named {
+            name: text.to_owned(),
+            value: text.to_owned(),
+        }),
     }
 }
 

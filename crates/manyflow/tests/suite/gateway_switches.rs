@@ -88,27 +88,26 @@ fn a_gateway_with_members_says_which_do_not_answer_and_serves_when_one_does() {
     // Nobody reads it, so its port is free for a member later.
     let silent = std::net::UdpSocket::bind(ANY).unwrap();
     let at = silent.local_addr().unwrap().to_string();
-    let member = format!("a={at}");
     let (mut gateway, started) = start(&[
         "gateway",
         "--listen",
         ANY,
         "--member",
-        &member,
+        &at,
         "--metrics",
         ANY,
     ]);
-    gateway.wait_for_message(&format!("the member a at {at} has not been reachable for"));
+    gateway.wait_for_message(&format!("the member {at} has not been reachable for"));
     let mut client = Client::connect(listen_address(&started));
     wait_for(|| {
         let answer = client.ask("GET", "/");
         assert_eq!(answer.status(), 503, "{answer:?}");
-        let reason = format!("no connection to a member: nothing comes from a at {at}");
+        let reason = format!("no connection to a member: nothing comes from {at}");
         answer.text().contains(&reason).then_some(())
     });
     let metrics = format!("http://{}/metrics", started["metrics"].as_str().unwrap());
     let wait_for_state = |up: u8| {
-        let line = format!("manyflow_switch_member_up{{member=\"a\"}} {up}");
+        let line = format!("manyflow_switch_member_up{{member=\"{at}\"}} {up}");
         wait_for(|| get(&metrics).1.contains(&line).then_some(()));
     };
     wait_for_state(0);

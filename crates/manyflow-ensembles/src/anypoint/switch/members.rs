@@ -48,7 +48,14 @@ pub(super) struct Member {
 
 impl Member {
     fn new(now: Time, config: &MemberConfig) -> Member {
-        let name = format!("the member {} at {}", config.name, config.address);
+        let status = MemberStatus {
+            name: config.name.clone(),
+            address: config.address.to_string(),
+            is_present: true,
+            is_up: true,
+            ..MemberStatus::default()
+        };
+        let name = format!("the member {}", status.label());
         Member {
             address: config.address,
             cookie: NO_COOKIE,
@@ -62,13 +69,7 @@ impl Member {
             ),
             rest: None,
             way: Way::default(),
-            status: MemberStatus {
-                name: config.name.clone(),
-                address: config.address.to_string(),
-                is_present: true,
-                is_up: true,
-                ..MemberStatus::default()
-            },
+            status,
         }
     }
 

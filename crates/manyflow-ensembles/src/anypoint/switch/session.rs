@@ -9,7 +9,6 @@ use manyflow_core::time::Time;
 
 use super::members::{Members, STALLED_AFTER};
 use super::routing::{Routing, Rules};
-use super::status::MemberStatus;
 use crate::anypoint::options::FRAME_BYTES_MAX;
 use crate::anypoint::timers::Timer;
 use crate::anypoint::way::Path;
@@ -203,11 +202,11 @@ impl SwitchSession {
     /// Logs which member's failure has ended the connection, if one failed just before.
     fn name_culprit(&self, member: Option<u16>, members: &mut Members) {
         if let Some(member) = member {
-            let MemberStatus { name, address, .. } = &members.get_mut(member).status;
             tracing::warn!(
-                "the connection of {} has ended: the member {name} at {address} failed, and no \
-                 other could take its place; add a member, and let the peer connect again",
-                self.path.remote
+                "the connection of {} has ended: the member {} failed, and no other could take its \
+                 place; add a member, and let the peer connect again",
+                self.path.remote,
+                members.get_mut(member).status.label()
             );
         }
     }

@@ -62,6 +62,14 @@ pub struct MemberStatus {
 }
 
 impl MemberStatus {
+    /// Returns the name and the address for a sentence; only one of them if they are the same.
+    pub fn label(&self) -> String {
+        match self.name == self.address {
+            true => self.address.clone(),
+            false => format!("{} at {}", self.name, self.address),
+        }
+    }
+
     /// Counts a frame of `bytes` from the member.
     pub(super) fn count_from(&mut self, bytes: usize) {
         self.frames_from += 1;
