@@ -27,7 +27,7 @@ def test_an_id_a_path_a_text_and_a_dict_give_the_same_runs(tmp_path: Path) -> No
 
 def test_the_short_form_has_its_own_values() -> None:
     assert len(mf.Scenario.load("webrc-9").seeds) == 16
-    assert len(mf.Scenario.load("webrc-9", fast=True).seeds) == 3
+    assert len(mf.Scenario.load("webrc-9", fast=True).seeds) == 2
 
 
 def test_settings_replace_values_and_leave_the_scenario_as_it_is(small: mf.Scenario) -> None:

@@ -260,7 +260,7 @@ fn receivers_of_the_second_edition_lose_little_where_links_become_slower_every_f
 /// which it reports a tenth of its rate, beside honest ones.
 #[test]
 fn the_second_edition_keeps_the_others_of_a_liars_group_at_their_rate() {
-    let cells = second_edition("sim-liar", &[5, 20]);
+    let cells = second_edition("sim-liar", &[1, 3]);
     assert_eq!(cells.len(), 2);
     for cell in &cells {
         let slow = value(cell, "slow");
