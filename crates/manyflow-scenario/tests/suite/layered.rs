@@ -246,7 +246,7 @@ fn the_second_edition_ends_within_5_percent_of_the_best_menu_of_figure_2_without
 }
 
 /// The links alternate between 1 and 4 Mbit/s, and between 5 and 8, every 4 s. The worst receiver
-/// lost 2.2 % while windows ended early for losses alone, which show only behind the full queue.
+/// lost 2.1 % while windows ended early for losses alone, which show only behind the full queue.
 #[test]
 fn receivers_of_the_second_edition_lose_little_where_links_become_slower_every_few_seconds() {
     let [found] = &second_edition("sim-3b", &[7])[..] else {
