@@ -151,11 +151,13 @@ pub struct Unsent {
 
 /// The addresses and the ECN field of datagrams.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Towards {
+pub struct Towards {
     /// This host's address; `None` takes the one that the kernel chooses.
-    pub(super) source: Option<IpAddr>,
-    pub(super) destination: SocketAddr,
-    pub(super) ecn: Ecn,
+    pub source: Option<IpAddr>,
+    /// The address and port to which the datagrams go.
+    pub destination: SocketAddr,
+    /// The ECN field.
+    pub ecn: Ecn,
 }
 
 /// Sends the datagrams of `length` bytes in `train`, of which the last may be shorter. Never waits.

@@ -6,33 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use manyflow_core::Ecn;
 
 use super::train::Train;
-pub use super::train::Unsent;
-use super::udp::Port;
+pub use super::train::{Towards, Unsent};
 
 /// A socket, or anything else that takes trains.
 pub trait Outlet {
-    /// Sends datagrams, as [`Port::send`] does.
-    fn send(
-        &self,
-        source: Option<IpAddr>,
-        destination: SocketAddr,
-        ecn: Ecn,
-        train: &[u8],
-        length: usize,
-    ) -> Unsent;
-}
-
-impl Outlet for Port {
-    fn send(
-        &self,
-        source: Option<IpAddr>,
-        destination: SocketAddr,
-        ecn: Ecn,
-        train: &[u8],
-        length: usize,
-    ) -> Unsent {
-        Port::send(self, source, destination, ecn, train, length)
-    }
+    /// Sends datagrams of `length` bytes, of which the last may be shorter. Never waits.
+    fn send_train(&self, to: Towards, train: &[u8], length: usize) -> Unsent;
 }
 
 /// Maximum number of open trains. Datagrams to more destinations are sent earlier.
@@ -157,14 +136,14 @@ fn send(outlet: &impl Outlet, open: &mut OpenTrain) -> (Unsent, usize) {
     if open.train.is_empty() {
         return (Unsent::default(), 0);
     }
-    let Key {
-        source,
-        destination,
-        ..
-    } = open.key;
+    let to = Towards {
+        source: open.key.source,
+        destination: open.key.destination,
+        ecn: Ecn::NotCapable,
+    };
     let length = open.train.length();
     let bytes = open.train.bytes();
-    let lost = outlet.send(source, destination, Ecn::NotCapable, bytes, length);
+    let lost = outlet.send_train(to, bytes, length);
     open.train.clear();
     (lost, length)
 }

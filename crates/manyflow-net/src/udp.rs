@@ -22,6 +22,7 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::train::{self, Towards, Unsent};
+use super::trains::Outlet;
 
 /// Upper bound for the length of a datagram, and of those that the kernel joins to one.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
@@ -90,7 +91,7 @@ impl Port {
             destination,
             ecn,
         };
-        train::send(&self.socket, &self.state, to, train, length)
+        self.send_train(to, train, length)
     }
 
     /// Polls until `inbox` has datagrams, which must be taken from it before the next call.
@@ -114,6 +115,12 @@ impl Port {
     pub fn try_recv(&self, inbox: &mut Inbox) -> io::Result<()> {
         let receive = || inbox.receive(&self.socket);
         self.socket.try_io(Interest::READABLE, receive)
+    }
+}
+
+impl Outlet for Port {
+    fn send_train(&self, to: Towards, train: &[u8], length: usize) -> Unsent {
+        train::send(&self.socket, &self.state, to, train, length)
     }
 }
 

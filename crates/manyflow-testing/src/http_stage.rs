@@ -338,8 +338,8 @@ pub fn start_switch(members: &[SocketAddr], policy: &str) -> (Manyflow, SocketAd
     (switch, listen_address(&started))
 }
 
-/// Starts a gateway before a switch, or before one member. Without `--timeout`, it waits for signs
-/// of life as long as the test does.
+/// Starts a gateway before a switch, or before one member. Without `--timeout`, it gives no request
+/// up before the test ends.
 pub fn start_gateway(to: SocketAddr, more: &[&str]) -> (Manyflow, SocketAddr, String) {
     start_gateway_before(&["--to".to_owned(), to.to_string()], more)
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use manyflow_anypoint::{ETHERNET_BYTES, PathMtu};
 use manyflow_core::{Ecn, Time};
-use manyflow_net::trains::{Outlet as _, Trains};
+use manyflow_net::trains::{Outlet as _, Towards, Trains};
 
 use super::Number;
 use super::envelope::{self, PARTS_MAX, PATH_HEADER_BYTES, Part, Short};
@@ -96,13 +96,12 @@ impl Way {
             let header = envelope::encode_path_probe(number, probe.id);
             bytes[..PATH_HEADER_BYTES].copy_from_slice(header.as_bytes());
             let size = usize::from(probe.bytes);
-            let unsent = wire.send(
-                path.local,
-                path.remote,
-                Ecn::NotCapable,
-                &bytes[..size],
-                size,
-            );
+            let to = Towards {
+                source: path.local,
+                destination: path.remote,
+                ecn: Ecn::NotCapable,
+            };
+            let unsent = wire.send_train(to, &bytes[..size], size);
             if unsent.too_long == 0 || !self.mtu.handle_too_long(now, size) {
                 return;
             }

@@ -7,8 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use manyflow_core::Ecn;
-use manyflow_net::trains::{Outlet, Unsent};
+use manyflow_net::trains::{Outlet, Towards, Unsent};
 use manyflow_net::udp::{Inbox, Port};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -18,7 +17,7 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// The number of trains whose memory is kept for others.
 const SPARE_MAX: usize = 16;
 
-/// A way of datagrams.
+/// A UDP socket, or one end of a piece of memory that stands for two of them.
 #[derive(Debug)]
 pub(super) enum Wire {
     Udp(Port),
@@ -77,16 +76,9 @@ impl Wire {
 }
 
 impl Outlet for Wire {
-    fn send(
-        &self,
-        source: Option<IpAddr>,
-        destination: SocketAddr,
-        ecn: Ecn,
-        train: &[u8],
-        length: usize,
-    ) -> Unsent {
+    fn send_train(&self, to: Towards, train: &[u8], length: usize) -> Unsent {
         match self {
-            Wire::Udp(port) => port.send(source, destination, ecn, train, length),
+            Wire::Udp(port) => port.send_train(to, train, length),
             Wire::Memory(memory) => memory.outbound.send(train, length),
         }
     }
@@ -156,6 +148,8 @@ impl Queue {
 mod tests {
     use std::task::Waker;
 
+    use manyflow_core::Ecn;
+
     use super::*;
 
     /// Returns the datagrams that wait at an end.
@@ -173,8 +167,12 @@ mod tests {
     }
 
     fn send(end: &Wire, train: &[u8], length: usize) -> u64 {
-        let to = Wire::INSIDE;
-        end.send(None, to, Ecn::NotCapable, train, length).refused
+        let to = Towards {
+            source: None,
+            destination: Wire::INSIDE,
+            ecn: Ecn::NotCapable,
+        };
+        end.send_train(to, train, length).refused
     }
 
     #[test]

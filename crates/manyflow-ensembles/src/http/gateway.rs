@@ -52,10 +52,10 @@ const CLIENT_BYTES_MAX: usize = 72 << 10;
 /// The members behind a gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Service {
-    /// Those behind other switches, by the addresses of the switches, or one member by its own. The
-    /// gateway connects to all of these, and uses the first that answers.
+    /// The addresses of switches before the same members, or of one member. The gateway connects to
+    /// all of them, and uses the first that answers.
     Switches(Vec<SocketAddr>),
-    /// These, by a switch in the gateway.
+    /// The members themselves, to which the gateway has a switch of its own.
     Members(Vec<MemberConfig>),
 }
 

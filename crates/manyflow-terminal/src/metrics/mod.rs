@@ -40,7 +40,7 @@ pub const JSON: &str = "application/json";
 /// The pages of a role.
 pub struct Pages {
     metrics: Registry,
-    /// The others.
+    /// The pages beside that of the metrics.
     pages: Vec<Page>,
     /// Keeps the history that the status page draws; not started before the pages are served.
     sampling: Option<Sampling>,
