@@ -209,7 +209,13 @@ impl Sender {
         if self.is_second() {
             self.advance_packets(now);
         }
-        groups.for_each(|group| self.report_rate(group));
+        // A group that has changed can move those above it, and below.
+        for group in 0..self.config.groups {
+            let has_moved = self.rate(group) != self.groups[usize::from(group)].reported;
+            if has_moved || groups.contains(&group) {
+                self.report_rate(group);
+            }
+        }
     }
 
     /// Lets no group wait longer than a packet takes at its present rate. A group that has moved

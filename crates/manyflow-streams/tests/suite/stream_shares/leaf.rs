@@ -272,7 +272,8 @@ impl Leaf {
 
     /// Returns the time from `from_s` to the end of the first second in which the receiver used at
     /// least 80 % of a link and lost at most 1 % of its packets. Returns infinity without such a
-    /// second.
+    /// second. The second after `from_s` does not count: relays repair, so that a packet counts as
+    /// lost only a round after the one in which it was missed.
     pub(crate) fn followed(&self, from_s: f64, rate: u64) -> f64 {
         let per_s = (1.0 / TICK.as_secs_f64()) as usize;
         let follows = |window: &&[Tick]| {
@@ -280,7 +281,7 @@ impl Leaf {
             let lost = to.lost - from.lost;
             let sent = to.packets - from.packets + lost;
             let carried = (to.carried - from.carried) as f64 * 8.0;
-            from.at_s >= from_s && carried >= 0.8 * rate as f64 && 100 * lost <= sent
+            from.at_s >= from_s + 1.0 && carried >= 0.8 * rate as f64 && 100 * lost <= sent
         };
         let found = self.ticks.windows(per_s + 1).find(follows);
         found.map_or(f64::INFINITY, |window| window[per_s].at_s - from_s)
