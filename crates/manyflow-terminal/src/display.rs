@@ -1,5 +1,6 @@
 //! Output: bars for people, JSON lines for programs, and warnings between the bars.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
@@ -27,9 +28,15 @@ const DEFAULT_LEVELS: &str = "warn,async_nats=off,s3s=off";
 /// The levels with --quiet.
 const QUIET_LEVELS: &str = "error,async_nats=off,s3s=off";
 
-/// Whether the user permits colours (no-color.org).
+/// Whether the user (no-color.org) and the terminal permit colours, by the values of NO_COLOR and
+/// TERM. A `dumb` terminal would show their escape sequences.
+fn permits_colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
+
 fn has_colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let [no_color, term] = ["NO_COLOR", "TERM"].map(std::env::var_os);
+    permits_colours(no_color.as_deref(), term.as_deref())
 }
 
 /// Parses the value of MANYFLOW_LOG.
@@ -239,7 +246,7 @@ impl Display {
         bar
     }
 
-    /// A bar for a transfer, with `label` in front.
+    /// A bar for a transfer, with `label` in front. It is empty until a length is set.
     pub fn transfer(&self, label: String) -> ProgressBar {
         let style = ProgressStyle::with_template(
             "{prefix} {bar:24.cyan/blue} {percent:>3}%  {received:>17}  {msg}  {left}",
@@ -250,12 +257,10 @@ impl Display {
         let style = style.with_key(
             "received",
             |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                let _ = write!(
-                    out,
-                    "{} / {}",
-                    Bytes(state.pos()),
-                    Bytes(state.len().unwrap_or(0))
-                );
+                let _ = match state.len() {
+                    Some(length) => write!(out, "{} / {}", Bytes(state.pos()), Bytes(length)),
+                    None => Ok(()),
+                };
             },
         );
         let style = style.with_key(
@@ -267,8 +272,11 @@ impl Display {
                 };
             },
         );
-        self.bars
-            .add(ProgressBar::new(0).with_style(style).with_prefix(label))
+        self.bars.add(
+            ProgressBar::no_length()
+                .with_style(style)
+                .with_prefix(label),
+        )
     }
 }
 
@@ -304,7 +312,10 @@ pub fn count_files(count: usize) -> String {
 
 /// Sets a transfer's bar to `progress`.
 pub fn show(bar: &ProgressBar, progress: &Progress) {
-    bar.set_length(progress.objects.needed_bytes);
+    // Before the table of files has come, a length of 0 would be a full bar.
+    if progress.objects.needed_bytes > 0 {
+        bar.set_length(progress.objects.needed_bytes);
+    }
     bar.set_position(
         progress
             .objects
@@ -376,6 +387,27 @@ impl Drop for LogLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bar_has_no_length_before_the_length_of_the_files_is_known() {
+        let display = Display::new(&OutputArgs::default(), "recv".to_owned(), Table::new(""));
+        let bar = display.transfer(String::new());
+        let mut progress = Progress::default();
+        show(&bar, &progress);
+        assert_eq!(bar.length(), None);
+        (progress.objects.needed_bytes, progress.objects.useful_bytes) = (1_000, 250);
+        show(&bar, &progress);
+        assert_eq!((bar.length(), bar.position()), (Some(1_000), 250));
+    }
+
+    #[test]
+    fn colours_are_left_out_if_the_user_or_the_terminal_has_none() {
+        let permits = |no_color: Option<&str>, term: Option<&str>| {
+            permits_colours(no_color.map(OsStr::new), term.map(OsStr::new))
+        };
+        assert!(permits(None, Some("xterm")) && permits(Some(""), None));
+        assert!(!permits(Some("1"), Some("xterm")) && !permits(None, Some("dumb")));
+    }
 
     #[test]
     fn libraries_that_log_each_request_are_silent_unless_asked() {
