@@ -173,7 +173,7 @@ fn print_done(stored: &Stored, display: &Display) -> Result<(), OutputError> {
         "{}: complete, {}{} in {seconds:.1} s",
         shown(name),
         Bytes(bytes),
-        part_that_was_new(&stored.received.progress)
+        part_that_was_new(&stored.received.progress, bytes)
     ))?;
     display.of_session(name).print_json(&json!({
         "event": "received",
