@@ -283,6 +283,9 @@ mod tests {
                 StreamDescription::parse(&text).unwrap(),
                 (description, None)
             );
+            let files = text.replace("LAYERED/UDP", "FLUTE/UDP");
+            let error = StreamDescription::parse(&files).unwrap_err().to_string();
+            assert!(error.contains("files: use `manyflow recv`"), "{error}");
         }
     }
 

@@ -192,6 +192,12 @@ const MISTAKES: &[[&str; 4]] = &[
     ],
     ["FLUTE/UDP", "RTP/AVP", "m=", "FLUTE/UDP"],
     [
+        "FLUTE/UDP",
+        "LAYERED/UDP",
+        "a stream",
+        "`manyflow stream recv`",
+    ],
+    [
         "c=IN IP4 232.1.2.0/1/46",
         "c=IN IP4 232.1.2.0/46",
         "c=",

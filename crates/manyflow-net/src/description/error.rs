@@ -13,7 +13,8 @@ use crate::keys::PublicKey;
 pub enum DescriptionError {
     /// The file or stream cannot be read, or is not UTF-8.
     #[error(
-        "cannot read the session description from {from}: {cause}; check the path and its mode"
+        "cannot read the session description from {from}: {cause}; check the path and its mode, or \
+         begin a URL with http://"
     )]
     Unreadable {
         /// Name of the file or stream.
@@ -34,6 +35,14 @@ pub enum DescriptionError {
     /// The text is not SDP.
     #[error("not a session description: {0}; give the file that `manyflow send` writes")]
     NotSdp(String),
+    /// The session is one of another command.
+    #[error("the session description is that of {content}: use `{command}`")]
+    OtherContent {
+        /// The content of the session: `files` or `a stream`.
+        content: &'static str,
+        /// The command that receives it.
+        command: &'static str,
+    },
     /// A line or attribute is missing.
     #[error("the session description lacks {what}: expected {expected}")]
     Missing {

@@ -6,6 +6,13 @@ use sdp_types::{Media, Session, SourceFilter, SourceFilterAddress, SourceFilterM
 
 use super::error::{DescriptionError, invalid, missing};
 
+/// The protocols of `m=` lines, the content that they carry, and the command that receives it. A
+/// user of the other command would otherwise read of a line that is missing.
+const RECEIVERS: [(&str, &str, &str); 2] = [
+    ("FLUTE/UDP", "files", "manyflow recv"),
+    ("LAYERED/UDP", "a stream", "manyflow stream recv"),
+];
+
 /// Parses the structure of SDP.
 ///
 /// # Errors
@@ -35,13 +42,15 @@ impl<'a> Sdp<'a> {
     /// Finds the one `m=` line with `protocol`.
     ///
     /// # Errors
-    /// If no line has the protocol, or more than one has it.
+    /// If no line has the protocol, or more than one has it. If a line has the protocol of another
+    /// command, the error names that command.
     pub fn of(session: &'a Session, protocol: &str) -> Result<Self, DescriptionError> {
         let has_protocol = |media: &&Media| media.proto.eq_ignore_ascii_case(protocol);
         let mut found = session.medias.iter().filter(has_protocol);
         match (found.next(), found.next()) {
             (Some(media), None) => Ok(Self { session, media }),
-            (None, _) => Err(missing("m=", &format!("m=application PORT {protocol} *"))),
+            (None, _) => Err(other_content(session)
+                .unwrap_or_else(|| missing("m=", &format!("m=application PORT {protocol} *")))),
             (_, Some(second)) => {
                 let expected = format!("one m= line with {protocol}");
                 Err(invalid("m=", &second.proto, &expected))
@@ -118,6 +127,16 @@ impl<'a> Sdp<'a> {
             .flatten()
             .map(str::trim)
     }
+}
+
+/// Returns the error about a session that another command receives, if it is one.
+fn other_content(session: &Session) -> Option<DescriptionError> {
+    let has = |protocol: &str| {
+        let mut medias = session.medias.iter();
+        medias.any(|media| media.proto.eq_ignore_ascii_case(protocol))
+    };
+    let found = RECEIVERS.iter().find(|(protocol, ..)| has(protocol));
+    found.map(|&(_, content, command)| DescriptionError::OtherContent { content, command })
 }
 
 fn ipv4_groups(first: &str, ttl: &str, count: &str) -> Option<Groups> {

@@ -47,7 +47,8 @@ pub enum LoadError {
     },
     /// The URL is invalid, or its scheme is neither `http` nor `https`.
     #[error(
-        "{0} is not an http:// or https:// URL: give one, or fetch the file by other means and give \
+        "{0} is not an http:// or https:// URL: give one such as http://192.0.2.1:8080 or \
+         http://[2001:db8::1]:8080, or fetch the file by other means and give \
          its path"
     )]
     NotHttp(String),
@@ -55,7 +56,9 @@ pub enum LoadError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The host does not accept the connection.
-    #[error("cannot connect to {host}: {cause}; is `manyflow send --publish` running there?")]
+    #[error(
+        "cannot connect to {host}: {cause}; does the sender run there, and publish on this port (`--publish`)?"
+    )]
     Unreachable {
         /// The server's host and port.
         host: String,

@@ -117,11 +117,6 @@ async fn load_stream(
     trust: &Trust,
 ) -> Result<(StreamDescription, Option<PublicKey>)> {
     let (text, _) = load_text(session, trust).await?;
-    if !StreamDescription::is_stream(&text) {
-        return Err(usage(
-            "the description is that of files: receive them with `manyflow recv`",
-        ));
-    }
     StreamDescription::parse(&text).map_err(|error| usage(error.to_string()))
 }
 

@@ -139,11 +139,10 @@ fn an_invalid_description_is_reported() {
     fails(&["recv", "ftp://127.0.0.1/session.sdp"], 2, &["https://"]);
     fails(&["recv"], 2, &["required"]);
     let nobody = ReservedAddress::new().unwrap();
-    fails(
-        &["recv", &format!("http://{}/session.sdp", nobody.get())],
-        1,
-        &["cannot connect", "manyflow send --publish"],
-    );
+    let url = format!("http://{}/session.sdp", nobody.get());
+    let parts = &["cannot connect", "does the sender run there", "--publish"];
+    fails(&["recv", &url], 1, parts);
+    fails(&["stream", "recv", &url, "--pattern"], 1, parts);
 }
 
 #[test]
