@@ -318,7 +318,7 @@ impl DaemonFile {
             }
             None => Err(usage(
                 "links have no certificates: make them with manyflow keygen --certificates and \
-                 name them in [tls], or write insecure = true for a network without strangers",
+                 name them in [tls], or write insecure = true (--insecure) for a network without strangers",
             )),
         }
     }
@@ -342,7 +342,7 @@ impl DaemonFile {
             let addresses = [&self.clients, &self.clients_ws, &self.clients_spread];
             if addresses.iter().any(|address| address.is_some()) && !self.insecure {
                 return Err(usage(
-                    "clients have no users: add [[users]], or insecure = true for a network without strangers",
+                    "clients have no users: add [[users]] to its file, or insecure = true (--insecure) for a network without strangers",
                 ));
             }
             return Ok(Access::Open);

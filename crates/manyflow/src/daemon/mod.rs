@@ -6,7 +6,7 @@ mod open_files;
 use std::time::Duration;
 
 use anyhow::Result;
-use manyflow_messages::{self, DaemonError, DaemonHandle};
+use manyflow_messages::{self, DaemonConfig, DaemonError, DaemonHandle};
 use manyflow_net::address::listen_advice;
 use manyflow_net::unix_socket::address_of;
 use serde_json::json;
@@ -26,6 +26,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     let (name, metrics) = (file.name.clone(), args.metrics.or(file.metrics()?));
     let is_asked = file.connections_max.is_some();
     let mut config = file.config()?;
+    check_places(&config)?;
     config.connections_max = open_files::room_for(config.connections_max, is_asked);
     let has_tls = config.client_tls.is_some();
     let daemon = manyflow_messages::start(config)
@@ -57,6 +58,24 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
         () = interrupted() => display.print_line(&format!("daemon {name}: ends at once"))?,
     }
     Ok(())
+}
+
+/// Refuses a daemon that nobody can reach and that reaches nobody.
+fn check_places(config: &DaemonConfig) -> Result<()> {
+    let places = [
+        &config.listen,
+        &config.clients,
+        &config.clients_ws,
+        &config.clients_spread,
+    ];
+    match config.links.is_empty() && places.iter().all(|place| place.is_none()) {
+        true => Err(usage(format!(
+            "the daemon {} serves no clients and has no links: give it `clients` (--clients \
+             127.0.0.1:4222), `listen` (--listen 0.0.0.0:4747) or a link (--link NAME=HOST)",
+            config.name
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Prints that the daemon stops.
@@ -101,4 +120,38 @@ fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display)
         "clients_spread": spread,
     }))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn a_daemon_without_clients_and_links_is_refused() {
+        let config = |words: &str| {
+            let cli = Cli::try_parse_from(words.split(' ')).unwrap();
+            let Command::Daemon(args) = cli.command else {
+                panic!("{words}");
+            };
+            DaemonFile::of_arguments(&args).and_then(DaemonFile::config)
+        };
+        let alone = config("manyflow daemon --name a --insecure").unwrap();
+        let error = check_places(&alone).unwrap_err().to_string();
+        assert!(error.contains("the daemon a serves no clients"), "{error}");
+        for place in [
+            "--listen 127.0.0.1:0",
+            "--clients unix:/tmp/a.sock",
+            "--clients-ws 127.0.0.1:0",
+            "--clients-spread 127.0.0.1:0",
+            "--link b=127.0.0.1",
+        ] {
+            let words = format!("manyflow daemon --name a {place}");
+            check_places(&config(&format!("{words} --insecure")).unwrap()).unwrap();
+            let error = config(&words).err().unwrap().to_string();
+            assert!(error.contains("(--insecure)"), "{error}");
+        }
+    }
 }
