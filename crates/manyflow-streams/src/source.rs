@@ -85,7 +85,7 @@ pub enum SourceError {
     #[error("{0} units per second: choose 0.01 to 1000")]
     Fps(f64),
     /// A folder or file cannot be read.
-    #[error("cannot read {path} ({error}): give a folder of units, or a pipe", path = .path.display())]
+    #[error("cannot read {path} ({error}): check the path and its mode", path = .path.display())]
     Unreadable {
         /// The folder or file.
         path: PathBuf,
@@ -192,7 +192,8 @@ impl Source {
     /// because the system waits for its writer; its errors come with the first unit.
     ///
     /// # Errors
-    /// If the rate is outside its range, the folder has no files, or the program does not start.
+    /// If the rate is outside its range, a path does not exist, the folder has no files, or the
+    /// program does not start.
     pub fn open(config: SourceConfig) -> Result<Source, SourceError> {
         let pace = Pace::of(&config)?;
         let first = Some(reach_of(&config.input));
@@ -205,15 +206,20 @@ impl Source {
                 let files = list_files(&folder)?;
                 spawn(Files::new(files, is_repeated))?
             }
-            Input::Pipe(path) => spawn(Framed::new(path.display().to_string(), move || {
-                open_pipe(&path)
-            }))?,
+            Input::Pipe(path) => {
+                find_pipe(&path)?;
+                let from = path.display().to_string();
+                spawn(Framed::new(from, move || open_pipe(&path)))?
+            }
             Input::Program(command) => {
                 let (started, output) = start_program(&command, None)?;
                 program = Some((command.clone(), started));
                 spawn(Framed::new(format!("`{command}`"), || Ok(output)))?
             }
-            Input::Rows { path, columns } => spawn(open_rows(path, columns, config.fps)?)?,
+            Input::Rows { path, columns } => {
+                find_pipe(&path)?;
+                spawn(open_rows(path, columns, config.fps)?)?
+            }
             Input::Video(input) => match command_of(&input)? {
                 Some(command) => {
                     let (started, output) = start_program(command, Some(&input))?;
@@ -222,6 +228,7 @@ impl Source {
                 }
                 None => {
                     let path = PathBuf::from(&input);
+                    find_pipe(&path)?;
                     spawn(VideoUnits::new(input, config.fps, move || open_pipe(&path)))?
                 }
             },
@@ -472,6 +479,15 @@ fn read_file(path: &Path) -> Next {
             bytes,
         }),
         _ => Ok((unit.into(), None)),
+    }
+}
+
+/// Refuses a path where nothing is, before anybody receives the stream. A named pipe is opened
+/// later: that waits for its other end.
+fn find_pipe(path: &Path) -> Result<(), SourceError> {
+    match path == Path::new("-") {
+        true => Ok(()),
+        false => fs::metadata(path).map(drop).map_err(unreadable(path)),
     }
 }
 

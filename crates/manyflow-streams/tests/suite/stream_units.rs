@@ -292,6 +292,20 @@ async fn errors_name_the_file_or_the_program() {
         assert!(error.contains(wanted), "{error}");
     }
     let empty = tempfile::tempdir().unwrap();
+    // Nobody is invited to a stream of units that are not there.
+    let missing = empty.path().join("missing");
+    for input in [
+        Input::Pipe(missing.clone()),
+        Input::Video(missing.display().to_string()),
+        Input::Rows {
+            path: missing,
+            columns: Vec::new(),
+        },
+    ] {
+        let opened = Source::open(SourceConfig { input, fps: None });
+        let error = opened.err().unwrap();
+        assert!(matches!(error, SourceError::Unreadable { .. }), "{error}");
+    }
     let error = error_of(folder(empty.path(), false)).await;
     assert!(matches!(error, SourceError::NoFiles(_)), "{error}");
     let config = SourceConfig {
