@@ -9,10 +9,14 @@ use crate::expression::FUNCTIONS;
 /// Returns an error if it cannot.
 pub fn formula_name(name: &str) -> Result<(), Fault> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    let reserved = ["and", "or"].contains(&name) || FUNCTIONS.iter().any(|f| f.name == name);
-    if reserved || !starts || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+    if ["and", "or"].contains(&name) || FUNCTIONS.iter().any(|f| f.name == name) {
         return Err(Fault::value(format!(
-            "`{name}` cannot be a name in formulas: use letters, digits and `_`, and no function's name"
+            "`{name}` has a meaning in formulas already: choose another name"
+        )));
+    }
+    if !starts || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(Fault::value(format!(
+            "`{name}` cannot be a name in formulas: use letters, digits and `_`, a letter first"
         )));
     }
     Ok(())

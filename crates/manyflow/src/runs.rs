@@ -13,14 +13,23 @@ use serde_json::json;
 use crate::cost::Cost;
 
 /// Keeps the runs that the user has selected.
+///
+/// # Errors
+/// Returns an error with the cells and seeds that there are if no run is left.
 pub(crate) fn select(jobs: &mut Vec<Job>, cell: Option<usize>, seed: Option<u64>) -> Result<()> {
+    let cells = jobs.iter().map(|job| job.cell).max();
+    let seeds = jobs.iter().map(|job| job.seed);
+    let (first, last) = (seeds.clone().min(), seeds.max());
     jobs.retain(|job| {
         cell.is_none_or(|cell| job.cell == cell) && seed.is_none_or(|seed| job.seed == seed)
     });
     match jobs.is_empty() {
-        true => Err(usage(
-            "the scenario has no such cell or seed: check --cell and --seed",
-        )),
+        true => Err(usage(format!(
+            "the scenario has no such run: its cells are 0 to {}, its seeds {} to {}",
+            cells.unwrap_or_default(),
+            first.unwrap_or_default(),
+            last.unwrap_or_default()
+        ))),
         false => Ok(()),
     }
 }
@@ -112,4 +121,29 @@ fn print_expectation(display: &Display, id: &str, checked: &Checked) -> Result<(
         "verdict": checked.verdict.word(),
         "paper": checked.paper,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_not_there_is_answered_with_those_that_are() {
+        let runs = || {
+            let seeds = (0..3_u32).map(|place| (place, 5 + u64::from(place)));
+            let cells = (0..2).flat_map(move |cell| seeds.clone().map(move |seed| (cell, seed)));
+            let jobs = cells.map(|(cell, (place, seed))| Job { cell, seed, place });
+            jobs.collect::<Vec<_>>()
+        };
+        let mut jobs = runs();
+        select(&mut jobs, Some(1), Some(7)).unwrap();
+        assert_eq!(jobs.len(), 1);
+        for (cell, seed) in [(Some(2), None), (None, Some(1)), (Some(0), Some(8))] {
+            let error = select(&mut runs(), cell, seed).unwrap_err().to_string();
+            assert!(
+                error.ends_with("its cells are 0 to 1, its seeds 5 to 7"),
+                "{error}"
+            );
+        }
+    }
 }

@@ -193,7 +193,9 @@ impl Scenario {
         }
         let settings = self.read_settings()?;
         for (path, value) in &settings {
-            let set = self.tree.set(path, value.clone());
+            let set = self
+                .check_root(path)
+                .and_then(|()| self.tree.set(path, value.clone()));
             set.map_err(|fault| fault.spanned(&value.span))?;
         }
         if let Some(sweep) = self.tree.take("sweep") {
@@ -242,6 +244,26 @@ impl Scenario {
             Ok((path, Node { span: here, value }))
         });
         values.collect()
+    }
+
+    /// Refuses a parameter's name alone as the key of a setting, with the key to set.
+    fn check_root(&self, path: &[String]) -> Result<(), Fault> {
+        let [key] = path else {
+            return Ok(());
+        };
+        let has = |table: &str| {
+            self.tree
+                .get(table)
+                .is_some_and(|node| node.get(key).is_some())
+        };
+        let table = ["sweep", "parameters"].into_iter().find(|table| has(table));
+        match table.filter(|_| self.tree.get(key).is_none()) {
+            Some(table) => Err(Fault::at(
+                &[key],
+                Problem::Value(format!("this is a key of [{table}]: set `{table}.{key}`")),
+            )),
+            None => Ok(()),
+        }
     }
 
     fn check_size(&self) -> Result<(), Fault> {

@@ -36,6 +36,16 @@ const WRONG: &[(&str, &str, &str)] = &[
         "two.toml:42: `plots.rate.only`: there is no axis of the sweep `q`",
     ),
     (
+        "p = \"1 %\"\n[nodes]",
+        "p = \"1 %\"\ntcp_rate = \"1 %\"\n[nodes]",
+        "two.toml:8: `parameters`: `tcp_rate` has a meaning in formulas already: choose another name",
+    ),
+    (
+        "p = \"1 %\"\n[nodes]",
+        "p = \"1 %\"\nloss-rate = \"1 %\"\n[nodes]",
+        "two.toml:8: `parameters`: `loss-rate` cannot be a name in formulas: use letters, digits and `_`, a letter first",
+    ),
+    (
         "seeds = 2",
         "seed = 2",
         "two.toml:4: `run.seed`: there is no key `seed`; did you mean `seeds`?",

@@ -108,7 +108,15 @@ fn settings_replace_values_of_the_file() {
         assert_eq!(delay.unwrap().0, 0.003, "{micro}");
     }
     for (settings, message) in [
-        (["run.seeds=7", "p=1"], "--set:2: `p`: there is no key"),
+        (["run.seeds=7", "q=1"], "--set:2: `q`: there is no key"),
+        (
+            ["run.seeds=7", "p=2 %"],
+            "--set:2: `p`: this is a key of [sweep]: set `sweep.p`",
+        ),
+        (
+            ["rtt=1 s", "p=2 %"],
+            "--set:1: `rtt`: this is a key of [parameters]: set `parameters.rtt`",
+        ),
         (["run.seeds=7", "links.0.delay=3 m"], "--set:2: `links"),
         (["run.seeds=7", "links.x.delay=3 ms"], "--set:2: `links"),
         (
