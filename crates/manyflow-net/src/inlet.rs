@@ -243,9 +243,12 @@ impl Inlet {
                 hint_of_ttl(ttl, source, is_directly_connected(source))
             }
             // A relay elsewhere takes packets as long as they come.
-            Kind::Tunnel(_) => {
+            Kind::Tunnel(tunnel) if tunnel.is_ready() => {
                 "; the relay answers, so packets may be too long for the path: send with --packet 1200"
                     .to_owned()
+            }
+            Kind::Tunnel(_) => {
+                "; the relay does not answer: does it run, and does no firewall block UDP?".to_owned()
             }
         }
     }
@@ -317,7 +320,26 @@ fn subscription(flow: Flow) -> Subscription {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::UdpSocket;
+
     use super::*;
+
+    #[tokio::test]
+    async fn only_a_relay_that_has_answered_makes_long_packets_the_reason_for_silence() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let route = Route::Relays(vec![silent.local_addr().unwrap().to_string()]);
+        let source = "127.0.0.1".parse().unwrap();
+        let mut inlet = Inlet::open(source, 5446, &route).await.unwrap();
+        let hint = inlet.silence_hint(0, None);
+        assert!(hint.contains("does not answer"), "{hint}");
+        assert_eq!(inlet.silence_hint(1, None), "");
+        let Kind::Tunnel(tunnel) = &mut inlet.kind else {
+            panic!("a route over relays is a tunnel");
+        };
+        tunnel.note_ready();
+        let hint = inlet.silence_hint(0, None);
+        assert!(hint.contains("--packet 1200"), "{hint}");
+    }
 
     #[test]
     fn only_a_source_behind_a_router_makes_the_ttl_worth_a_word() {

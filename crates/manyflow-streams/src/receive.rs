@@ -188,7 +188,11 @@ impl Driver {
             return Err(StreamReceiveError::NoKey);
         }
         let inlet = Inlet::open(description.source, description.port, &config.route).await?;
-        let sender = format!("the sender {} by {inlet}", description.source);
+        // The address of a sender behind a relay is one of its own network, or of its loopback.
+        let sender = match &config.route {
+            Route::Multicast(_) => format!("the sender {} by {inlet}", description.source),
+            Route::Relays(_) => format!("the sender behind {inlet}"),
+        };
         Ok(Driver {
             reach: Reach::new(sender, "is it running?"),
             inlet,

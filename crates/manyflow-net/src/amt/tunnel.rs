@@ -31,6 +31,8 @@ pub(crate) struct Tunnel {
     gateway: GatewayClient,
     family: Family,
     joined: Vec<Subscription>,
+    /// Whether the relay in use has answered, and was not lost since.
+    is_ready: bool,
     /// Time at which to try the next relay; `None` while the current one answers.
     switch_at: Option<Instant>,
 }
@@ -54,6 +56,7 @@ impl Tunnel {
             gateway,
             family,
             joined: Vec::new(),
+            is_ready: false,
             switch_at: None,
         })
     }
@@ -77,6 +80,11 @@ impl Tunnel {
                 })
             }
         }
+    }
+
+    /// Whether the relay in use has answered, and was not lost since.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready
     }
 
     /// Returns the names of all relays, each once.
@@ -152,14 +160,19 @@ impl Tunnel {
             }
         };
         match incoming {
-            Incoming::Event(GatewayEvent::Ready) => self.switch_at = None,
+            Incoming::Event(GatewayEvent::Ready) => self.note_ready(),
             Incoming::Event(GatewayEvent::RelayLost(reason)) => self.on_lost(reason),
             Incoming::Datagrams => {}
         }
         Ok(Some(incoming))
     }
 
+    pub(crate) fn note_ready(&mut self) {
+        (self.switch_at, self.is_ready) = (None, true);
+    }
+
     fn on_lost(&mut self, reason: LossReason) {
+        self.is_ready = false;
         let trouble = match reason {
             LossReason::Silent => "does not answer",
             LossReason::Full => "accepts no more receivers",
