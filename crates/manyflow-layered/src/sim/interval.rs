@@ -11,6 +11,9 @@ pub(super) struct Interval {
     /// The number of rounds until the interval begins.
     pub(super) settling: u32,
     pub(super) since: Option<Time>,
+    /// Whether the interval began with the full queue of a path that has become far slower. Its
+    /// marks and losses say nothing about the groups that were kept.
+    pub(super) is_draining: bool,
     pub(super) rounds: u32,
     pub(super) congested: u32,
     /// The packets that arrived in the interval, and those that are missing.

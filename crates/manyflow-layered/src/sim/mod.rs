@@ -74,7 +74,9 @@
 //!     deviations of as few packets, and more than the last fall of the rate will end; a receiver
 //!     leaves its group after six such rounds, because rounds are short;
 //!   - a receiver that hears no request for eight round-trip times and a second leaves the group: a
-//!     full queue drops from the top.
+//!     full queue drops from the top;
+//!   - a receiver to which fewer packets come than are missing, for a round-trip time, leaves at
+//!     once all groups but those that what comes is enough for (`overload.rs`).
 //! - **Fairness to TCP on each path** (`tcp_fair`, off by default). A round is as long as the
 //!   slowest receiver needs. On a path with a tenth of that round-trip time, an increase of one
 //!   packet per round-trip time of the session is far less than TCP's, and at TCP's share of marks
@@ -150,6 +152,7 @@ mod cycle;
 mod interval;
 mod measured;
 mod menu;
+mod overload;
 mod path;
 mod places;
 mod rates;

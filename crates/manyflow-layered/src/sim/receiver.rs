@@ -8,6 +8,7 @@ use super::arrivals::Arrivals;
 use super::config::{ConfigError, Edition, ReceiverConfig};
 use super::interval::Interval;
 use super::measured::Measured;
+use super::overload::Overload;
 use super::trials::Trials;
 use crate::{Data, Feedback, GROUPS_MAX, Message};
 use crate::{Event, Membership, Reason};
@@ -70,6 +71,7 @@ pub struct Receiver {
     received_packets: u32,
     lost_packets: u32,
     is_marked: bool,
+    overload: Overload,
     trials: Trials,
     /// The measurements of the second edition; `None` with the paper's rules.
     measured: Option<Box<Measured>>,
@@ -119,6 +121,7 @@ impl Receiver {
             received_packets: 0,
             lost_packets: 0,
             is_marked: false,
+            overload: Overload::new(),
             trials: Trials::new(&config),
             measured: (config.edition == Edition::Second).then(|| Box::new(Measured::new(&config))),
             // A receiver that has never been congested has caused no decrease.
@@ -195,6 +198,7 @@ impl Receiver {
     /// round of this receiver, which takes the place of a settling round.
     fn begin_requests(&mut self, now: Time) {
         self.changed = now;
+        self.overload.on_change();
         if self.is_asked_by_group {
             self.asked = None;
             self.interval.settling = self.interval.settling.saturating_sub(1);
@@ -275,6 +279,7 @@ impl Receiver {
         let missing = arrivals.missing();
         arrivals.on_packet(data.sequence);
         let lost = arrivals.missing().saturating_sub(missing);
+        let keep = self.overloaded(now, data, bytes, lost);
         self.received_bytes += u64::from(bytes);
         self.received_packets += 1;
         self.is_marked |= is_marked;
@@ -292,6 +297,29 @@ impl Receiver {
             self.leave_unheard(now);
         }
         self.measure(now, data, bytes, lost, is_marked);
+        if let Some(keep) = keep {
+            self.leave_overloaded(now, keep);
+        }
+    }
+
+    /// Leaves groups at once if the path has suddenly become far slower, unless the top group is a
+    /// trial: the rates of a session that has just started pass those of links for some rounds.
+    fn leave_overloaded(&mut self, now: Time, keep: u8) {
+        if let Some((_, rtt)) = self.heard
+            && keep < self.subscribed
+            && !self.trials.is_trial()
+        {
+            self.fail(now, self.config.selection_rtts * rtt, keep, Reason::Lost);
+            self.interval.is_draining = true;
+        }
+    }
+
+    /// Returns the number of groups to keep of those that the path has just shown not to carry, if
+    /// each group has requests of its own.
+    fn overloaded(&mut self, now: Time, data: &Data, bytes: u32, lost: u32) -> Option<u8> {
+        let (_, rtt) = self.heard.filter(|_| data.is_for_group)?;
+        let groups = self.subscribed;
+        self.overload.on_packet(now, data, bytes, lost, groups, rtt)
     }
 
     /// Drops the top group if it has requests of its own, and packets of lower groups arrive but no
@@ -468,7 +496,7 @@ impl Receiver {
     /// paper's rules.
     fn reasons_by_paper(&self, seen: &Interval) -> (Option<Reason>, Option<Reason>) {
         let is_harmful = self.trials.is_harmful(seen.received, seen.lost);
-        let drops = seen.is_congested() && seen.rose && is_harmful;
+        let drops = seen.is_congested() && seen.rose && is_harmful && !seen.is_draining;
         (
             seen.fell.then_some(Reason::Calm),
             drops.then_some(Reason::Congested),

@@ -57,6 +57,11 @@ impl Trials {
         (self.is_trial, self.lossy_rounds) = (true, 0);
     }
 
+    /// Returns whether the top group was added in the present selection interval.
+    pub(super) fn is_trial(&self) -> bool {
+        self.is_trial
+    }
+
     /// Returns whether the receiver may subscribe to this number of groups.
     pub(super) fn may_add(&self, now: Time, groups: u8) -> bool {
         self.failed[usize::from(groups)].1 <= now

@@ -9,6 +9,8 @@ use manyflow_layered::sim::{Aggregator, Edition, Receiver, ReceiverConfig, Sende
 use manyflow_layered::{Data, Feedback, Membership, Message, Offer};
 use proptest::prelude::*;
 
+mod own_rounds;
+
 const SESSION: u32 = 7;
 const PARENT: EndpointId = EndpointId(99);
 const RTT: Duration = Duration::from_millis(40);
@@ -451,38 +453,6 @@ fn a_receiver_leaves_all_groups_when_it_stops() {
     let left = actions.filter(|action| matches!(action, Action::Leave(_)));
     assert_eq!(left.count(), 2);
     assert_eq!(watched.receiver.poll_timeout(), None);
-}
-
-#[test]
-fn a_group_with_rounds_of_its_own_asks_even_if_nothing_waits_in_it() {
-    let config = SenderConfig {
-        groups: 3,
-        group_rounds: true,
-        ..SenderConfig::default()
-    };
-    let mut sender = Sender::new(config, SESSION, at(0), None).expect("valid in this test");
-    let mut requests: [Vec<u16>; 3] = Default::default();
-    let mut now = at(0);
-    while now < at(3000) {
-        (0..3).for_each(|group| sender.offer(group, 0));
-        sender.handle_timeout(now);
-        while let Some(Action::Send(packet)) = sender.poll_action(now) {
-            let Message::Data(data) = packet.header else {
-                panic!("a sender sends data");
-            };
-            assert!(data.is_for_group && packet.payload_bytes() == 0);
-            requests[usize::from(data.group)].push(data.request);
-        }
-        now = sender.poll_timeout().expect("it has no end");
-    }
-    println!("{requests:?}");
-    requests[0].dedup();
-    for of_group in requests {
-        // A round lasts two initial round-trip times, and up to the next packet of 80 ms.
-        assert!(of_group.len() >= 3000 / 280 - 1);
-        let numbers: Vec<u16> = (1..).take(of_group.len()).collect();
-        assert_eq!(of_group, numbers, "each request once");
-    }
 }
 
 #[test]

@@ -30,8 +30,10 @@ const FASTER_BOUND: f64 = 20.0;
 /// this share of packets.
 const FOLLOWED_USE: f64 = 80.0;
 const FOLLOWED_LOSS: f64 = 0.01;
-/// The time over which use and loss are measured after a change.
+/// The time over which use and loss are measured after a change, and the time before that. Relays
+/// repair, so that a packet counts as lost only a round after the one in which it was missed.
 const WINDOW: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(1);
 
 /// Returns the parameters of the protocol's sender.
 pub(super) fn control(protocol: StreamBenchProtocol) -> SendControl {
@@ -220,7 +222,7 @@ impl Run {
             100.0 * span.link_bits_per_s() >= FOLLOWED_USE * capacity
                 && span.loss() <= FOLLOWED_LOSS
         };
-        let followed = self.receivers[CHANGED].first(changed, WINDOW, is_followed);
+        let followed = self.receivers[CHANGED].first(changed + LATE, WINDOW, is_followed);
         let seconds = followed.map_or(f64::INFINITY, |at| (at - changed).as_secs_f64());
         let name = format!(
             "{}: seconds to follow a link that changes to {rate}",

@@ -359,9 +359,9 @@ pub(crate) fn large_file(folder: &Path) {
     write_random(&folder.join("large.bin"), 8_000_000, 1);
 }
 
-/// Files whose table takes hundreds of packets if each is sent alone.
+/// Files whose table takes more than a hundred packets if each is sent alone.
 pub(crate) fn many_files(folder: &Path) {
-    for number in 0..2_000 {
+    for number in 0..1_000 {
         write_random(&folder.join(format!("many/{number}")), 10, number);
     }
 }
