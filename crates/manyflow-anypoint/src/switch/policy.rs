@@ -146,8 +146,13 @@ fn mix(input: u64) -> u64 {
 /// The low 4 bits of the key are the rank. The order is that of rendezvous hashing over the present
 /// candidates, and the rank counts modulo their number. A member that joins or leaves moves each
 /// other member by at most one rank.
+///
+/// Members are drawn by their identities, so that all switches that know the same members have the
+/// same order, however the members are numbered.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaHash {
+    /// The identity of each member, by its number.
+    identities: Vec<u64>,
     /// The draw and the place of each candidate. It is kept so that no frame allocates memory.
     draws: Vec<(u64, usize)>,
 }
@@ -155,6 +160,29 @@ pub struct ReplicaHash {
 impl ReplicaHash {
     /// The number of ranks that a key can name.
     pub const RANKS: u8 = 16;
+
+    /// Creates the policy from the [identity](ReplicaHash::identity) of each member by its number.
+    /// The identity of a member beyond them is its number.
+    pub fn new(identities: Vec<u64>) -> ReplicaHash {
+        let draws = Vec::new();
+        ReplicaHash { identities, draws }
+    }
+
+    /// Returns the identity of a member that these bytes distinguish from all others, such as those
+    /// of its address.
+    pub fn identity(distinction: &[u8]) -> u64 {
+        let words = distinction.chunks(8);
+        words.fold(distinction.len() as u64, |identity, part| {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            mix(identity ^ u64::from_be_bytes(word))
+        })
+    }
+
+    fn identity_of(&self, member: MemberId) -> u64 {
+        let known = self.identities.get(usize::from(member.0));
+        known.copied().unwrap_or_else(|| member.0.into())
+    }
 
     /// Returns the key for the member of a rank. `hash` is below 2^28, and `rank` is below
     /// [`RANKS`](ReplicaHash::RANKS); higher bits are ignored.
@@ -166,10 +194,11 @@ impl ReplicaHash {
 impl<P> Policy<P> for ReplicaHash {
     fn route(&mut self, frame: &Data, _payload: &P, candidates: &[Candidate]) -> usize {
         let (hash, rank) = (frame.key >> 4, frame.key as usize & 15);
-        let draw = |c: &Candidate| mix(u64::from(hash) << 16 | u64::from(c.member.0));
-        let drawn = candidates.iter().map(draw);
         self.draws.clear();
-        self.draws.extend(drawn.zip(0..));
+        for (candidate, place) in candidates.iter().zip(0..) {
+            let draw = mix(u64::from(hash) << 16 ^ self.identity_of(candidate.member));
+            self.draws.push((draw, place));
+        }
         let rank = rank % candidates.len();
         // The largest draw has rank 0, as with `HashOfKey`.
         let (_, (_, place), _) = self.draws.select_nth_unstable_by(rank, |a, b| b.cmp(a));
@@ -407,5 +436,27 @@ mod tests {
             of_first += usize::from(five[0] == 0);
         }
         assert!((150..250).contains(&of_first), "a fifth: {of_first}");
+    }
+
+    #[test]
+    fn ranks_follow_the_identities_of_members_and_not_their_numbers() {
+        let identities: Vec<_> = (0..3_u8).map(|n| ReplicaHash::identity(&[n; 18])).collect();
+        let turned = [1, 2, 0].map(|number: usize| identities[number]);
+        let mut first = ReplicaHash::new(identities.clone());
+        let mut second = ReplicaHash::new(turned.to_vec());
+        let three = candidates(&[0, 1, 2]);
+        let mut counts = [0; 3];
+        for key in 0..3000 {
+            let one = usize::from(routed(&mut first, [key], &three)[0]);
+            let other = usize::from(routed(&mut second, [key], &three)[0]);
+            assert_eq!(identities[one], turned[other], "key {key}");
+            counts[one] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (850..1150).contains(count)),
+            "{counts:?}"
+        );
+        // Stores rely on these values: others would move their chunks.
+        assert_eq!(ReplicaHash::identity(b"0123456789"), 0x9800_1f6b_7a4a_4c87);
     }
 }

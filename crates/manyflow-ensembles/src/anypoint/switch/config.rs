@@ -15,8 +15,9 @@ pub enum PolicyName {
     /// The hash of a frame's key chooses the member. A member that joins or leaves changes only its
     /// own share of the keys.
     Hash,
-    /// The hash of a key's high 28 bits orders the members, and its low 4 bits name a rank in this
-    /// order ([`ReplicaHash`](manyflow_anypoint::switch::ReplicaHash)). For the chunk store.
+    /// The hash of a key's high 28 bits and of the members' addresses orders the members, and the
+    /// key's low 4 bits name a rank in this order
+    /// ([`ReplicaHash`](manyflow_anypoint::switch::ReplicaHash)). For the chunk store.
     Replicas,
     /// Each member in turn.
     RoundRobin,

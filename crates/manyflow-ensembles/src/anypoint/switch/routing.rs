@@ -4,6 +4,7 @@
 //! under way is bounded; a rest whose beginning was forgotten goes to any one member, which
 //! discards it.
 
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ const MESSAGES_MAX: usize = 256;
 pub(super) struct Rules {
     policy: PolicyName,
     weights: Vec<f64>,
+    /// The identity of each member, former members included.
+    identities: Vec<u64>,
     keys: Vec<(RangeInclusive<u32>, MemberId)>,
     /// The knowledge about each member that all connections share, former members included.
     metrics: Vec<Arc<MemberMetrics>>,
@@ -41,6 +44,7 @@ impl Rules {
     ) -> Rules {
         let mut rules = Rules {
             policy: config.policy,
+            identities: former.identities.clone(),
             metrics: former.metrics.clone(),
             ..Rules::default()
         };
@@ -50,6 +54,8 @@ impl Rules {
             rules.metrics.resize_with(numbers, Arc::default);
             rules.weights.resize(numbers, 0.0);
             rules.weights[usize::from(number)] = member.weight;
+            rules.identities.resize(numbers, 0);
+            rules.identities[usize::from(number)] = identity(member.address);
             let keys = member.keys.iter().cloned();
             rules
                 .keys
@@ -62,7 +68,7 @@ impl Rules {
     fn choice(&self, seed: u64) -> Choice {
         match self.policy {
             PolicyName::Hash => Choice::Hash(HashOfKey::default()),
-            PolicyName::Replicas => Choice::Replicas(ReplicaHash::default()),
+            PolicyName::Replicas => Choice::Replicas(ReplicaHash::new(self.identities.clone())),
             PolicyName::RoundRobin => Choice::RoundRobin(RoundRobin::default()),
             PolicyName::LeastOutstanding => Choice::LeastOutstanding(LeastOutstanding::default()),
             PolicyName::RateAware => Choice::RateAware(self.learner(seed)),
@@ -84,6 +90,19 @@ impl Rules {
             policy.share_metrics(MemberId(number as u16), Arc::clone(metrics));
         }
     }
+}
+
+/// Returns what distinguishes a member from others for all switches: its address, because a client
+/// may name it in any way and at any place of its list.
+fn identity(address: SocketAddr) -> u64 {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut bytes = [0; 18];
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&address.port().to_be_bytes());
+    ReplicaHash::identity(&bytes)
 }
 
 /// The state of the service's policy.
@@ -351,6 +370,39 @@ mod tests {
                 let two = route(&mut second, key, single, &again);
                 assert_eq!(one, members[usize::from(two)], "{policy:?}, key {key}");
             }
+        }
+    }
+
+    #[test]
+    fn replicas_go_to_the_same_addresses_whatever_the_order_and_the_names_of_members() {
+        let service = |numbers: &[u8], name: &str| {
+            let member = |number: &u8| MemberConfig {
+                name: format!("{name}{number}"),
+                address: ([192, 0, 2, *number], 7001).into(),
+                weight: 1.0,
+                keys: vec![],
+            };
+            ServiceConfig {
+                members: numbers.iter().map(member).collect(),
+                policy: PolicyName::Replicas,
+            }
+        };
+        let own_number = |place| place as u16;
+        let (one, other) = (service(&[1, 2, 3], "a"), service(&[3, 1], "b"));
+        let first = Rules::new(&one, own_number, &Rules::default());
+        // The second switch has the member 2 from its third place on.
+        let second = Rules::new(&other, own_number, &Rules::default());
+        let joined = service(&[3, 1, 2], "b");
+        let second = Rules::new(&joined, own_number, &second);
+        let all = candidates(&[0, 1, 2]);
+        let mut routings = [&first, &second].map(|rules| Routing::new(rules, vec![0, 1, 2], 1));
+        for key in 0..200 {
+            let single = header(u64::from(key), 0, true);
+            let [place, place_of_other] = routings
+                .each_mut()
+                .map(|routing| usize::from(route(routing, key, single, &all)));
+            let address = one.members[place].address;
+            assert_eq!(address, joined.members[place_of_other].address, "key {key}");
         }
     }
 
