@@ -49,6 +49,8 @@ pub struct Reach {
     reason: Option<String>,
     /// `None` while the counterpart is reached.
     down: Option<Down>,
+    /// Whether nothing is logged.
+    is_silent: bool,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -101,6 +103,15 @@ impl Reach {
             hint: hint.into(),
             reason: None,
             down: Some(Down::begin(Instant::now())),
+            is_silent: false,
+        }
+    }
+
+    /// Begins to wait for a counterpart of which another part of this program warns.
+    pub fn silent() -> Reach {
+        Reach {
+            is_silent: true,
+            ..Reach::new("", "")
         }
     }
 
@@ -147,13 +158,14 @@ impl Reach {
 
     /// When [`poll`](Self::poll) has the next warning; `None` while the counterpart is reached.
     pub fn next_warning(&self) -> Option<Instant> {
-        self.down.map(|down| down.next_warning)
+        let down = self.down.filter(|_| !self.is_silent)?;
+        Some(down.next_warning)
     }
 
     /// Returns the warning that is due at `now`, if one is.
     pub fn poll(&mut self, now: Instant) -> Option<Notice> {
         let down = self.down.as_mut()?;
-        if now < down.next_warning {
+        if self.is_silent || now < down.next_warning {
             return None;
         }
         down.next_warning = now + NEXT_WARNING;
@@ -242,6 +254,18 @@ mod tests {
         advance(Duration::from_millis(1900)).await;
         assert_eq!(reach.poll(Instant::now()), None);
         assert_eq!(reach.up(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn says_nothing_of_a_counterpart_of_which_others_warn() {
+        let mut reach = Reach::silent();
+        reach.down("connection refused");
+        advance(Duration::from_secs(5)).await;
+        assert_eq!(reach.next_warning(), None);
+        assert_eq!(reach.poll(Instant::now()), None);
+        assert!(!reach.is_up());
+        assert_eq!(reach.up(), None);
+        assert!(reach.is_up());
     }
 
     #[tokio::test(start_paused = true)]

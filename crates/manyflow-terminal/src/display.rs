@@ -108,6 +108,11 @@ impl Display {
         }
     }
 
+    /// The command that prints, such as `bench sim`.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
     /// A copy of this display that writes all lines to standard error.
     pub fn on_standard_error(&self) -> Display {
         Display {

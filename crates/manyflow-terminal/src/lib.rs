@@ -7,6 +7,7 @@
 //! | [`help`] | help that fits the terminal, with commands in groups |
 //! | [`completion`] | what shells complete besides commands and options |
 //! | [`address`] | addresses in options and files |
+//! | [`members`] | `--member`: the members of a service, whose names are looked up again |
 //! | `options.rs` | [`OutputArgs`]: `--json`, `--quiet`, `--verbose`, `--log-format` |
 //! | `display.rs` | [`Display`]: bars for people, JSON for programs, the log |
 //! | `output.rs` | lines on standard output, and their error |
@@ -28,6 +29,7 @@ pub mod display;
 pub mod events;
 pub mod failure;
 pub mod help;
+pub mod members;
 pub mod metrics;
 pub mod openmetrics;
 pub mod options;

@@ -66,7 +66,7 @@ use store::STORE_EXAMPLES;
 pub(crate) use store::{StoreArgs, StoreMemberArgs};
 pub(crate) use stream::{StreamCommand, StreamProtocolArg, StreamRecvArgs, StreamSendArgs};
 use switch::SWITCH_EXAMPLES;
-pub(crate) use switch::{KeyRange, Named, PolicyArg, SwitchArgs};
+pub(crate) use switch::{KeyRange, PolicyArg, SwitchArgs};
 use top::TOP_EXAMPLES;
 pub(crate) use top::TopArgs;
 

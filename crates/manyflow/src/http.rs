@@ -1,13 +1,12 @@
 //! `manyflow member` and `manyflow gateway`: HTTP and TCP servers behind one Anypoint connection.
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use manyflow_ensembles::anypoint::{Options, serve};
 use manyflow_ensembles::http::{
-    Gateway, GatewayError, GatewayOptions, MemberOptions, Service, serve_gateway, serve_members,
+    GatewayError, GatewayOptions, MemberOptions, Service, serve_gateway, serve_members,
     serve_tunnel,
 };
 use manyflow_net::group_key::GroupKey;
@@ -17,15 +16,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::address::{cannot_listen, resolve};
 use crate::cli::{GatewayArgs, MemberArgs};
 use crate::metrics::Pages;
-use crate::switch::ServiceFile;
 use manyflow_terminal::Display;
+use manyflow_terminal::members::Found;
 use manyflow_terminal::usage;
 
 /// The shortest `--timeout`: signs of life are sent at a third of it.
 const TIMEOUT_MIN: Duration = Duration::from_millis(300);
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The time between two looks at the names of members.
-const REFRESH: Duration = Duration::from_secs(5);
 /// The range of `--window` in bytes.
 const WINDOW_MIN: u64 = 16 << 10;
 const WINDOW_MAX: u64 = 64 << 20;
@@ -66,12 +63,11 @@ pub(crate) async fn run_member(args: MemberArgs, display: &Display) -> Result<()
 pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<()> {
     let display = display.on_standard_error();
     let mut ends = End::handlers()?;
-    let members = ServiceFile::of_members(&args.member)?;
-    let service = tokio::select! {
-        found = look_up(&args.to, &members) => found?,
+    let (service, members) = tokio::select! {
+        found = look_up(&args) => found?,
         _ = ends.next(Duration::ZERO) => return Ok(()),
     };
-    let options = gateway_options(&args, service.clone())?;
+    let options = gateway_options(&args, service)?;
     let gateway = match args.tcp {
         None => serve_gateway(args.listen, options).await,
         Some(port) => serve_tunnel(args.listen, options, port.into()).await,
@@ -97,7 +93,7 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
     }))?;
     let connected = async {
         gateway.connected().await;
-        let members = args.member.iter();
+        let members = args.members.member.iter();
         let to: Vec<_> = match args.to.is_empty() {
             true => members.map(|member| member.name.clone()).collect(),
             false => args.to.clone(),
@@ -105,7 +101,8 @@ pub(crate) async fn run_gateway(args: GatewayArgs, display: &Display) -> Result<
         display.print_line(&format!("gateway: connected to {}", to.join(" or ")))?;
         anyhow::Ok(display.print_json(&json!({"event": "connected", "to": to}))?)
     };
-    let follow = follow_members(&gateway, &members, service, &display);
+    let set = |members| gateway.set_members(members);
+    let follow = args.members.follow(members, set, &display);
     let grace = tokio::select! {
         grace = ends.next(args.grace) => grace,
         ended = async { tokio::try_join!(connected, follow) } => match ended?.1 {},
@@ -139,55 +136,16 @@ fn gateway_options(args: &GatewayArgs, service: Service) -> Result<GatewayOption
 }
 
 /// Looks up the addresses of the switches, or of the members.
-async fn look_up(switches: &[String], members: &ServiceFile) -> Result<Service> {
-    if switches.is_empty() {
-        return Ok(Service::Members(members.service().await?.members));
+async fn look_up(args: &GatewayArgs) -> Result<(Service, Found)> {
+    if !args.members.is_empty() {
+        let found = args.members.look_up().await?;
+        return Ok((Service::Members(found.members.clone()), found));
     }
     let mut found = Vec::new();
-    for switch in switches {
+    for switch in &args.to {
         found.push(resolve(switch).await.context("--to")?);
     }
-    Ok(Service::Switches(found))
-}
-
-/// Looks the names of members up again every [`REFRESH`], and takes over what has changed.
-async fn follow_members(
-    gateway: &Gateway,
-    members: &ServiceFile,
-    mut known: Service,
-    display: &Display,
-) -> Result<Infallible> {
-    if let Service::Switches(_) = known {
-        return std::future::pending().await;
-    }
-    let mut complaint = None;
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        let taken = take_over(gateway, members, &mut known, display).await;
-        let reason = taken.err().map(|error| format!("{error:#}"));
-        if let Some(reason) = reason.as_ref().filter(|_| reason != complaint) {
-            display.fail(&format!("the members remain as they are: {reason}"));
-        }
-        complaint = reason;
-    }
-}
-
-async fn take_over(
-    gateway: &Gateway,
-    file: &ServiceFile,
-    known: &mut Service,
-    display: &Display,
-) -> Result<()> {
-    let members = file.service().await?.members;
-    let found = Service::Members(members.clone());
-    if found == *known {
-        return Ok(());
-    }
-    let count = members.len();
-    gateway.set_members(members)?;
-    *known = found;
-    display.print_line(&format!("gateway: {count} members"))?;
-    Ok(display.print_json(&json!({"event": "reloaded", "members": count}))?)
+    Ok((Service::Switches(found), Found::default()))
 }
 
 /// The signals that end a command.

@@ -11,7 +11,6 @@ mod route;
 mod tunnel;
 mod upload;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +21,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use manyflow_net::accepting::FailedAccepts;
 use manyflow_net::inbound::Inbound;
-use manyflow_net::reach::Reach;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -30,13 +28,11 @@ use tokio::task::JoinHandle;
 use super::framing::Checked;
 use super::wire::HEADERS_MAX;
 use crate::anypoint::Options;
-use crate::anypoint::switch::{
-    MemberConfig, MemberStatus, ServiceError, StartError, SwitchHandle, SwitchStatus,
-};
+use crate::anypoint::switch::{InsideSwitch, MemberConfig, ServiceError, StartError, SwitchStatus};
 use counters::Counters;
 pub use counters::{GATEWAY_COUNTERS, GatewayCounters};
 use link::Link;
-use route::{Route, by_affinity, routes};
+use route::{Route, routes};
 pub use tunnel::TunnelPort;
 
 /// The first pause before another attempt to connect; each following one is twice as long.
@@ -144,7 +140,7 @@ struct Shared {
     /// The connection to each switch.
     links: Vec<watch::Receiver<LinkState>>,
     /// The switch in the gateway.
-    switch: Option<SwitchHandle>,
+    switch: Option<Arc<InsideSwitch>>,
     clients: Arc<Semaphore>,
 }
 
@@ -196,7 +192,7 @@ async fn start(
     let failed = |error| GatewayError::Listen(listen, error);
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let local_address = listener.local_addr().map_err(failed)?;
-    let (switch, routes) = routes(&options)?;
+    let routes = routes(&options)?;
     let (states, links): (Vec<_>, Vec<_>) = routes
         .iter()
         .map(|route| watch::channel(Err(format!("there is no connection to {route} yet"))))
@@ -206,7 +202,7 @@ async fn start(
         options,
         counters: Arc::default(),
         links,
-        switch,
+        switch: routes.iter().find_map(Route::inside),
         clients,
     });
     let (drain, draining) = watch::channel(false);
@@ -223,7 +219,8 @@ async fn start(
 impl Gateway {
     /// Returns the status of the switch in the gateway, if it has one.
     pub fn switch(&self) -> Option<watch::Receiver<SwitchStatus>> {
-        self.shared.switch.as_ref().map(SwitchHandle::status)
+        let switch = self.shared.switch.as_ref();
+        switch.map(|switch| switch.status())
     }
 
     /// Replaces the members of a gateway that has a switch. Former members finish their requests.
@@ -232,7 +229,7 @@ impl Gateway {
     /// If they cannot be used, or the gateway was started with other switches.
     pub fn set_members(&self, members: Vec<MemberConfig>) -> Result<(), ServiceError> {
         let switch = self.shared.switch.as_ref().ok_or(ServiceError::Role)?;
-        switch.set_service(by_affinity(members))
+        switch.set_members(members)
     }
 
     /// Returns the address for clients.
@@ -315,14 +312,7 @@ impl Shared {
             let reason = first.and_then(|state| state.borrow().clone().err());
             return reason.unwrap_or_else(|| "the gateway has no switch".to_owned());
         };
-        let status = switch.status();
-        let members = &status.borrow().members;
-        let members = members.iter().filter(|member| member.is_present);
-        let named: Vec<_> = members.map(MemberStatus::label).collect();
-        format!(
-            "there is no connection to a member: nothing comes from {}",
-            named.join(" or ")
-        )
+        format!("there is no connection to a member: {}", switch.unreached())
     }
 
     /// Waits until there is a connection that is in use.
@@ -350,11 +340,7 @@ async fn keep_link(shared: Arc<Shared>, route: Route, state: watch::Sender<LinkS
     let mut reach = route.reach();
     loop {
         let connecting = route.connect(&options.connection);
-        let connected = match &mut reach {
-            Some(reach) => reach.during(connecting).await,
-            None => connecting.await,
-        };
-        let reason = match connected {
+        let reason = match reach.during(connecting).await {
             Ok(connection) => {
                 let counters = Arc::clone(&shared.counters);
                 let (link, queue) = Link::new(connection, options, counters);
@@ -363,9 +349,7 @@ async fn keep_link(shared: Arc<Shared>, route: Route, state: watch::Sender<LinkS
                 pause = RETRY_MIN;
                 let reason = link.serve(queue).await;
                 shared.counters.connections_lost.add_one();
-                if let Some(reach) = &mut reach {
-                    reach.down(&reason);
-                }
+                reach.down(&reason);
                 reason
             }
             Err(error) => error.to_string(),
@@ -375,16 +359,9 @@ async fn keep_link(shared: Arc<Shared>, route: Route, state: watch::Sender<LinkS
         drop(state.send_replace(Err(reason)));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            never = warn_while_down(&mut reach) => match never {},
+            never = reach.warn_while_down() => match never {},
         }
         pause = (2 * pause).min(RETRY_MAX);
-    }
-}
-
-async fn warn_while_down(reach: &mut Option<Reach>) -> Infallible {
-    match reach {
-        Some(reach) => reach.warn_while_down().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -9,8 +9,7 @@ use hyper::http::uri::PathAndQuery;
 use manyflow_core::units::{Bytes, parse_duration};
 use manyflow_ensembles::http::{Origin, TunnelPort};
 use manyflow_net::address::Address;
-
-use super::switch::Named;
+use manyflow_terminal::members::MembersArgs;
 
 pub(super) const MEMBER_EXAMPLES: &str = "\
 Examples:
@@ -101,23 +100,21 @@ pub(crate) struct MemberArgs {
 
 /// Arguments of `gateway`.
 #[derive(Debug, Args)]
+#[command(mut_arg("member", |member| member.required_unless_present("to")))]
 pub(crate) struct GatewayArgs {
     /// Accept HTTP clients at this address, or TCP clients with --tcp
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
-    /// A member of the service; can be repeated. dns:HOST:PORT stands for one at each address of a
-    /// host, and srv:NAME for one at each host of a service; names are looked up every 5 s
-    #[arg(
-        long,
-        value_name = "[NAME=]HOST:PORT",
-        required_unless_present = "to",
-        conflicts_with = "to",
-        value_parser = super::switch::member
-    )]
-    pub(crate) member: Vec<Named<String>>,
+    #[command(flatten)]
+    pub(crate) members: MembersArgs,
     /// Instead of members: the switch before them. Repeated, it names switches before the same
     /// members: the first that answers is used
-    #[arg(long, value_name = "HOST:PORT", value_parser = crate::address::connect_with_port)]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        conflicts_with = "member",
+        value_parser = crate::address::connect_with_port
+    )]
     pub(crate) to: Vec<String>,
     /// Pass TCP streams, each to the server of one member for its life
     #[arg(long, value_enum, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "plain")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use manyflow_core::units::parse_duration;
 use manyflow_ensembles::anypoint::switch::PolicyName;
+use manyflow_terminal::members::{MembersArgs, Named};
 use serde::Deserialize;
 
 pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
@@ -49,10 +50,11 @@ pub(super) const SWITCH_EXAMPLES: &str = r#"Examples:
 
 /// Arguments of `switch`.
 #[derive(Debug, Args)]
+#[command(mut_arg("member", |member| member.required_unless_present_any(["config", "to"])))]
 pub(crate) struct SwitchArgs {
     /// The file that describes the service. Its members and policy are read again every --refresh,
     /// and after SIGHUP
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "member")]
     pub(crate) config: Option<PathBuf>,
     /// Accept connections of peers at this address
     #[arg(
@@ -61,22 +63,14 @@ pub(crate) struct SwitchArgs {
         required_unless_present = "config",
         conflicts_with = "config", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: Option<SocketAddr>,
-    /// A member of the service, or another switch; can be repeated. dns:HOST:PORT stands for one at
-    /// each address of a host, and srv:NAME for one at each host of a service
-    #[arg(
-        long,
-        value_name = "[NAME=]HOST:PORT",
-        required_unless_present_any = ["config", "to"],
-        conflicts_with_all = ["config", "to"],
-        value_parser = member
-    )]
-    pub(crate) member: Vec<Named<String>>,
+    #[command(flatten)]
+    pub(crate) members: MembersArgs,
     /// Instead of members: the service, or its switch, to which the peers have one connection
     /// together. They connect to this switch, and have one share of the way to the service
     #[arg(
         long,
         value_name = "HOST:PORT",
-        conflicts_with = "config",
+        conflicts_with_all = ["config", "member"],
         value_parser = crate::address::connect_with_port)]
     pub(crate) to: Option<String>,
     /// The choice of a member for each frame
@@ -140,38 +134,6 @@ impl From<PolicyArg> for PolicyName {
             PolicyArg::KeyRange => PolicyName::KeyRange,
             PolicyArg::Affinity => PolicyName::Affinity,
         }
-    }
-}
-
-/// A value of a member, such as `a=2`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named<T> {
-    pub(crate) name: String,
-    pub(crate) value: T,
-}
-
-impl<T: FromStr<Err: std::fmt::Display>> FromStr for Named<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Named<T>, String> {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("`{text}` has no `=` between a member's name and its value"))?;
-        Ok(Named {
-            name: name.to_owned(),
-            value: value.parse().map_err(|error| format!("{error}"))?,
-        })
-    }
-}
-
-/// Reads a member. Without a name, it is called by its address.
-pub(super) fn member(text: &str) -> Result<Named<String>, String> {
-    match text.contains('=') {
-        true => text.parse(),
-        false => Ok(Named {
-            name: text.to_owned(),
-            value: text.to_owned(),
-        }),
     }
 }
 

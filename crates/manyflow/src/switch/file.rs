@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use manyflow_ensembles::anypoint::switch::{MemberConfig, MemberSource, ServiceConfig};
-use manyflow_net::dns::Nameservers;
+use manyflow_ensembles::anypoint::switch::{MemberConfig, ServiceConfig};
 use serde::Deserialize;
 
 use crate::address::{connect_with_port, explain, listen_of_key, resolve};
-use crate::cli::{KeyRange, Named, PolicyArg, SwitchArgs};
+use crate::cli::{KeyRange, PolicyArg, SwitchArgs};
+use manyflow_terminal::members::{MembersArgs, check_service, members_at};
 use manyflow_terminal::usage;
 
 /// The file of a switch.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct ServiceFile {
+pub(super) struct ServiceFile {
     listen: Option<String>,
     /// The service of a switch of initiators.
     to: Option<String>,
@@ -84,7 +84,7 @@ impl ServiceFile {
         let mut file = ServiceFile {
             to: args.to.clone(),
             policy: args.to.is_none().then_some(args.policy),
-            ..ServiceFile::of_members(&args.member)?
+            ..ServiceFile::of_members(&args.members)?
         };
         for weight in &args.weight {
             file.table("--weight", &weight.name)?.weight = Some(weight.value);
@@ -98,20 +98,17 @@ impl ServiceFile {
     }
 
     /// Takes the members of the command line.
-    pub(crate) fn of_members(members: &[Named<String>]) -> Result<ServiceFile> {
+    fn of_members(members: &MembersArgs) -> Result<ServiceFile> {
+        members.check()?;
         let mut file = ServiceFile::default();
-        for member in members {
+        for member in &members.member {
             let table = Table {
                 address: member.value.clone(),
                 weight: None,
                 keys: vec![],
             };
-            let known = file
-                .members
+            file.members
                 .insert(member.name.clone(), Entry::Table(table));
-            if known.is_some() {
-                return Err(usage(format!("--member {}: given twice", member.name)));
-            }
             file.order.push(member.name.clone());
         }
         Ok(file)
@@ -159,18 +156,13 @@ impl ServiceFile {
     }
 
     /// Returns the members and the policy. Names of hosts are looked up.
-    pub(crate) async fn service(&self) -> Result<ServiceConfig> {
+    async fn service(&self) -> Result<ServiceConfig> {
         let mut members = Vec::new();
         for name in &self.order {
             members.extend(self.members[name].members(name).await?);
         }
-        if members.is_empty() {
-            return Err(usage("the service has no members: name at least one"));
-        }
         let policy = self.policy.unwrap_or_default().into();
-        let service = ServiceConfig { members, policy };
-        service.check().map_err(|error| usage(error.to_string()))?;
-        Ok(service)
+        check_service(ServiceConfig { members, policy })
     }
 }
 
@@ -183,15 +175,11 @@ impl Entry {
         let range = |text: &String| text.parse().map(|KeyRange(range)| range);
         let keys: Result<Vec<_>, String> = keys.iter().map(range).collect();
         let keys = keys.map_err(|error| usage(format!("member {name}: {error}")))?;
-        let source: MemberSource = address.parse().map_err(|error| explain(name, error))?;
-        let found = source.look_up(name, &Nameservers::of_system()).await;
-        let found = found.with_context(|| format!("member {name}"))?;
-        let member = |(name, address)| MemberConfig {
-            name,
-            address,
-            weight: weight.unwrap_or(1.0),
-            keys: keys.clone(),
-        };
-        Ok(found.into_iter().map(member).collect())
+        let mut members = members_at(name, address).await?;
+        for member in &mut members {
+            member.weight = weight.unwrap_or(member.weight);
+            member.keys.clone_from(&keys);
+        }
+        Ok(members)
     }
 }

@@ -14,8 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::address::cannot_listen;
 use crate::cli::SwitchArgs;
-use file::Ends;
-pub(crate) use file::ServiceFile;
+use file::{Ends, ServiceFile};
 use manyflow_terminal::Display;
 use manyflow_terminal::usage;
 

@@ -189,6 +189,11 @@ impl SwitchHandle {
         }
     }
 
+    /// Resets all connections and stops, without waiting for the end.
+    pub(super) fn stop(&self) {
+        self.send(Command::Drain(Duration::ZERO));
+    }
+
     /// Accepts no further connections, and waits until all are finished, but at most for `grace`.
     /// Then resets the others and stops.
     pub async fn drain(mut self, grace: Duration) {
@@ -216,15 +221,9 @@ pub fn start(
     })
 }
 
-/// Starts a switch as a task of the current tokio runtime, for the connections of one endpoint of
-/// this process. Connect to the [address](SwitchHandle::local_address) of the switch.
-///
-/// Datagrams between the two are copied in memory: no system call and no other thread stands
-/// between them.
-///
-/// # Errors
-/// If the service or the options cannot be used, or there is no socket.
-pub fn start_inside(
+/// Starts a switch as a task of the current tokio runtime, for the connections that this endpoint
+/// opens to the [address](SwitchHandle::local_address) of the switch.
+pub(super) fn start_inside(
     service: ServiceConfig,
     options: SwitchOptions,
     connection: Options,

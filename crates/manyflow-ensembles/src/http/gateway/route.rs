@@ -2,67 +2,61 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use manyflow_net::reach::Reach;
 
 use super::{GatewayOptions, Service};
-use crate::anypoint::switch::{
-    MemberConfig, PolicyName, ServiceConfig, StartError, SwitchHandle, SwitchOptions, start_inside,
-};
-use crate::anypoint::{Connection, ConnectionError, Endpoint, Options, connect};
+use crate::anypoint::switch::{InsideSwitch, PolicyName, StartError};
+use crate::anypoint::{Connection, ConnectionError, Options, connect};
 
 /// The other end of a gateway's connection.
 pub(super) enum Route {
     /// A switch, or a member, at this address.
     Switch(SocketAddr),
     /// The switch in the gateway.
-    Inside(Endpoint, SocketAddr),
+    Inside(Arc<InsideSwitch>),
 }
 
-/// Returns the routes to the members, and the switch in the gateway if it has one.
-pub(super) fn routes(
-    options: &GatewayOptions,
-) -> Result<(Option<SwitchHandle>, Vec<Route>), StartError> {
-    let members = match &options.service {
-        Service::Members(members) => members,
-        Service::Switches(all) => {
-            let routes = all.iter().copied().map(Route::Switch);
-            return Ok((None, routes.collect()));
+/// Returns the routes to the members.
+pub(super) fn routes(options: &GatewayOptions) -> Result<Vec<Route>, StartError> {
+    match &options.service {
+        Service::Switches(all) => Ok(all.iter().copied().map(Route::Switch).collect()),
+        Service::Members(members) => {
+            // All messages about a request reach the member that the gateway has chosen.
+            let policy = PolicyName::Affinity;
+            let connection = options.connection.clone();
+            let switch = InsideSwitch::start(members.clone(), policy, connection)?;
+            Ok(vec![Route::Inside(Arc::new(switch))])
         }
-    };
-    let (switch, endpoint) = start_inside(
-        by_affinity(members.clone()),
-        SwitchOptions::default(),
-        options.connection.clone(),
-    )?;
-    let route = Route::Inside(endpoint, switch.local_address());
-    Ok((Some(switch), vec![route]))
-}
-
-/// Returns the service of these members, with the policy by which all messages about a request
-/// reach the member that the gateway has chosen.
-pub(super) fn by_affinity(members: Vec<MemberConfig>) -> ServiceConfig {
-    let policy = PolicyName::Affinity;
-    ServiceConfig { members, policy }
+    }
 }
 
 impl Route {
     pub(super) async fn connect(&self, options: &Options) -> Result<Connection, ConnectionError> {
         match self {
             Route::Switch(address) => connect(*address, options.clone()).await,
-            Route::Inside(endpoint, address) => endpoint.connect(*address).await,
+            Route::Inside(switch) => switch.connect().await,
+        }
+    }
+
+    /// Returns the switch in the gateway.
+    pub(super) fn inside(&self) -> Option<Arc<InsideSwitch>> {
+        match self {
+            Route::Inside(switch) => Some(Arc::clone(switch)),
+            Route::Switch(_) => None,
         }
     }
 
     /// Returns the source of warnings while there is no connection. The switch in the gateway warns
     /// by itself, of each of its members.
-    pub(super) fn reach(&self) -> Option<Reach> {
+    pub(super) fn reach(&self) -> Reach {
         match self {
-            Route::Inside(..) => None,
-            Route::Switch(_) => Some(Reach::new(
+            Route::Inside(_) => Reach::silent(),
+            Route::Switch(_) => Reach::new(
                 self.to_string(),
                 "does it run at this address, and does a member of it run?",
-            )),
+            ),
         }
     }
 }
@@ -71,7 +65,7 @@ impl fmt::Display for Route {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Route::Switch(address) => write!(formatter, "the switch at {address}"),
-            Route::Inside(..) => formatter.write_str("a member"),
+            Route::Inside(_) => formatter.write_str("a member"),
         }
     }
 }

@@ -1,51 +1,56 @@
 //! Switches inside of the process that opens connections.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use manyflow_anypoint::JUMBO_BYTES;
 use manyflow_ensembles::anypoint::Options;
-use manyflow_ensembles::anypoint::switch::{PolicyName, SwitchOptions, start_inside};
+use manyflow_ensembles::anypoint::switch::{InsideSwitch, PolicyName};
 
-use super::stage::{ANY, EchoMember, exchange, finish, service, wait_for, within};
+use super::stage::{ANY, EchoMember, exchange, finish, service, within};
+
+fn start(members: &[SocketAddr]) -> InsideSwitch {
+    let service = service(members, PolicyName::RoundRobin);
+    InsideSwitch::start(service.members, service.policy, Options::default()).unwrap()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_the_frames_and_change_while_a_connection_is_open() {
     let members = [(); 3].map(|()| EchoMember::start(ANY, Options::default()));
     let addresses = members.each_ref().map(|member| member.address);
-    let two = service(&addresses[..2], PolicyName::RoundRobin);
-    let (switch, endpoint) =
-        start_inside(two, SwitchOptions::default(), Options::default()).unwrap();
-    let opened = within("open", endpoint.connect(switch.local_address())).await;
+    let switch = start(&addresses[..2]);
+    let opened = within("open", switch.connect()).await;
     let connection = Arc::new(opened.unwrap());
     exchange(Arc::clone(&connection), 1000, 100).await;
     let shares = members.each_ref().map(EchoMember::messages);
     assert_eq!(shares, [500, 500, 0]);
 
     let others = service(&addresses[1..], PolicyName::RoundRobin);
-    switch.set_service(others).unwrap();
-    wait_for(&switch, "the third member joins", |status| {
+    switch.set_members(others.members).unwrap();
+    let mut status = switch.status();
+    let joined = status.wait_for(|status| {
         let third = status
             .members
             .iter()
             .find(|member| member.is_present && member.address == addresses[2].to_string());
         third.is_some_and(|third| third.connections == 1)
-    })
-    .await;
+    });
+    within("the third member joins", joined).await.unwrap();
     exchange(Arc::clone(&connection), 100, 100).await;
     let shares = members.each_ref().map(EchoMember::messages);
     assert_eq!(shares, [500, 550, 50]);
+    let other = within("another one", switch.connect()).await.unwrap();
     finish(connection).await;
-    switch.drain(Duration::ZERO).await;
+    within("the end of the switch", switch.end()).await;
+    let ended = within("the end", other.recv_frame()).await;
+    assert!(ended.unwrap_err().to_string().contains("it was aborted"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_frames_pass_when_the_ways_to_the_members_carry_them() {
     let member = EchoMember::start(ANY, Options::default());
-    let one = service(&[member.address], PolicyName::RoundRobin);
-    let (switch, endpoint) =
-        start_inside(one, SwitchOptions::default(), Options::default()).unwrap();
-    let opened = within("open", endpoint.connect(switch.local_address())).await;
+    let switch = start(&[member.address]);
+    let opened = within("open", switch.connect()).await;
     let connection = Arc::new(opened.unwrap());
     within("long frames", async {
         while connection.counters().path_bytes < JUMBO_BYTES.into() {
@@ -59,15 +64,13 @@ async fn long_frames_pass_when_the_ways_to_the_members_carry_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_is_refused_without_members_and_ends_with_the_switch() {
     let member = EchoMember::start(ANY, Options::default());
-    let none = service(&[], PolicyName::RoundRobin);
-    let (switch, endpoint) =
-        start_inside(none, SwitchOptions::default(), Options::default()).unwrap();
-    let refused = within("refusal", endpoint.connect(switch.local_address())).await;
+    let switch = start(&[]);
+    let refused = within("refusal", switch.connect()).await;
     assert!(refused.unwrap_err().to_string().contains("it was refused"));
 
     let one = service(&[member.address], PolicyName::RoundRobin);
-    switch.set_service(one).unwrap();
-    let opened = within("open", endpoint.connect(switch.local_address())).await;
+    switch.set_members(one.members).unwrap();
+    let opened = within("open", switch.connect()).await;
     let connection = opened.unwrap();
     drop(switch);
     let ended = within("the end", connection.recv_frame()).await;
