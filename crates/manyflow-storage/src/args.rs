@@ -6,88 +6,89 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use manyflow_core::units::{Bytes, Rate, parse_duration};
-use manyflow_net::address::{Address, AddressError};
+use manyflow_terminal::address::{connect_with_port, listen};
+use manyflow_terminal::members::MembersArgs;
 
 const PUT_EXAMPLES: &str = "\
 Examples:
-  # Each chunk on two members; the file is then called image.iso in the store
-  manyflow put image.iso --to 10.0.0.9:7000
+  # Each chunk on two of three members; the file is then called image.iso in the store
+  manyflow put image.iso --member 10.0.0.1:7001 --member 10.0.0.2:7001 --member 10.0.0.3:7001
 
   # A folder: photos/2026/a.jpg is then called 2026/a.jpg. Small files share chunks
-  manyflow put -r photos/2026 --to 10.0.0.9:7000
+  manyflow put -r photos/2026 --member dns:store.example.net:7001
 
   # On three members, under another name, with JSON for scripts
-  manyflow put build/out.tar --to 10.0.0.9:7000 --replicas 3 --name releases/1.2/out.tar --json
+  manyflow put build/out.tar --member dns:store.example.net:7001 --replicas 3 --name releases/1.2/out.tar --json
 
   # Keep the last five versions readable, and fail if another put has been faster
-  manyflow put state.json --to 10.0.0.9:7000 --keep 5 --if-version 1795824000000
+  manyflow put state.json --member dns:store.example.net:7001 --keep 5 --if-version 1795824000000
 
-  # Encrypted on the way, with a key of `manyflow keygen --shared-key service.key`
+  # Behind a switch, encrypted on the way with a key of `manyflow keygen --shared-key service.key`
   manyflow put *.iso --to 10.0.0.9:7000 --key service.key";
 
 const GET_EXAMPLES: &str = "\
 Examples:
-  manyflow get image.iso --from 10.0.0.9:7000
-  manyflow get releases/1.2/out.tar --from 10.0.0.9:7000 -o /tmp/out.tar
+  manyflow get image.iso --member 10.0.0.1:7001 --member 10.0.0.2:7001 --member 10.0.0.3:7001
+  manyflow get releases/1.2/out.tar --member dns:store.example.net:7001 -o /tmp/out.tar
   manyflow get image.iso --from 10.0.0.9:7000 --overwrite --json
 
   # An earlier version, as `manyflow ls --versions` lists them
-  manyflow get state.json --from 10.0.0.9:7000 --version 1795824000000
+  manyflow get state.json --member dns:store.example.net:7001 --version 1795824000000
 
 The file appears under its name when all its bytes have been verified. An interrupted get continues when it is run
 again.";
 
 const LS_EXAMPLES: &str = "\
 Examples:
-  manyflow ls --from 10.0.0.9:7000
-  manyflow ls releases/ --from 10.0.0.9:7000 --json
+  manyflow ls --member 10.0.0.1:7001 --member 10.0.0.2:7001 --member 10.0.0.3:7001
+  manyflow ls releases/ --member dns:store.example.net:7001 --json
   manyflow ls state.json --from 10.0.0.9:7000 --versions";
 
 const RM_EXAMPLES: &str = "\
 Examples:
-  manyflow rm image.iso releases/1.2/out.tar --from 10.0.0.9:7000
+  manyflow rm image.iso releases/1.2/out.tar --member dns:store.example.net:7001
 
 The bytes remain on the members until `manyflow store gc`.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   # Has every chunk its copies?
-  manyflow store verify --at 10.0.0.9:7000
+  manyflow store verify --member 10.0.0.1:7001 --member 10.0.0.2:7001 --member 10.0.0.3:7001
 
   # Members also read all chunks and compare them with their digests
-  manyflow store verify --at 10.0.0.9:7000 --read
+  manyflow store verify --member dns:store.example.net:7001 --read
 
 Ends with 1 if copies are missing.";
 
 const REPAIR_EXAMPLES: &str = "\
 Examples:
-  # After the loss of a member
-  manyflow store repair --at 10.0.0.9:7000
+  # After the loss of a member: name those that are left
+  manyflow store repair --member 10.0.0.1:7001 --member 10.0.0.2:7001
 
   # With a limit, besides that it yields to other clients
-  manyflow store repair --at 10.0.0.9:7000 --rate 200Mbit/s
+  manyflow store repair --member dns:store.example.net:7001 --rate 200Mbit/s
 
 Ends with 1 if copies are still missing.";
 
 const REBALANCE_EXAMPLES: &str = "\
 Examples:
   # After members have joined
-  manyflow store rebalance --at 10.0.0.9:7000";
+  manyflow store rebalance --member dns:store.example.net:7001";
 
 const GC_EXAMPLES: &str = "\
 Examples:
   # How much belongs to no file?
-  manyflow store gc --at 10.0.0.9:7000 --dry-run
+  manyflow store gc --member dns:store.example.net:7001 --dry-run
 
   # Remove it, unless it was put less than two days ago
-  manyflow store gc --at 10.0.0.9:7000 --age 2d
+  manyflow store gc --member dns:store.example.net:7001 --age 2d
 
 Run it while all members run: a member that is away may have the only record of a file.";
 
 const S3_EXAMPLES: &str = "\
 Examples:
   # keys.txt has a line `AKEXAMPLE a-secret-of-at-least-16-bytes` for each client
-  manyflow store s3 --at 10.0.0.9:7000 --listen 127.0.0.1:9000 --credentials keys.txt
+  manyflow store s3 --member dns:store.example.net:7001 --listen 127.0.0.1:9000 --credentials keys.txt
 
   # aws, rclone and restic with this surface
   aws --endpoint-url http://127.0.0.1:9000 s3 cp image.iso s3://images/
@@ -98,7 +99,7 @@ The surface speaks HTTP without TLS: put it on loopback, or behind a server that
 
 const USAGE_EXAMPLES: &str = "\
 Examples:
-  manyflow store usage --at 10.0.0.9:7000";
+  manyflow store usage --member 10.0.0.1:7001 --member 10.0.0.2:7001 --member 10.0.0.3:7001";
 
 /// Commands for the files of a store.
 #[derive(Debug, Subcommand)]
@@ -116,11 +117,6 @@ pub enum FileCommand {
     #[command(after_help = RM_EXAMPLES)]
     Rm(RmArgs),
 }
-
-/// The usage of `store s3`, whose line would be too long for terminals.
-const S3_USAGE: &str = "\
-manyflow store s3 [OPTIONS]
-           --listen <ADDRESS:PORT> --credentials <FILE> --at <HOST:PORT>";
 
 /// Tasks of the operators of a store.
 #[derive(Debug, Subcommand)]
@@ -141,23 +137,24 @@ pub enum StoreTask {
     #[command(after_help = USAGE_EXAMPLES)]
     Usage(UsageArgs),
     /// Serve the files to clients of S3: aws s3, rclone, restic
-    #[command(after_help = S3_EXAMPLES, override_usage = S3_USAGE)]
+    #[command(after_help = S3_EXAMPLES)]
     S3(S3Args),
 }
 
-/// Checks an option with the address of a switch, which needs a port.
-fn switch(text: &str) -> Result<String, AddressError> {
-    Address::parse(text, None).map(|address| address.to_string())
-}
-
-/// Reads an option with an address to listen on.
-fn listen(text: &str) -> Result<SocketAddr, AddressError> {
-    Address::parse_listen(text, 9000)
-}
-
-/// Options of clients of a store.
+/// Options of clients of a store: its members, or the switch before them.
 #[derive(Debug, Args)]
+#[command(mut_arg("member", |member| member.required_unless_present("switch")))]
 pub struct StoreClientArgs {
+    #[command(flatten)]
+    pub(crate) members: MembersArgs,
+    /// Instead of members: the switch before them, with the policy replicas
+    #[arg(
+        long = "at",
+        value_name = "HOST:PORT",
+        conflicts_with = "member",
+        value_parser = connect_with_port
+    )]
+    pub(crate) switch: Option<String>,
     /// The key that the members have, too: 32 bytes in base64
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
@@ -168,6 +165,7 @@ pub struct StoreClientArgs {
 
 /// Arguments of `put`.
 #[derive(Debug, Args)]
+#[command(mut_arg("switch", |switch| switch.long("to")))]
 pub struct PutArgs {
     /// The files, one or more
     #[arg(required = true, value_name = "FILE")]
@@ -175,9 +173,6 @@ pub struct PutArgs {
     /// Store the files of folders, too, each with its path from the folder's name on as its name
     #[arg(long, short)]
     pub(crate) recursive: bool,
-    /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT", value_parser = switch)]
-    pub(crate) to: String,
     /// The number of members that store each chunk
     #[arg(long, value_name = "MEMBERS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) replicas: u8,
@@ -200,12 +195,10 @@ pub struct PutArgs {
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
+#[command(mut_arg("switch", |switch| switch.long("from")))]
 pub struct GetArgs {
     /// The name of the file in the store
     pub(crate) name: String,
-    /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT", value_parser = switch)]
-    pub(crate) from: String,
     /// The version of the file [default: the newest one]
     #[arg(long)]
     pub(crate) version: Option<u64>,
@@ -221,13 +214,11 @@ pub struct GetArgs {
 
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
+#[command(mut_arg("switch", |switch| switch.long("from")))]
 pub struct LsArgs {
     /// The beginning of the names [default: all names]
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT", value_parser = switch)]
-    pub(crate) from: String,
     /// List the earlier versions that can be read, too
     #[arg(long)]
     pub(crate) versions: bool,
@@ -237,23 +228,11 @@ pub struct LsArgs {
 
 /// Arguments of `rm`.
 #[derive(Debug, Args)]
+#[command(mut_arg("switch", |switch| switch.long("from")))]
 pub struct RmArgs {
     /// The names of the files, one or more
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT", value_parser = switch)]
-    pub(crate) from: String,
-    #[command(flatten)]
-    pub(crate) client: StoreClientArgs,
-}
-
-/// The service, for tasks.
-#[derive(Debug, Args)]
-pub(crate) struct ServiceArgs {
-    /// The switch of the service
-    #[arg(long, value_name = "HOST:PORT", value_parser = switch)]
-    pub(crate) at: String,
     #[command(flatten)]
     pub(crate) client: StoreClientArgs,
 }
@@ -265,7 +244,7 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub(crate) read: bool,
     #[command(flatten)]
-    pub(crate) service: ServiceArgs,
+    pub(crate) client: StoreClientArgs,
 }
 
 /// Arguments of `store repair` and `store rebalance`.
@@ -278,7 +257,7 @@ pub struct RepairArgs {
     #[arg(long)]
     pub(crate) read: bool,
     #[command(flatten)]
-    pub(crate) service: ServiceArgs,
+    pub(crate) client: StoreClientArgs,
 }
 
 /// Arguments of `store gc`.
@@ -291,21 +270,21 @@ pub struct GcArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) service: ServiceArgs,
+    pub(crate) client: StoreClientArgs,
 }
 
 /// Arguments of `store usage`.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     #[command(flatten)]
-    pub(crate) service: ServiceArgs,
+    pub(crate) client: StoreClientArgs,
 }
 
 /// Arguments of `store s3`.
 #[derive(Debug, Args)]
 pub struct S3Args {
     /// Accept HTTP clients at this address
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen::<9000>)]
     pub(crate) listen: SocketAddr,
     /// The access keys of clients: in each line of the file a key, a space and its secret
     #[arg(long, value_name = "FILE")]
@@ -314,5 +293,5 @@ pub struct S3Args {
     #[arg(long, value_name = "MEMBERS", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) replicas: u8,
     #[command(flatten)]
-    pub(crate) service: ServiceArgs,
+    pub(crate) client: StoreClientArgs,
 }

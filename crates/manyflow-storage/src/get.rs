@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use manyflow_core::units::Bytes;
-use manyflow_ensembles::store::{GetOptions, GetReport, get};
+use manyflow_ensembles::store::{GetOptions, GetReport, LiveService, get};
 use manyflow_store::is_name;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,6 @@ use manyflow_terminal::usage;
 
 /// Reads the file.
 pub(crate) async fn run(args: GetArgs, display: &Display) -> Result<()> {
-    let service = crate::service(&args.from, &args.client)?;
     let name = &args.name;
     if !is_name(name) {
         return Err(usage(format!(
@@ -34,8 +33,11 @@ pub(crate) async fn run(args: GetArgs, display: &Display) -> Result<()> {
         patience: args.client.patience,
     };
     let mut progress = TransferProgress::new(display, name);
-    let read = get(&service, options, |now| progress.show(now));
-    let read = crate::unless_interrupted(read).await;
+    let get = async |service: &LiveService| {
+        let read = get(service, options, |now| progress.show(now)).await;
+        Ok(read?)
+    };
+    let read = crate::with_service(&args.client, display, get).await;
     let elapsed = progress.finish();
     print_read(&read?, &output, elapsed?, display)?;
     Ok(())

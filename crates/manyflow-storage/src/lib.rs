@@ -28,7 +28,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> anyhow::Result<()> {
-//! let cli = Cli::parse_from(["store", "ls", "--from", "10.0.0.9:7000"]);
+//! let cli = Cli::parse_from(["store", "ls", "--member", "10.0.0.1:7001"]);
 //! let events = Table::new(include_str!("../../manyflow/src/events.md"));
 //! let display = Display::new(&cli.output, "ls".to_owned(), events);
 //! manyflow_storage::run(cli.command, &display).await
@@ -44,8 +44,8 @@ mod progress;
 mod put;
 mod s3;
 
-use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
 
 use anyhow::Result;
 use manyflow_ensembles::anypoint::Options;
@@ -53,6 +53,7 @@ use manyflow_ensembles::store::{GetError, LiveService, PutError, StoreClient, St
 use manyflow_net::group_key::GroupKey;
 use manyflow_store::{DownloadError, StoreConfig, UploadError};
 use manyflow_terminal::failure::Interrupted;
+use manyflow_terminal::members::Found;
 use manyflow_terminal::signals::interrupted;
 use manyflow_terminal::{Display, usage};
 
@@ -132,17 +133,15 @@ pub fn options(key: Option<&Path>) -> Result<Options> {
     })
 }
 
-/// Returns the service behind `switch`.
-fn service(switch: &str, args: &StoreClientArgs) -> Result<LiveService> {
-    let has_port = switch
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if !has_port {
-        return Err(usage(format!(
-            "{switch}: the switch has no port; write HOST:PORT"
-        )));
+/// Opens the service of a command. Returns its members, too, if they were named.
+async fn open(args: &StoreClientArgs) -> Result<(LiveService, Found)> {
+    let options = options(args.key.as_deref())?;
+    if let Some(switch) = &args.switch {
+        return Ok((LiveService::new(switch, options), Found::default()));
     }
-    Ok(LiveService::new(switch, options(args.key.as_deref())?))
+    let found = args.members.look_up().await?;
+    let service = LiveService::of_members(found.members.clone(), options)?;
+    Ok((service, found))
 }
 
 /// Returns the parameters of transfers.
@@ -154,25 +153,32 @@ fn config(args: &StoreClientArgs, copies: u8) -> StoreConfig {
     }
 }
 
-/// Returns a client of the service behind `switch`.
-fn client(switch: &str, args: &StoreClientArgs, copies: u8) -> Result<StoreClient<LiveService>> {
-    let service = service(switch, args)?;
-    Ok(StoreClient::new(
-        service,
-        config(args, copies),
-        args.patience,
-    ))
+/// Returns a client of a service.
+fn client(service: &LiveService, args: &StoreClientArgs, copies: u8) -> StoreClient<LiveService> {
+    StoreClient::new(service.clone(), config(args, copies), args.patience)
 }
 
-/// Waits for a command's work, unless a signal ends it before.
-async fn unless_interrupted<T, E>(work: impl Future<Output = Result<T, E>>) -> Result<T>
-where
-    anyhow::Error: From<E>,
-{
-    tokio::select! {
-        // The signals have handlers before anything is sent.
+/// Does a command's work with its service, unless a signal ends it before.
+async fn with_service<T>(
+    args: &StoreClientArgs,
+    display: &Display,
+    work: impl AsyncFnOnce(&LiveService) -> Result<T>,
+) -> Result<T> {
+    // The signals have handlers before anything is sent.
+    let mut interrupted = pin!(interrupted());
+    let (service, members) = tokio::select! {
         biased;
-        () = interrupted() => Err(Interrupted.into()),
-        done = work => Ok(done?),
-    }
+        () = &mut interrupted => return Err(Interrupted.into()),
+        opened = open(args) => opened?,
+    };
+    let display = display.on_standard_error();
+    let set = |members| service.set_members(members);
+    let done = tokio::select! {
+        biased;
+        () = &mut interrupted => Err(Interrupted.into()),
+        done = work(&service) => done,
+        failed = args.members.follow(members, set, &display) => match failed? {},
+    };
+    service.end().await;
+    done
 }

@@ -13,8 +13,11 @@ use crate::args::{LsArgs, RmArgs};
 
 /// Lists files.
 pub(crate) async fn list(args: LsArgs, display: &Display) -> Result<()> {
-    let client = crate::client(&args.from, &args.client, 1)?;
-    crate::unless_interrupted(list_all(&args, &client, display)).await
+    let list = async |service: &LiveService| {
+        let client = crate::client(service, &args.client, 1);
+        list_all(&args, &client, display).await
+    };
+    crate::with_service(&args.client, display, list).await
 }
 
 async fn list_all(
@@ -95,14 +98,25 @@ fn date(version: u64) -> String {
 
 /// Removes files, one after the other.
 pub(crate) async fn remove(args: RmArgs, display: &Display) -> Result<()> {
-    let client = crate::client(&args.from, &args.client, 1)?;
-    for name in &args.names {
-        let removed = crate::unless_interrupted(client.remove(name, None)).await?;
+    let remove = async |service: &LiveService| {
+        let client = crate::client(service, &args.client, 1);
+        remove_all(&args.names, &client, display).await
+    };
+    crate::with_service(&args.client, display, remove).await
+}
+
+async fn remove_all(
+    names: &[String],
+    client: &StoreClient<LiveService>,
+    display: &Display,
+) -> Result<()> {
+    for name in names {
+        let removed = client.remove(name, None).await?;
         display.print_line(&format!("{name}: removed, {}", Bytes(removed.size)))?;
         display.print_json(&json!({
             "event": "removed", "name": name, "bytes": removed.size, "version": removed.version,
         }))?;
     }
-    display.print_json(&json!({"event": "done", "files": args.names.len()}))?;
+    display.print_json(&json!({"event": "done", "files": names.len()}))?;
     Ok(())
 }

@@ -8,17 +8,24 @@ use anyhow::{Result, bail};
 use manyflow_core::units::Bytes;
 use manyflow_ensembles::store::{
     GcOptions, LiveService, RepairMode, RepairOptions, RepairProgress, RepairReport, StoreClient,
+    StoreError,
 };
 use manyflow_terminal::display::{Display, OutputError, count_files};
 use serde_json::json;
 
-use crate::args::{GcArgs, RepairArgs, ServiceArgs, UsageArgs, VerifyArgs};
+use crate::args::{GcArgs, RepairArgs, StoreClientArgs, UsageArgs, VerifyArgs};
 
 /// The most names of damaged files that people are shown.
 const NAMES_SHOWN: usize = 20;
 
-fn client(args: &ServiceArgs) -> Result<StoreClient<LiveService>> {
-    crate::client(&args.at, &args.client, 1)
+/// Does a task's work with a client of its service.
+async fn with_client<T>(
+    args: &StoreClientArgs,
+    display: &Display,
+    work: impl AsyncFnOnce(StoreClient<LiveService>) -> Result<T, StoreError>,
+) -> Result<T> {
+    let work = async |service: &LiveService| Ok(work(crate::client(service, args, 1)).await?);
+    crate::with_service(args, display, work).await
 }
 
 /// Checks that every chunk has its copies.
@@ -28,7 +35,7 @@ pub(crate) async fn verify(args: VerifyArgs, display: &Display) -> Result<()> {
         is_deep: args.read,
         rate: None,
     };
-    run_repair(&args.service, options, display).await
+    run_repair(&args.client, options, display).await
 }
 
 /// Restores missing copies.
@@ -47,15 +54,14 @@ async fn run_mode(args: &RepairArgs, mode: RepairMode, display: &Display) -> Res
         is_deep: args.read,
         rate: args.rate,
     };
-    run_repair(&args.service, options, display).await
+    run_repair(&args.client, options, display).await
 }
 
 async fn run_repair(
-    service: &ServiceArgs,
+    args: &StoreClientArgs,
     options: RepairOptions,
     display: &Display,
 ) -> Result<()> {
-    let client = client(service)?;
     let started = Instant::now();
     let mode = options.mode;
     let bar = display.transfer("chunks".to_owned());
@@ -63,7 +69,8 @@ async fn run_repair(
         bar.set_length(progress.total_chunks);
         bar.set_position(progress.chunks);
     };
-    let report = crate::unless_interrupted(client.repair(options, show)).await;
+    let repair = async |client: StoreClient<LiveService>| client.repair(options, show).await;
+    let report = with_client(args, display, repair).await;
     bar.finish_and_clear();
     let report = report?;
     print_report(&report, mode, started.elapsed().as_secs_f64(), display)?;
@@ -166,12 +173,12 @@ fn print_report(
 
 /// Removes what belongs to no file.
 pub(crate) async fn collect_garbage(args: GcArgs, display: &Display) -> Result<()> {
-    let client = client(&args.service)?;
     let options = GcOptions {
         age: args.age,
         is_dry: args.dry_run,
     };
-    let report = crate::unless_interrupted(client.collect_garbage(&options)).await?;
+    let collect = async |client: StoreClient<LiveService>| client.collect_garbage(&options).await;
+    let report = with_client(&args.client, display, collect).await?;
     let verb = if args.dry_run { "found" } else { "removed" };
     display.print_line(&format!(
         "{verb} {} in {} copies of chunks that belong to no file, and {} manifests; {} copies are younger; {} \
@@ -196,8 +203,8 @@ pub(crate) async fn collect_garbage(args: GcArgs, display: &Display) -> Result<(
 
 /// Shows what each member holds.
 pub(crate) async fn show_usage(args: UsageArgs, display: &Display) -> Result<()> {
-    let client = client(&args.service)?;
-    let usage = crate::unless_interrupted(client.usage()).await?;
+    let usage = async |client: StoreClient<LiveService>| client.usage().await;
+    let usage = with_client(&args.client, display, usage).await?;
     let mut sum = 0;
     for (member, held) in &usage {
         let bytes = held.chunk_bytes + held.name_bytes;

@@ -22,7 +22,6 @@ use crate::progress::{TransferProgress, rate};
 
 /// Stores all files: small ones together, the others one after the other.
 pub(crate) async fn run(args: PutArgs, display: &Display) -> Result<()> {
-    let service = crate::service(&args.to, &args.client)?;
     let named = name_files(&args)?;
     if !(1..=STORED_BYTES_MAX as u64).contains(&args.chunk.0) {
         let chunk = args.chunk;
@@ -32,7 +31,8 @@ pub(crate) async fn run(args: PutArgs, display: &Display) -> Result<()> {
     }
     let started = Instant::now();
     let files = named.len();
-    let bytes = crate::unless_interrupted(put_all(&args, &service, named, display)).await?;
+    let put = async |service: &LiveService| put_all(&args, service, named, display).await;
+    let bytes = crate::with_service(&args.client, display, put).await?;
     if files > 1 {
         let seconds = started.elapsed().as_secs_f64();
         let files = count_files(files);
@@ -57,7 +57,7 @@ async fn put_all(
     let (small, others): (Vec<_>, Vec<_>) = named
         .into_iter()
         .partition(|(_, path)| can_pack && is_small(path));
-    let mut bytes = put_small(args, small, display).await?;
+    let mut bytes = put_small(args, service, small, display).await?;
     for (name, path) in &others {
         bytes += put_file(args, service, name, path, display).await?;
     }
@@ -72,6 +72,7 @@ fn is_small(path: &Path) -> bool {
 /// Stores small files together. Returns their bytes.
 async fn put_small(
     args: &PutArgs,
+    service: &LiveService,
     small: Vec<(String, PathBuf)>,
     display: &Display,
 ) -> Result<u64> {
@@ -80,7 +81,7 @@ async fn put_small(
     }
     let started = Instant::now();
     let (mut bytes, mut printed) = (0, Ok(()));
-    let client = crate::client(&args.to, &args.client, args.replicas)?;
+    let client = crate::client(service, &args.client, args.replicas);
     let stored = client.put_packed(small, |path, stored| {
         bytes += stored.manifest.size;
         if printed.is_ok() {

@@ -5,6 +5,7 @@ use std::io;
 
 use bytes::Bytes;
 use manyflow_anypoint::switch::Prefix;
+use manyflow_net::reach::Reach;
 
 /// One end of a connection that carries frames with a key: reliable, and in order between two ends.
 /// Both functions may wait at the same time. An error means that the connection is over.
@@ -26,9 +27,9 @@ pub trait Connect: Sync {
     /// The client's end of a connection.
     type Frames: Frames;
 
-    /// Returns the service's name and address, for messages.
-    fn service(&self) -> String {
-        "the store".to_owned()
+    /// Returns the source of warnings while there is no connection.
+    fn reach(&self) -> Reach {
+        Reach::new("the store", "do members of it run?")
     }
 
     /// Opens a connection.

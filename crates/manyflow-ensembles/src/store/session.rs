@@ -36,7 +36,7 @@ pub struct Progress {
 
 /// The reason why a client has no connection.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot reach the service for {} s ({error}); check the switch's address", after.as_secs())]
+#[error("cannot reach the service for {} s ({error}); check the address of the switch, or those of the members", after.as_secs())]
 pub struct SessionError {
     /// The time for which the client tried.
     pub after: Duration,
@@ -148,10 +148,7 @@ impl<'a, C: Connect> StoreSession<'a, C> {
             clock: Clock::start(),
             patience,
             wait: RETRY_MIN,
-            reach: Reach::new(
-                connector.service(),
-                "does it run at this address, and do members of it run?",
-            ),
+            reach: connector.reach(),
         }
     }
 

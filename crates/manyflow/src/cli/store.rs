@@ -8,18 +8,18 @@ use manyflow_storage::StoreTask;
 
 pub(super) const STORE_EXAMPLES: &str = "\
 Examples:
-  # Three members, each with a disk of its own, and the switch in front of them
+  # Three members, each with a disk of its own, and a client
   manyflow store --dir /srv/chunks --listen 10.0.0.1:7001
   manyflow store --dir /srv/chunks --listen 10.0.0.2:7001
   manyflow store --dir /srv/chunks --listen 10.0.0.3:7001
-  manyflow switch --listen 0.0.0.0:7000 --policy replicas --member a=10.0.0.1:7001 --member b=10.0.0.2:7001 --member c=10.0.0.3:7001
+  manyflow put image.iso --member 10.0.0.1:7001 --member 10.0.0.2:7001 --member 10.0.0.3:7001
 
   # With a name for error messages, a key that clients must have, and metrics for Prometheus
   manyflow store --dir /srv/chunks --listen 10.0.0.1:7001 --name rack-1 --key service.key --metrics 127.0.0.1:9464
 
   # After a member was lost: how many chunks lack copies? Restore them
-  manyflow store verify --at 10.0.0.9:7000
-  manyflow store repair --at 10.0.0.9:7000
+  manyflow store verify --member 10.0.0.1:7001 --member 10.0.0.2:7001
+  manyflow store repair --member 10.0.0.1:7001 --member 10.0.0.2:7001
 
 SIGTERM ends a member at once. Nothing that it has acknowledged is lost, even by SIGKILL.";
 
@@ -39,7 +39,7 @@ pub(crate) struct StoreMemberArgs {
     /// The folder for chunks, which is made if it is missing. One process uses a folder at a time
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dir: PathBuf,
-    /// Accept connections of the switch at this address
+    /// Accept connections of clients and switches at this address
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::address::listen::<7000>)]
     pub(crate) listen: SocketAddr,
     /// The member's name, which no other member has: letters, digits, or any of -._: [default: a

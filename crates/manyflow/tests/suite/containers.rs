@@ -362,20 +362,20 @@ fn the_store_of_the_compose_file_keeps_a_file_while_a_member_is_killed() {
         start_service(&compose, name, &mounts, &[])
     });
     let [one, two, three] = &members;
-    let others = [
-        ("one", one, "listen"),
-        ("two", two, "listen"),
-        ("three", three, "listen"),
-    ];
-    let switch = start_service(&compose, "switch", &[], &others);
-    let to = switch.started["listen"].as_str().unwrap().to_owned();
+    let named = members.each_ref().map(|member| {
+        let address = member.started["listen"].as_str().unwrap();
+        format!("--member={address}")
+    });
+    let named = named.each_ref().map(String::as_str);
     let file = home.path().join("model/weights");
-    run(&["put", text(&file), "--to", &to, "--chunk", "10kB"]).succeeded("put");
+    let put = ["put", text(&file), "--chunk", "10kB"];
+    run(&[&put[..], &named].concat()).succeeded("put");
     two.process.signal(Signal::SIGKILL);
     let copy = home.path().join("copy");
-    run(&["get", "weights", "--from", &to, "--output", text(&copy)]).succeeded("get");
+    let get = ["get", "weights", "--output", text(&copy)];
+    run(&[&get[..], &named].concat()).succeeded("get");
     assert!(fs::read(&file).unwrap() == fs::read(&copy).unwrap());
-    for service in [&switch, one, three] {
+    for service in [one, three] {
         service.process.signal(Signal::SIGKILL);
     }
 }

@@ -89,7 +89,7 @@ impl Run {
         victims.truncate(usize::from(copies) - 1);
         Run {
             seed,
-            lab: Lab::start(members),
+            lab: Lab::start_with_switch(members),
             random,
             copies,
             victims,

@@ -1,4 +1,4 @@
-//! A chunk store of processes: members, a switch, and clients that put and get.
+//! A chunk store of processes: members, perhaps a switch, and clients that put and get.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ pub(crate) struct Lab {
     pub(crate) home: TempDir,
     /// The addresses of the members, and behind them that of the switch.
     addresses: Vec<SocketAddr>,
+    /// The switch before the members, if it is a process of its own.
     switch: Option<Manyflow>,
     /// The switch of the clients and its address, if they share a connection.
     initiators: Option<(Manyflow, SocketAddr)>,
@@ -24,12 +25,19 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts this number of members, and a switch in front of them.
+    /// Starts this number of members, which clients name.
     pub(crate) fn start(members: usize) -> Lab {
         Lab::with_options(members, |_| vec![])
     }
 
-    /// Starts a service whose members and clients have further options.
+    /// Starts this number of members, and a switch before them, which clients name.
+    pub(crate) fn start_with_switch(members: usize) -> Lab {
+        let mut lab = Lab::start(members);
+        lab.start_switch();
+        lab
+    }
+
+    /// Starts members which clients name. Both have further options.
     pub(crate) fn with_options(members: usize, options: impl Fn(&Path) -> Vec<String>) -> Lab {
         let home = tempfile::tempdir().unwrap();
         // The switch and the members have to come back at their addresses.
@@ -42,7 +50,6 @@ impl Lab {
             home,
         };
         (0..members).for_each(|member| lab.start_member(member));
-        lab.start_switch();
         lab
     }
 
@@ -59,7 +66,7 @@ impl Lab {
         self.addresses[member]
     }
 
-    pub(crate) fn switch_address(&self) -> SocketAddr {
+    fn switch_address(&self) -> SocketAddr {
         self.addresses[self.members.len()]
     }
 
@@ -79,26 +86,37 @@ impl Lab {
         let listen = self.switch_address().to_string();
         let mut command = manyflow(&["switch", "--json", "--policy", "replicas"]);
         command.args(["--listen", &listen]);
-        for member in 0..self.members.len() {
-            let address = self.member_address(member);
-            command.args(["--member", &format!("m{member}={address}")]);
-        }
+        command.args(self.named_members());
         self.switch = Some(start(command));
     }
 
-    /// Starts a switch to which clients connect from now on, and which has one connection to the
-    /// store for all of them.
+    /// Starts a switch before the members, and one to which clients connect from now on, and which
+    /// has one connection to the store for all of them.
     pub(crate) fn start_initiators(&mut self) {
+        self.start_switch();
         let (listen, to) = (own_address(), self.switch_address().to_string());
         let mut command = manyflow(&["switch", "--json", "--to", &to]);
         command.args(["--listen", &listen.to_string()]);
         self.initiators = Some((start(command), listen));
     }
 
-    /// Returns the address to which clients connect.
-    fn entrance(&self) -> SocketAddr {
-        let initiators = self.initiators.as_ref();
-        initiators.map_or(self.switch_address(), |(_, address)| *address)
+    /// Returns the options that name all members.
+    pub(crate) fn named_members(&self) -> Vec<String> {
+        let member = |member| format!("--member=m{member}={}", self.member_address(member));
+        (0..self.members.len()).map(member).collect()
+    }
+
+    /// Starts a command with these words. `option` names the switch, if clients have one.
+    fn start_client(&self, words: &[&str], option: &str, arguments: &[&str]) -> Manyflow {
+        let mut command = manyflow(words);
+        match (&self.initiators, &self.switch) {
+            (Some((_, address)), _) => command.args([option, &address.to_string()]),
+            (None, Some(_)) => command.args([option, &self.switch_address().to_string()]),
+            (None, None) => command.args(self.named_members()),
+        };
+        command.args(["--json"]).args(&self.options).args(arguments);
+        command.current_dir(self.home.path());
+        Manyflow::start(command)
     }
 
     /// Kills a member (SIGKILL). Its folder remains.
@@ -143,42 +161,29 @@ impl Lab {
 
     /// Starts `put` with these arguments.
     pub(crate) fn start_put(&self, arguments: &[&str]) -> Manyflow {
-        let switch = self.entrance().to_string();
-        let mut command = manyflow(&["put", "--json", "--to", &switch]);
-        command.args(&self.options).args(arguments);
-        Manyflow::start(command)
+        self.start_client(&["put"], "--to", arguments)
     }
 
     /// Starts `get` with these arguments.
     pub(crate) fn start_get(&self, arguments: &[&str]) -> Manyflow {
-        let switch = self.entrance().to_string();
-        let mut command = manyflow(&["get", "--json", "--from", &switch]);
-        command.args(&self.options).args(arguments);
-        command.current_dir(self.home.path());
-        Manyflow::start(command)
+        self.start_client(&["get"], "--from", arguments)
     }
 
     /// Starts another command for files with these arguments: `ls` or `rm`.
     pub(crate) fn start_files(&self, command: &str, arguments: &[&str]) -> Manyflow {
-        let switch = self.entrance().to_string();
-        let mut command = manyflow(&[command, "--json", "--from", &switch]);
-        command.args(&self.options).args(arguments);
-        Manyflow::start(command)
+        self.start_client(&[command], "--from", arguments)
     }
 
     /// Starts a task of operators with these arguments.
     pub(crate) fn start_task(&self, task: &str, arguments: &[&str]) -> Manyflow {
-        let switch = self.entrance().to_string();
-        let mut command = manyflow(&["store", task, "--json", "--at", &switch]);
-        command.args(&self.options).args(arguments);
-        Manyflow::start(command)
+        self.start_client(&["store", task], "--at", arguments)
     }
 
     pub(crate) fn task(&self, task: &str, arguments: &[&str]) -> Ended {
         self.start_task(task, arguments).finish()
     }
 
-    /// Waits until the switch has found out that this number of members runs.
+    /// Waits until clients find out that this number of members runs.
     pub(crate) fn wait_for_members(&self, members: usize) {
         let deadline = Instant::now() + LIMIT;
         loop {

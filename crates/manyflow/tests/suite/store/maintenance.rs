@@ -1,4 +1,4 @@
-//! `manyflow ls`, `rm` and the tasks of `manyflow store`, as processes behind a switch on loopback.
+//! `manyflow ls`, `rm` and the tasks of `manyflow store`, as processes on loopback.
 
 use crate::common::{listing, text};
 use crate::store::lab::{Lab, event};
@@ -37,7 +37,7 @@ fn a_lost_member_is_reported_and_repaired() {
 
 #[test]
 fn a_member_that_joins_gets_its_share() {
-    let mut lab = Lab::start(4);
+    let mut lab = Lab::start_with_switch(4);
     lab.kill_member(3);
     lab.wait_for_members(3);
     let file = lab.file("file", 3_000_000, 1);
@@ -55,7 +55,7 @@ fn a_member_that_joins_gets_its_share() {
 
 #[test]
 fn files_are_listed_and_removed_and_their_bytes_collected() {
-    let lab = Lab::start(3);
+    let lab = Lab::start_with_switch(3);
     for (name, bytes) in [("a", 100_000), ("b", 200_000), ("c", 300_000)] {
         let file = lab.file(name, bytes, bytes as u64);
         let stored = format!("dir/{name}");
@@ -167,10 +167,10 @@ fn a_folder_of_small_files_shares_chunks() {
 }
 
 #[test]
-fn a_task_without_a_switch_says_what_to_write() {
+fn a_task_without_members_says_what_to_write() {
     let missing = crate::common::run(&["store", "verify"]);
     assert_eq!(missing.code(), 2, "{missing:?}");
-    assert!(missing.stderr.contains("--at"), "{missing:?}");
+    assert!(missing.stderr.contains("--member"), "{missing:?}");
     let nothing = crate::common::run(&["store"]);
     assert_eq!(nothing.code(), 2, "{nothing:?}");
     assert!(nothing.stderr.contains("--dir"), "{nothing:?}");

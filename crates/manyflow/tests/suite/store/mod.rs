@@ -1,10 +1,11 @@
-//! `manyflow store`, `put` and `get` as processes, behind a switch on loopback.
+//! `manyflow store`, `put` and `get` as processes on loopback.
 
 use crate::common;
 mod cluster;
 mod faults;
 mod lab;
 mod maintenance;
+mod members;
 mod repair_faults;
 
 use std::time::{Duration, Instant};
@@ -229,7 +230,7 @@ fn an_interrupted_put_says_so() {
 
 #[test]
 fn a_member_that_is_killed_in_the_middle_of_a_get_is_replaced() {
-    let mut lab = Lab::start(4);
+    let mut lab = Lab::start_with_switch(4);
     let file = lab.file("file", 30_000_000, 1);
     let put = lab.put(&[text(&file), "--replicas", "2", "--chunk", "64kB"]);
     put.succeeded("put");
@@ -265,7 +266,7 @@ fn a_member_that_is_killed_in_the_middle_of_a_get_is_replaced() {
 
 #[test]
 fn a_chunk_without_a_copy_fails_the_get_and_leaves_no_file() {
-    let mut lab = Lab::start(3);
+    let mut lab = Lab::start_with_switch(3);
     let file = lab.file("file", 2_000_000, 1);
     let put = lab.put(&[text(&file), "--replicas", "1", "--chunk", "64kB"]);
     put.succeeded("put");
@@ -300,8 +301,10 @@ fn members_and_clients_with_the_same_key_understand_each_other_and_others_do_not
     lab.put(&[text(&file)]).succeeded("put");
     lab.get(&["file", "-o", "out"]).succeeded("get");
     lab.assert_same("file", "out");
-    let switch = lab.switch_address().to_string();
-    let stranger = run(&["get", "file", "--from", &switch, "--patience", "10s"]);
+    let members = lab.named_members();
+    let members = members.iter().map(String::as_str);
+    let words = ["get", "file", "--patience", "10s"].into_iter();
+    let stranger = run(&words.chain(members).collect::<Vec<_>>());
     assert_eq!(stranger.code(), 3, "{stranger:?}");
     assert!(
         stranger.stderr.contains("no member answered for 10 s"),

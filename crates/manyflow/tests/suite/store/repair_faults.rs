@@ -41,7 +41,7 @@ impl Run {
     fn new(seed: u64) -> Run {
         Run {
             random: Pcg64Mcg::seed_from_u64(seed),
-            lab: Lab::start(MEMBERS),
+            lab: Lab::start_with_switch(MEMBERS),
             whole: (0..MEMBERS).collect(),
             kills: 0,
         }
