@@ -231,7 +231,7 @@ async fn a_dropped_publisher_refuses_connections() {
         error = fetch(&url, None).await.unwrap_err();
     }
     assert!(
-        error.to_string().contains("manyflow send --publish"),
+        error.to_string().contains("does the sender run there"),
         "{error}"
     );
 }

@@ -3,13 +3,16 @@
 mod file;
 mod open_files;
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Result;
-use manyflow_messages::{self, DaemonConfig, DaemonError, DaemonHandle};
+use manyflow_messages::{self, DaemonConfig, DaemonError, DaemonHandle, DaemonStatus};
 use manyflow_net::address::listen_advice;
 use manyflow_net::unix_socket::address_of;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::cli::DaemonArgs;
 use file::DaemonFile;
@@ -51,6 +54,7 @@ pub(crate) async fn run(args: DaemonArgs, display: &Display) -> Result<()> {
     tokio::select! {
         () = stop => {}
         () = lame_duck => {}
+        failed = announce_links(&name, daemon.status(), &display) => match failed? {},
     }
     announce_stop(&name, args.grace, &display)?;
     tokio::select! {
@@ -120,6 +124,33 @@ fn announce(name: &str, daemon: &DaemonHandle, has_tls: bool, display: &Display)
         "clients_spread": spread,
     }))?;
     Ok(())
+}
+
+/// Prints the name of each neighbour when it is linked for the first time. The log has later
+/// outages of links.
+async fn announce_links(
+    name: &str,
+    mut status: watch::Receiver<DaemonStatus>,
+    display: &Display,
+) -> Result<Infallible> {
+    let mut known = BTreeSet::new();
+    loop {
+        let new: Vec<_> = {
+            let now = status.borrow_and_update();
+            let links = now.links.iter().filter(|link| link.is_up);
+            let names = links.map(|link| link.name.clone());
+            names.filter(|name| !known.contains(name)).collect()
+        };
+        for neighbour in new {
+            display.print_line(&format!("daemon {name}: linked with {neighbour}"))?;
+            display
+                .print_json(&json!({"event": "linked", "name": name, "neighbour": neighbour}))?;
+            known.insert(neighbour);
+        }
+        if status.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -81,7 +81,9 @@ impl Roles {
         let daemon = ["daemon", "--insecure", "--listen", ANY, "--clients", ANY];
         let first = self.add(&[&daemon[..], &["--name", "a"]].concat());
         let link = format!("a={}", self.event(first, "started", "daemons"));
-        self.add(&[&daemon[..], &["--name", "b", "--link", &link]].concat());
+        let second = self.add(&[&daemon[..], &["--name", "b", "--link", &link]].concat());
+        assert_eq!(self.event(second, "linked", "neighbour"), "a");
+        assert_eq!(self.event(first, "linked", "neighbour"), "b");
     }
 
     fn start_services(&mut self) {

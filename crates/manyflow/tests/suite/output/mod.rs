@@ -62,7 +62,7 @@ const WRONG: &[(&[&str], i32, &[&str])] = &[
             "127.0.0.1:0",
         ],
         1,
-        &["no/such", "give a folder"],
+        &["no/such", "check the path"],
     ),
     (
         &["stream", "recv", "no/such.sdp"],
