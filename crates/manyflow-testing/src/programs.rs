@@ -217,8 +217,12 @@ impl Manyflow {
 
     /// Waits for the process to end.
     pub fn finish(self) -> Ended {
-        self.finish_within(LIMIT)
-            .unwrap_or_else(|running| panic!("{} does not end", running.command))
+        self.finish_within(LIMIT).unwrap_or_else(|running| {
+            let lines = running.lines();
+            let last = lines.last().map_or("", String::as_str);
+            let messages = running.messages();
+            panic!("{} does not end: {last} {messages:?}", running.command)
+        })
     }
 
     /// Waits for the process to end, for at most `limit`; returns the process if it does not.
