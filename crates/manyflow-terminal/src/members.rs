@@ -64,7 +64,7 @@ fn member(text: &str) -> Result<Named<String>, String> {
 }
 
 impl MembersArgs {
-    /// Returns whether there are none.
+    /// Returns whether the command line names no members.
     pub fn is_empty(&self) -> bool {
         self.member.is_empty()
     }

@@ -162,14 +162,14 @@ impl ReplicaHash {
     pub const RANKS: u8 = 16;
 
     /// Creates the policy from the [identity](ReplicaHash::identity) of each member by its number.
-    /// The identity of a member beyond them is its number.
+    /// A member with a higher number has its number as its identity.
     pub fn new(identities: Vec<u64>) -> ReplicaHash {
         let draws = Vec::new();
         ReplicaHash { identities, draws }
     }
 
-    /// Returns the identity of a member that these bytes distinguish from all others, such as those
-    /// of its address.
+    /// Returns the identity of the member with these bytes. They differ from those of all other
+    /// members, as the bytes of an address do.
     pub fn identity(distinction: &[u8]) -> u64 {
         let words = distinction.chunks(8);
         words.fold(distinction.len() as u64, |identity, part| {

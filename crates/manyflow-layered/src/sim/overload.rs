@@ -11,8 +11,8 @@ use core::time::Duration;
 use crate::{Data, GROUPS_MAX};
 use manyflow_core::time::Time;
 
-/// The smallest number of packets behind a gap: after an interruption there is one, and after a
-/// burst there are few.
+/// The smallest number of packets behind a gap in an overloaded window. An interruption has one
+/// such packet, and a burst of losses has few.
 const GAPS_MIN: u32 = 6;
 
 /// The share of a group's rate that has to arrive so that the group is kept.

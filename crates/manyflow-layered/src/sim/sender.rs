@@ -209,7 +209,7 @@ impl Sender {
         if self.is_second() {
             self.advance_packets(now);
         }
-        // A group that has changed can move those above it, and below.
+        // A group that has changed can move the groups above it.
         for group in 0..self.config.groups {
             let has_moved = self.rate(group) != self.groups[usize::from(group)].reported;
             if has_moved || groups.contains(&group) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::lab::{Lab, event};
+use super::start_with_metrics;
 use crate::common::{Ended, LIMIT, Manyflow, get, manyflow, run, text};
 
 /// Runs a command with these options as well.
@@ -90,20 +91,7 @@ fn a_member_that_is_down_at_the_start_is_done_without() {
 #[test]
 fn members_learn_of_the_end_of_a_client() {
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("chunks");
-    let mut command = manyflow(&["store", "-vv", "--json", "--listen", "127.0.0.1:0"]);
-    command.args(["--metrics", "127.0.0.1:0", "--dir", text(&dir)]);
-    let mut member = Manyflow::start(command);
-    let find = |key: &'static str| {
-        move |line: &str| {
-            let object: serde_json::Value = serde_json::from_str(line).unwrap();
-            object[key].as_str().map(str::to_owned)
-        }
-    };
-    let (url, listen) = (
-        member.wait_for(find("url")),
-        member.wait_for(find("listen")),
-    );
+    let (member, url, listen) = start_with_metrics(folder.path(), &["-vv"]);
     let wait_for_connections = |connections: u8| {
         let deadline = Instant::now() + LIMIT;
         let line = format!("manyflow_store_connections {connections}\n");

@@ -8,6 +8,7 @@ mod maintenance;
 mod members;
 mod repair_faults;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, get, listing, manyflow, run, text};
@@ -317,12 +318,12 @@ fn members_and_clients_with_the_same_key_understand_each_other_and_others_do_not
         .succeeded("a member after SIGTERM");
 }
 
-#[test]
-fn the_metrics_of_a_member_count_its_requests() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("chunks");
+/// Starts a member whose chunks are in a folder of this one. Returns the URL of its metrics and its
+/// address, too.
+fn start_with_metrics(folder: &Path, options: &[&str]) -> (common::Manyflow, String, String) {
     let mut command = manyflow(&["store", "--json", "--listen", "127.0.0.1:0"]);
-    command.args(["--metrics", "127.0.0.1:0", "--dir", text(&dir)]);
+    command.args(["--metrics", "127.0.0.1:0", "--dir"]);
+    command.arg(folder.join("chunks")).args(options);
     let mut member = common::Manyflow::start(command);
     let find = |key: &'static str| {
         move |line: &str| {
@@ -330,10 +331,15 @@ fn the_metrics_of_a_member_count_its_requests() {
             object[key].as_str().map(str::to_owned)
         }
     };
-    let (url, listen) = (
-        member.wait_for(find("url")),
-        member.wait_for(find("listen")),
-    );
+    let url = member.wait_for(find("url"));
+    let listen = member.wait_for(find("listen"));
+    (member, url, listen)
+}
+
+#[test]
+fn the_metrics_of_a_member_count_its_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_member, url, listen) = start_with_metrics(folder.path(), &[]);
     let file = folder.path().join("file");
     common::write_random(&file, 100_000, 1);
     // One member needs no switch.
